@@ -135,6 +135,7 @@ std::string current_message() {
 std::vector<int64_t> without_rows(
     c10::ArrayRef<int64_t> indices,
     const std::vector<int64_t>& rows) {
+  if (rows.empty()) return indices.vec();
   std::vector<int64_t> kept;
   kept.reserve(indices.size());
   for (int64_t row = 0; row < std::ssize(indices); ++row) {
@@ -246,21 +247,14 @@ struct DataLoader::Epoch::Workers {
           fmt::format(
               "the data set was asked for {} samples, beginning with this one "
               "(sample {}), and gave inputs of length {}; get_batch must give "
-              "one row for each index",
+              "one row for each index, or name the rows that it leaves out in "
+              "Batch::left_out, which has {}",
               indices.size(),
               indices.front(),
-              made.size()));
+              made.size(),
+              made.left_out.size()));
     }
     made.indices = without_rows(indices, made.left_out);
-    if (options.training && !made.left_out.empty()) {
-      const int64_t index = indices[made.left_out.front()];
-      throw DataError(
-          dataset->describe(index),
-          fmt::format(
-              "sample {} was left out of a training batch; expected another "
-              "sample in its place, so that all batches have the same size",
-              index));
-    }
     return made;
   }
 

@@ -200,6 +200,7 @@ Batch Concat::get_batch(
       run_source = source;
     }
     run.push_back(local);
+    if (context.occurrences.empty() && times_[source] == 1) continue;
     occurrences.push_back(occurrence_within(
         context.occurrence(row),
         times_[source],

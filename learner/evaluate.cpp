@@ -1,11 +1,15 @@
 // Validation: the loss and the metrics over a split.
 
 #include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
 
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include "tern/kernels/check.h"
+#include "tern/learner/broadcast.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -88,12 +92,11 @@ torch::Tensor weighted_sums(
     const LearnerParts& l,
     const Tensors& batch_losses,
     const std::vector<double>& loss_counts) {
-  if (batch_losses.empty()) {
-    return torch::zeros(
-        {2},
-        torch::TensorOptions(l.data.device).dtype(torch::kDouble));
-  }
-  const torch::Tensor losses = torch::stack(batch_losses).to(torch::kDouble);
+  const auto options =
+      torch::TensorOptions(l.data.device).dtype(torch::kDouble);
+  const torch::Tensor losses =
+      batch_losses.empty() ? torch::zeros({0}, options)
+                           : torch::stack(batch_losses).to(torch::kDouble);
   const torch::Tensor weights =
       torch::tensor(loss_counts, torch::kDouble).to(losses.device());
   Tensors sums = {losses.dot(weights), weights.sum()};
@@ -102,6 +105,32 @@ torch::Tensor weighted_sums(
     sums.push_back(torch::scalar_tensor(value.samples, losses.options()));
   }
   return torch::stack(sums);
+}
+
+void check_has_evaluated(bool has_batches, Split split) {
+  TERN_CHECK_VALUE(
+      has_batches,
+      "[Learner::validate] the {} loader has no batch; expected at least "
+      "one sample.",
+      to_string(split));
+}
+
+// A rank whose samples were all left out has logged nothing: what others have
+// logged counts as zero there. Called by all ranks.
+void agree_on_logged(LearnerParts& l, bool has_batches, Split split) {
+  const std::optional<int64_t> rank = loop::first_rank_where(l, has_batches);
+  check_has_evaluated(rank.has_value(), split);
+  std::string names;
+  for (const LoggedSum& value : l.evaluation.logged_in_last) {
+    names += value.name + "\n";
+  }
+  std::istringstream lines(
+      broadcast_text(*l.ranks.communicator, std::move(names), *rank));
+  if (has_batches) return;
+  for (std::string name; std::getline(lines, name);) {
+    l.evaluation.logged_in_last.push_back(
+        {.name = name, .sum = torch::zeros({}, torch::kDouble)});
+  }
 }
 
 // Adds up what the ranks have seen of the data.
@@ -168,12 +197,11 @@ loop::evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass) {
       .can_be_cut = pass.can_be_cut,
       .common_batches = is_common ? common_batches(l, whole) : 0};
   if (!evaluate(l, loader, /*with_loss=*/true, count_batch, made)) return {};
-  // Of several ranks one may have nothing to add.
-  TERN_CHECK_VALUE(
-      !batch_losses.empty() || is_common,
-      "[Learner::validate] the {} loader has no batch; expected at least "
-      "one sample.",
-      to_string(split));
+  if (is_common) {
+    agree_on_logged(l, !batch_losses.empty(), split);
+  } else {
+    check_has_evaluated(!batch_losses.empty(), split);
+  }
   const torch::Tensor sums = weighted_sums(l, batch_losses, loss_counts);
   if (is_common) sum_over_ranks(l, metrics, sums);
   return read_validation(l, metrics, sums);

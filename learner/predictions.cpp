@@ -72,15 +72,15 @@ void mirror_images(Batch& batch, const BatchTransformContext&) {
 }
 
 // Answers for mirror images, whose pixels are mirrored back.
-Tensors mirrored_outputs(Learner& learn, const DataLoader& loader) {
+Predictions mirrored_predictions(Learner& learn, const DataLoader& loader) {
   auto& transforms = learn.data().batch_transforms;
   transforms.emplace_back(mirror_images);
   const auto end = c10::make_scope_exit([&] { transforms.pop_back(); });
-  Tensors outputs = learn.get_preds(loader).outputs;
-  for (torch::Tensor& output : outputs) {
+  Predictions result = learn.get_preds(loader);
+  for (torch::Tensor& output : result.outputs) {
     if (output.defined() && output.dim() > 2) output = output.flip(-1);
   }
-  return outputs;
+  return result;
 }
 
 /// Joins each output, or target, over all batches.
@@ -148,16 +148,16 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
   Predictions result{
       .outputs = join(outputs, "output"),
       .all_targets = join(targets, "target"),
-      .indices = std::move(indices),
-      .info = output_info(l.data, l.options.loss)};
+      .info = output_info(l.data, l.options.loss),
+      .indices = std::move(indices)};
   if (!losses.empty()) result.losses = torch::cat(losses);
   if (!result.outputs.empty()) result.preds = result.outputs[0];
   if (!result.all_targets.empty()) result.targets = result.all_targets[0];
   return result;
 }
 
-// The outputs for some samples. A pass that augments has all: it replaces the
-// images that others leave out.
+// The outputs for those samples of a pass. One that augments has more than
+// others: it replaces the images that these leave out.
 Tensors outputs_of_samples(
     const Predictions& all,
     const std::vector<int64_t>& indices) {
@@ -169,6 +169,11 @@ Tensors outputs_of_samples(
       rows.push_back(static_cast<int64_t>(row));
     }
   }
+  TERN_CHECK_VALUE(
+      rows.size() == indices.size(),
+      "[Learner::tta] sample {} could be read in the first pass and not in a "
+      "later one; expected the same samples in all. Look at the disk.",
+      indices[rows.size()]);
   const torch::Tensor chosen = torch::tensor(rows, torch::kLong);
   Tensors outputs;
   for (const torch::Tensor& output : all.outputs) {
@@ -232,7 +237,9 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
   TtaOptions mixing = options;
   if (has_pixels(result.outputs)) {
     // Of randomly warped images the pixels would not match.
-    passes = {mirrored_outputs(*this, loader.in_order())};
+    passes = {outputs_of_samples(
+        mirrored_predictions(*this, loader.in_order()),
+        result.indices)};
     mixing.n = 1;
     mixing.beta = 0.5;
   }

@@ -43,10 +43,10 @@ struct Predictions {
   /// first. A further output that cannot be concatenated over batches, such as
   /// a scalar, is undefined.
   Tensors outputs, all_targets;
+  std::vector<OutputInfo> info;  // what the outputs predict
   /// Of each row, the index of its sample in the data set: 0 to N - 1, unless
   /// the loader has a sampler or images that cannot be read were left out.
   std::vector<int64_t> indices;
-  std::vector<OutputInfo> info;  // what the outputs predict
 };
 
 /// Options of `Learner::tta`; fastai v2's defaults. fastai v1 has `beta` 0.4

@@ -129,6 +129,13 @@ std::optional<Batch> loop::next_batch(
 
 void loop::start_batch(LearnerParts& l, Batch batch) {
   if (l.state.training) {
+    // Ranks and accumulated batches weigh by the sizes of full batches.
+    TERN_CHECK_VALUE(
+        batch.left_out.empty(),
+        "[Learner::fit] the data set left {} samples out of a training batch; "
+        "expected others in their place. Set DataLoaderOptions::training for "
+        "the training loader, so that BadImagePolicy::skip replaces images.",
+        batch.left_out.size());
     l.state.skip_step = l.state.skip_zero_grad = false;
     l.step.is_running = true;
     l.evaluation.passes = 0;

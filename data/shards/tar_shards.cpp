@@ -119,32 +119,21 @@ bool is_url(const std::string& shard) {
   return shard.find("://") != shard.npos;
 }
 
-std::shared_ptr<const TarShard> open_fetched_again(
-    const std::string& shard,
-    const ShardSetOptions& options) {
-  const fs::path file = fetch_shard(shard, options);
-  try {
-    return std::make_shared<TarShard>(file);
-  } catch (const DataError&) {
-    fs::remove(file);
-    throw;
-  }
-}
+fs::path
+fetch(const std::string& shard, const ShardSetOptions& options, bool anew);
 
 OpenedShard open_shard(
     const std::string& shard,
     const ShardSetOptions& options) {
   try {
-    const fs::path file = fetch_shard(shard, options);
     std::shared_ptr<const TarShard> opened;
     try {
-      opened = std::make_shared<TarShard>(file);
+      opened = std::make_shared<TarShard>(fetch_shard(shard, options));
     } catch (const DataError&) {
-      if (!is_url(shard)) throw;
-      // A server that says no length may have broken off. What was kept of that
-      // would be damaged for ever.
-      fs::remove(file);
-      opened = open_fetched_again(shard, options);
+      if (!is_url(shard) || !options.checksums.empty()) throw;
+      // A server that says no length may have broken off, and what was kept of
+      // that would be damaged for ever.
+      opened = std::make_shared<TarShard>(fetch(shard, options, /*anew=*/true));
     }
     check_fields(opened, options.fields);
     opened->close();
@@ -171,6 +160,14 @@ std::vector<std::string> expand_shards(
 }
 
 fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
+  return fetch(shard, options, /*anew=*/false);
+}
+
+namespace {
+
+// \param anew  Downloads what the cache has; that is replaced in the end.
+fs::path
+fetch(const std::string& shard, const ShardSetOptions& options, bool anew) {
   std::string name = shard.substr(shard.rfind('/') + 1);
   if (is_url(shard)) name = name.substr(0, name.find_first_of("?#"));
   DownloadOptions fetching;
@@ -193,9 +190,13 @@ fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
       cache_folder(options.cache) / kept_as(shard, name.empty() ? "tar" : name);
   std::error_code ignored;
   const bool is_kept = fs::is_regular_file(file, ignored);
-  if (!is_kept || !fetching.sha256.empty()) download(shard, file, fetching);
+  if (!is_kept || anew || !fetching.sha256.empty()) {
+    download(shard, file, fetching);
+  }
   return file;
 }
+
+}  // namespace
 
 std::shared_ptr<const TarShards> TarShards::open(
     const std::vector<std::string>& patterns,

@@ -197,7 +197,9 @@ bool StepGraph::counts_nothing(Learner& learn) {
 Batch StepGraph::put_in_place(Batch& batch) const {
   copy(batch.inputs, batch_.inputs);
   copy(batch.targets, batch_.targets);
-  return std::exchange(batch, batch_);
+  Batch in_place = batch_;
+  in_place.indices = batch.indices;
+  return std::exchange(batch, std::move(in_place));
 }
 
 bool StepGraph::record(Learner& learn) {

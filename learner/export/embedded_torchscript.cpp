@@ -35,7 +35,12 @@ torch::jit::Module module_of(std::string bytes) {
 // that the batch's size is no 1, which broadcasts.
 Tensors example_inputs(LearnerParts& l) {
   const Split split = l.data.valid ? Split::valid : Split::train;
-  auto batch = l.data.loader(split).in_order().epoch(0).next();
+  auto batches = l.data.loader(split).in_order().epoch(0);
+  auto batch = batches.next();
+  // One may have lost samples that cannot be read.
+  while (batch && batch->size() < 2 && !batch->left_out.empty()) {
+    batch = batches.next();
+  }
   TORCH_CHECK_VALUE(
       batch && batch->size() >= 2,
       "[Learner::export_model] the model has no architecture, and its graph is "

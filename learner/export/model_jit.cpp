@@ -44,25 +44,25 @@ void find_fixed_modes(const jit::Block& block, FixedModes& modes) {
     for (const jit::Block* inner : node->blocks()) {
       find_fixed_modes(*inner, modes);
     }
-    const c10::Symbol kind = node->kind();
-    const bool is_norm = kind == c10::aten::batch_norm;
-    const bool is_dropout =
-        kind == c10::aten::dropout || kind == c10::aten::dropout_ ||
-        kind == c10::aten::feature_dropout ||
-        kind == c10::aten::feature_dropout_ || kind == c10::aten::alpha_dropout;
-    if (!is_norm && !is_dropout) continue;
-    const auto is_training = jit::toIValue(node->input(is_norm ? 5 : 2));
-    if (!is_training || !is_training->isBool()) continue;  // it is computed
-    if (is_norm) {
-      // Without running statistics it takes those of the batch in both modes.
-      const auto running_mean = jit::toIValue(node->input(3));
-      if (running_mean && running_mean->isNone()) continue;
-    } else {
-      const auto probability = jit::toIValue(node->input(1));
-      if (probability && probability->toDouble() == 0) continue;
-    }
+    const c10::FunctionSchema* const schema = node->maybeSchema();
+    if (!schema || !node->kind().is_aten()) continue;
+    const auto constant = [&](const char* argument) {
+      const auto at = schema->argumentIndexWithName(argument);
+      return at ? jit::toIValue(node->input(*at)) : std::nullopt;
+    };
+    auto is_training = constant("training");               // of batch_norm
+    if (!is_training) is_training = constant("train");     // of dropout, lstm
+    if (!is_training || !is_training->isBool()) continue;  // none, or computed
+    // Without running statistics batch_norm is the same in both modes.
+    const auto running_mean = constant("running_mean");
+    if (running_mean && running_mean->isNone()) continue;
+    auto probability = constant("p");
+    if (!probability) probability = constant("dropout");
+    if (probability && probability->toScalar().toDouble() == 0) continue;
+    std::string name = node->kind().toUnqualString();
+    if (name.ends_with('_')) name.pop_back();
     (is_training->toBool() ? modes.training : modes.evaluation)
-        .insert(is_norm ? "batch_norm" : "dropout");
+        .insert(std::move(name));
   }
 }
 

@@ -25,30 +25,24 @@ bool fits(
          target.sizes();
 }
 
-// Whole numbers for each class of a sample, or of a pixel of [N, C, H, W].
-// [N, H, W] is a mask of a binary classifier.
-bool is_one_hot(const torch::Tensor& pred, const torch::Tensor& target) {
-  return pred.sizes() == target.sizes() &&
-         (pred.dim() == 2 || pred.dim() == 4) && pred.size(1) > 1 &&
-         !target.is_floating_point() && !target.is_complex();
+bool has_one_of(const torch::Tensor& target, int64_t axis) {
+  return target.ne(0).sum(axis).eq(1).all().item<bool>();
 }
 
 torch::Tensor class_of_one_hot(
     const std::string& metric,
     const torch::Tensor& target,
     int64_t axis) {
-  const torch::Tensor is_set = target != 0;
   TERN_CHECK_VALUE(
-      is_set.sum(axis).eq(1).all().item<bool>(),
-      "[{}] the targets {} are of the shape of the outputs, and not exactly "
-      "one "
+      has_one_of(target, axis),
+      "[{}] the targets {} have the shape of the outputs, and not exactly one "
       "of a sample's {} numbers is set; expected one-hot targets, or one class "
       "number a sample. Use accuracy_multi() and its kin for several labels a "
       "sample.",
       metric,
       shape(target),
       target.size(axis));
-  return is_set.to(torch::kByte).argmax(axis);
+  return target.ne(0).to(torch::kByte).argmax(axis);
 }
 
 void check_class_type(const std::string& metric, const torch::Tensor& target) {
@@ -79,7 +73,7 @@ ClassScores class_scores(
   const bool has_channel = target.dim() == pred.dim() && target.dim() >= 2 &&
                            target.size(1) == 1 && pred.size(1) != 1;
   const torch::Tensor classes = has_channel ? target.squeeze(1)
-                                : is_one_hot(pred, target)
+                                : is_one_hot(pred, target, axis)
                                     ? class_of_one_hot(metric, target, axis)
                                     : target;
   TERN_CHECK_VALUE(
@@ -100,6 +94,18 @@ ClassScores class_scores(
       classes.reshape(-1).to(torch::kLong)};
 }
 
+bool is_one_hot(
+    const torch::Tensor& pred,
+    const torch::Tensor& target,
+    int64_t axis) {
+  if (pred.sizes() != target.sizes() || pred.dim() < 2 || axis < -pred.dim() ||
+      axis >= pred.dim() || pred.size(axis) == 1 ||
+      target.is_floating_point() || target.is_complex()) {
+    return false;
+  }
+  return pred.dim() != 3 || axis != 1 || has_one_of(target, axis);
+}
+
 bool is_binary(const torch::Tensor& pred, const torch::Tensor& target) {
   return pred.numel() == target.numel() &&
          (pred.sizes() == target.sizes() ||
@@ -111,7 +117,7 @@ ClassNumbers class_numbers(
     const torch::Tensor& pred,
     const torch::Tensor& target,
     int64_t axis) {
-  if (is_binary(pred, target) && !is_one_hot(pred, target)) {
+  if (is_binary(pred, target) && !is_one_hot(pred, target, axis)) {
     check_class_type(metric, target);
     return {
         (pred.reshape(-1) > 0).to(torch::kLong),

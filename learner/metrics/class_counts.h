@@ -25,6 +25,14 @@ ClassScores class_scores(
     const torch::Tensor& target,
     int64_t axis = 1);
 
+/// Whether `target` has whole numbers for each class of `pred` in `axis`. Of
+/// [N, C, T] these are one-hot if exactly one is set, which waits for the device;
+/// otherwise [N, H, W] is a mask of a binary classifier.
+bool is_one_hot(
+    const torch::Tensor& pred,
+    const torch::Tensor& target,
+    int64_t axis);
+
 /// Whether `pred` is one channel alone, or none: logits of a binary classifier.
 bool is_binary(const torch::Tensor& pred, const torch::Tensor& target);
 

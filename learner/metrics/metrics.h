@@ -13,8 +13,9 @@ namespace tern {
 //      as in scikit-learn with `labels` that leave it out ----
 
 // Outputs are [N, C, ...] scores, as for cross-entropy; with `axis = -1`
-// [N, ..., C], such as a sequence's. Targets are [N, ...] class numbers, or whole
-// numbers of the outputs' shape, one-hot: exactly one 1 among the classes.
+// [N, ..., C], such as a sequence's. Targets are [N, ...] class numbers, or
+// one-hot: whole numbers of the outputs' shape, exactly one of them set among
+// the classes, which is checked in each batch and waits for the device.
 
 /// Share of samples (or pixels) whose likeliest class is the true one.
 Metric accuracy(int64_t axis = 1);
@@ -74,7 +75,7 @@ class ConfusionMetric final : public MetricImpl {
   using Formula = std::function<
       torch::Tensor(const torch::Tensor& matrix, int64_t ignore_index)>;
 
-  /// \param axis          Of the outputs, where the classes are.
+  /// \param axis          Dimension of the outputs that holds the classes.
   ConfusionMetric(std::string name, Formula formula, int64_t axis = 1);
   /// A formula of the matrix alone.
   ConfusionMetric(

@@ -169,14 +169,14 @@ class RankMetric final : public MetricImpl {
 
 // Of scores [n, C], or [n, 1] of class 1 alone, and class numbers [n]. What is
 // no class is left out here, not in each batch: a mask waits for the device.
-Metric of_classes(const char* name, const Formula& formula) {
-  const auto prepare = [name](
+Metric of_classes(const char* name, const Formula& formula, int64_t axis) {
+  const auto prepare = [name, axis](
                            const torch::Tensor& outputs,
                            const torch::Tensor& targets) -> Pair {
-    if (is_binary(outputs, targets)) {
+    if (is_binary(outputs, targets) && !is_one_hot(outputs, targets, axis)) {
       return {outputs.reshape({-1, 1}), targets.reshape(-1).to(torch::kLong)};
     }
-    const auto [scores, classes] = class_scores(name, outputs, targets);
+    const auto [scores, classes] = class_scores(name, outputs, targets, axis);
     const torch::Tensor probabilities = scores.softmax(1);
     return {
         scores.size(1) == 2 ? probabilities.narrow(1, 1, 1) : probabilities,
@@ -222,12 +222,15 @@ Metric of_labels(const char* name, Formula formula) {
 
 }  // namespace
 
-Metric roc_auc() {
-  return of_classes("roc_auc", over_columns(area_under_curve));
+Metric roc_auc(int64_t axis) {
+  return of_classes("roc_auc", over_columns(area_under_curve), axis);
 }
 
-Metric average_precision() {
-  return of_classes("average_precision", over_columns(precision_on_average));
+Metric average_precision(int64_t axis) {
+  return of_classes(
+      "average_precision",
+      over_columns(precision_on_average),
+      axis);
 }
 
 Metric roc_auc_multi() {

@@ -450,11 +450,15 @@ TEST(RanksThatDiffer, SamplesThatAValidationLeavesOutCountOnNoRank) {
             plain_net(),
             options());
         learn.to_distributed(kQuick);
+        learn.add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+          if (!l.state().training) l.log("two", 2);
+        }});
         learn.fit(1, 0.0);
+        EXPECT_EQ(learn.state()["two"], 2);
         const auto& metrics = learn.state().last_metrics;
         EXPECT_NEAR(learn.state().valid_loss, expected.loss, 1e-6);
-        ASSERT_EQ(metrics.size(), expected.metrics.size());
-        for (size_t i = 0; i < metrics.size(); ++i) {
+        ASSERT_EQ(metrics.size(), expected.metrics.size() + 1);
+        for (size_t i = 0; i < expected.metrics.size(); ++i) {
           if (std::isnan(expected.metrics[i].value)) {
             EXPECT_TRUE(std::isnan(metrics[i].value)) << metrics[i].name;
           } else {
@@ -465,6 +469,35 @@ TEST(RanksThatDiffer, SamplesThatAValidationLeavesOutCountOnNoRank) {
       });
     }
   }
+}
+
+TEST(RanksThatDiffer, AValidationOfNothingIsToldOnAllRanks) {
+  const Points p = points_of(8, 5);
+  for (const int64_t world_size : {1, 2}) {
+    expect_ranks(world_size, [&](const LaunchEnvironment&) {
+      DataBunch data = data_of(16);
+      data.valid = std::make_shared<DataLoader>(
+          std::make_shared<WithGap>(p, 0, 8),
+          DataLoaderOptions{.batch_size = 2, .workers = 0});
+      Learner learn(data, plain_net(), with_sgd());
+      learn.to_distributed(kQuick);
+      expect_error<c10::ValueError>(
+          [&] { learn.fit(1, 0.1); },
+          {"the valid loader has no batch"});
+    });
+  }
+}
+
+TEST(RanksThatDiffer, SamplesMayNotBeLeftOutOfTraining) {
+  DataBunch data = data_of(16);
+  data.train = std::make_shared<DataLoader>(
+      std::make_shared<WithGap>(points_of(8, 5), 2, 3),
+      DataLoaderOptions{.batch_size = 4, .workers = 0});
+  Learner learn(data, plain_net(), with_sgd());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1, 0.1); },
+      {"left 1 samples out of a training batch",
+       "DataLoaderOptions::training"});
 }
 
 // Others would wait for it in vain.

@@ -61,6 +61,13 @@ ImageItems items_from_csv(
     const std::string& suffix,
     char delimiter,
     std::optional<bool> header) {
+  TERN_CHECK_VALUE(
+      delimiter != '"' && delimiter != '\n' && delimiter != '\r' &&
+          delimiter != '\0',
+      "[items_from_csv] the delimiter is the character {}; expected ',', ';' "
+      "or "
+      "a tab.",
+      static_cast<int>(delimiter));
   CsvOptions options{delimiter, header.value_or(true)};
   CsvTable read = read_csv(table_path, options);
   if (!header && column.empty()) {

@@ -80,7 +80,7 @@ torch::Tensor Interpretation::known_targets() const {
   return without_class({targets()}, ignore_index_)[0];
 }
 
-std::vector<TopLoss> Interpretation::top_losses(int64_t k, bool largest) const {
+std::vector<int64_t> Interpretation::top_rows(int64_t k, bool largest) const {
   TERN_CHECK_VALUE(
       k >= 0,
       "[Interpretation::top_losses] k is {}; expected 0 for all, or a "
@@ -89,11 +89,14 @@ std::vector<TopLoss> Interpretation::top_losses(int64_t k, bool largest) const {
   const int64_t count = k == 0 ? size() : std::min(k, size());
   const torch::Tensor order =
       torch::argsort(losses(), /*stable=*/true, 0, largest);
+  const auto* first = order.const_data_ptr<int64_t>();
+  return {first, first + count};
+}
+
+std::vector<TopLoss> Interpretation::top_losses(int64_t k, bool largest) const {
   std::vector<TopLoss> top;
-  for (int64_t i = 0; i < count; ++i) {
-    const auto row = order[i].item<int64_t>();
-    top.push_back(
-        {answers_.indices.at(row), losses()[row].item<double>(), row});
+  for (const int64_t row : top_rows(k, largest)) {
+    top.push_back({indices().at(row), losses()[row].item<double>()});
   }
   return top;
 }
@@ -111,20 +114,24 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
       kind == TargetKind::mask ? known_targets() : targets();
   std::vector<Picture> pictures;
   Tensors masks;
-  for (const TopLoss& top : top_losses(k, largest)) {
-    Batch batch = dataset_->get_batch({top.index}, {});
+  for (const int64_t row : top_rows(k, largest)) {
+    const int64_t index = indices().at(row);
+    const auto loss = losses()[row].item<double>();
+    Batch batch = dataset_->get_batch({index}, {});
     const torch::Tensor image =
         visible_batch(data_, std::move(batch), /*augments=*/false).images[0];
-    const torch::Tensor target = all_targets[top.row];
-    const torch::Tensor pred = preds()[top.row];
+    const torch::Tensor target = all_targets[row];
+    const torch::Tensor pred = preds()[row];
     const torch::Tensor answer =
         decoded(kind, pred.unsqueeze(0), output().threshold)[0];
-    const CaptionLine name = {file_name(dataset_->describe(top.index))};
+    const CaptionLine name = {file_name(dataset_->describe(index))};
     if (kind == TargetKind::mask) {
-      auto row = mask_pictures(image, target, answer, class_count(preds()));
-      row.front().caption = {name};
-      row.back().caption.push_back({fmt::format("loss {:.3f}", top.loss)});
-      std::ranges::move(row, std::back_inserter(pictures));
+      auto pictures_of_mask =
+          mask_pictures(image, target, answer, class_count(preds()));
+      pictures_of_mask.front().caption = {name};
+      pictures_of_mask.back().caption.push_back(
+          {fmt::format("loss {:.3f}", loss)});
+      std::ranges::move(pictures_of_mask, std::back_inserter(pictures));
       masks.insert(masks.end(), {target, answer});
       continue;
     }
@@ -132,7 +139,7 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
     const std::string answer_text = target_text(kind, answer, classes());
     const std::string loss_text = fmt::format(
         "loss {:.2f}{}",
-        top.loss,
+        loss,
         probability_text(kind, pred, target));
     pictures.push_back(
         {image,
@@ -163,6 +170,11 @@ ClassificationInterpretation::ClassificationInterpretation(
       kind == TargetKind::category || kind == TargetKind::mask,
       "[ClassificationInterpretation::from] the targets are no class numbers; "
       "expected one class for each sample or pixel. Use Interpretation.");
+  TORCH_CHECK_VALUE(
+      !preds().isnan().any().item<bool>(),
+      "[ClassificationInterpretation::from] an output is NaN, which is no "
+      "class; expected numbers. Find the batch that caused it with "
+      "TerminateOnNaN.");
   const torch::Tensor predicted =
       decoded(kind, preds(), output().threshold).reshape({-1});
   const torch::Tensor actual = known_targets().to(torch::kLong).reshape({-1});

@@ -19,7 +19,6 @@ namespace tern {
 struct TopLoss {
   int64_t index = 0;  // in the data set
   double loss = 0;
-  int64_t row = 0;  // of preds(), targets() and losses()
 };
 
 /// The predictions of a model for a whole split, sample by sample. The model
@@ -37,6 +36,8 @@ class Interpretation {
   const torch::Tensor& preds() const { return answers_.preds; }
   const torch::Tensor& targets() const { return answers_.targets; }
   const torch::Tensor& losses() const { return answers_.losses; }
+  /// Of each row of these, the index of its sample in the data set.
+  const std::vector<int64_t>& indices() const { return answers_.indices; }
   const std::vector<std::string>& classes() const { return data_.classes; }
   /// What `preds` predict, and by which threshold.
   const OutputInfo& output() const { return answers_.info[0]; }
@@ -70,6 +71,9 @@ class Interpretation {
   int64_t ignore_index() const { return ignore_index_; }
 
  private:
+  /// Rows of `top_losses`.
+  std::vector<int64_t> top_rows(int64_t k, bool largest) const;
+
   DataBunch data_;
   std::shared_ptr<const Dataset> dataset_;
   int64_t ignore_index_ = -100;

@@ -61,12 +61,16 @@ torch::Tensor count_pixels(Learner& learn, Split split) {
     }
     confusion.update(scores, l.state.batch_data.targets);
   });
-  confusion.compute();
+  const auto samples = confusion.compute().item<double>();
   TERN_CHECK_VALUE(
       counts.defined(),
       "[segmentation_report] the {} loader has no batch; expected at least "
       "one sample.",
       to_string(split));
+  TORCH_CHECK_VALUE(
+      !std::isnan(samples),
+      "[segmentation_report] an output is NaN, which is no class; expected "
+      "numbers. Find the batch that caused it with TerminateOnNaN.");
   return counts;
 }
 
@@ -175,6 +179,10 @@ void show_batch(
   const DataLoader& loader = data.loader(split);
   auto batches = loader.epoch(0);
   std::optional<Batch> batch = batches.next();
+  // One of which all samples were left out shows nothing.
+  while (batch && !batch->left_out.empty() && batch->size() == 0) {
+    batch = batches.next();
+  }
   TERN_CHECK_VALUE(
       batch,
       "[show_batch] the {} loader has no batch; expected one.",
@@ -210,13 +218,25 @@ void show_results(
   const DataBunch& data = learn.data();
   const DataLoader some = spread_samples(data.loader(split), split, options);
   const Predictions answers = learn.get_preds(some);
-  const int64_t count = some.dataset().size();
-  const auto all_indices = SequentialSampler(count).indices(0, 0);
+  const std::vector<int64_t>& shown = answers.indices;
+  TERN_CHECK_VALUE(
+      !shown.empty(),
+      "[show_results] the {} data have no sample that can be read; expected "
+      "one.",
+      to_string(split));
   const torch::Tensor images = visible_batch(
                                    data,
-                                   some.dataset().get_batch(all_indices, {}),
+                                   some.dataset().get_batch(shown, {}),
                                    /*augments=*/false)
                                    .images;
+  const int64_t count = std::ssize(shown);
+  TERN_CHECK_VALUE(
+      images.size(0) == count,
+      "[show_results] {} of {} images could not be read a second time; "
+      "expected "
+      "all. Look at the disk.",
+      count - images.size(0),
+      count);
   const OutputInfo& output = answers.info[0];
   const TargetKind kind = answers.targets.defined()
                               ? target_kind(data, answers.targets)

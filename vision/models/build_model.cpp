@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <ranges>
+#include <string_view>
 #include <utility>
 
 #include <c10/core/CPUAllocator.h>
@@ -66,6 +67,13 @@ Model build_model(const Architecture& architecture) {
 
 namespace {
 
+[[noreturn]] void throw_too_large(const std::string& file) {
+  throw_data_error(
+      file,
+      "describes a network that is much larger than the weights in the file; "
+      "expected a file as Learner::export_model writes it. Export it again");
+}
+
 // LibTorch tells its profiler of each allocation of a thread; this takes the
 // profiler's place and refuses what exceeds a limit.
 class AllocationLimit final : public c10::MemoryReportingInfoBase {
@@ -86,12 +94,7 @@ class AllocationLimit final : public c10::MemoryReportingInfoBase {
     // Nobody owns it yet.
     c10::profiledCPUMemoryReporter().Delete(memory);
     c10::free_cpu(memory);
-    throw_data_error(
-        file_,
-        "describes a network that is much larger than the weights in the file; "
-        "expected a file as Learner::export_model writes it. It was changed, "
-        "or "
-        "damaged");
+    throw_too_large(file_);
   }
 
  private:
@@ -112,10 +115,22 @@ Model build_of_size(
     limit += kTimes * item.value().numel() *
              std::max<int64_t>(item.value().element_size(), sizeof(float));
   }
+  // A profiler of the caller's expects its own state there.
+  constexpr auto kPlace = c10::DebugInfoKind::PROFILER_STATE;
+  if (c10::ThreadLocalDebugInfo::get(kPlace)) return build_model(architecture);
   const c10::DebugInfoGuard guard(
-      c10::DebugInfoKind::PROFILER_STATE,
+      kPlace,
       std::make_shared<AllocationLimit>(limit, file));
-  return build_model(architecture);
+  try {
+    return build_model(architecture);
+  } catch (const c10::Error& error) {
+    // What exceeds the memory of the machine fails before it is counted.
+    if (std::string_view(error.what_without_backtrace())
+            .find("can't allocate memory") == std::string_view::npos) {
+      throw;
+    }
+    throw_too_large(file);
+  }
 }
 
 }  // namespace

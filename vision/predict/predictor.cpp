@@ -1,11 +1,10 @@
 #include "tern/vision/predict/predictor.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
-#include <span>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <opencv2/core/mat.hpp>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/utils.h>
@@ -215,15 +214,36 @@ std::vector<Prediction> Predictor::answer(
 
 std::vector<Prediction> Predictor::answer_all(
     int64_t count,
-    c10::function_ref<Tensors(int64_t)> prepare) const {
-  std::vector<Prediction> answers;
-  for (int64_t begin = 0; begin < count; begin += options().batch_size) {
-    std::vector<Tensors> prepared(
-        std::min(options().batch_size, count - begin));
+    c10::function_ref<std::optional<Tensors>(int64_t)> prepare) const {
+  // As many at a time as keep all threads busy, however small the batches are.
+  const int64_t batch_size = options().batch_size;
+  const int64_t threads = at::get_num_threads();
+  const int64_t at_once = (threads + batch_size - 1) / batch_size * batch_size;
+  std::vector<Prediction> answers(count);
+  for (int64_t begin = 0; begin < count; begin += at_once) {
+    std::vector<std::optional<Tensors>> prepared(
+        std::min(at_once, count - begin));
     for_each_sample(std::ssize(prepared), [&](int64_t i) {
       prepared[i] = prepare(begin + i);
     });
-    std::ranges::move(answer(prepared), std::back_inserter(answers));
+    std::vector<Tensors> batch;
+    std::vector<int64_t> places;
+    for (int64_t i = 0; i < std::ssize(prepared); ++i) {
+      if (prepared[i]) {
+        batch.push_back(std::move(*prepared[i]));
+        places.push_back(begin + i);
+      }
+      const bool is_last = i + 1 == std::ssize(prepared);
+      if (batch.empty() || (std::ssize(batch) < batch_size && !is_last)) {
+        continue;
+      }
+      std::vector<Prediction> of_batch = answer(batch);
+      for (size_t k = 0; k < places.size(); ++k) {
+        answers[places[k]] = std::move(of_batch[k]);
+      }
+      batch.clear();
+      places.clear();
+    }
   }
   return answers;
 }
@@ -244,26 +264,17 @@ std::vector<FilePrediction> Predictor::predict_folder(
     files.push_back({.path = item.path});
   }
   loaded_->preprocessor();  // fails once, not for each file
-  for (int64_t begin = 0; begin < std::ssize(files);
-       begin += options().batch_size) {
-    const std::span<FilePrediction> part = std::span(files).subspan(
-        begin,
-        std::min(options().batch_size, std::ssize(files) - begin));
-    std::vector<Tensors> prepared(part.size());
-    for_each_sample(std::ssize(part), [&](int64_t i) {
-      try {
-        prepared[i] = {prepare(fs::path(part[i].path))};
-      } catch (const DataError& error) {
-        part[i].error = error.what();
-      }
-    });
-    std::erase_if(prepared, [](const Tensors& t) { return t.empty(); });
-    if (prepared.empty()) continue;
-    auto file = part.begin();
-    for (Prediction& prediction : answer(prepared)) {
-      while (!file->error.empty()) ++file;
-      (file++)->prediction = std::move(prediction);
+  const auto prepared = [&](int64_t i) -> std::optional<Tensors> {
+    try {
+      return Tensors{prepare(fs::path(files[i].path))};
+    } catch (const DataError& error) {
+      files[i].error = error.what();
+      return std::nullopt;
     }
+  };
+  std::vector<Prediction> answers = answer_all(std::ssize(files), prepared);
+  for (size_t i = 0; i < files.size(); ++i) {
+    files[i].prediction = std::move(answers[i]);
   }
   return files;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,17 +80,19 @@ class Predictor {
     return answer(std::vector<Tensors>(1, Tensors{prepare(sample)}))[0];
   }
 
-  /// Returns one prediction per sample, in order; prepares `batch_size` at a
-  /// time, on all cores.
+  /// Returns one prediction per sample, in order; prepares a batch at a time, or
+  /// several small ones, on all cores.
   /// \param samples  Paths, cv::Mats or tensors, as for `predict`.
   /// \throws as `predict`, for the first bad sample; c10::ValueError if
   ///         floating tensors differ in size.
   template <class Sample>
   std::vector<Prediction> predict_batch(
       const std::vector<Sample>& samples) const {
-    return answer_all(std::ssize(samples), [&](int64_t i) {
-      return Tensors{prepare(samples[i])};
-    });
+    return answer_all(
+        std::ssize(samples),
+        [&](int64_t i) -> std::optional<Tensors> {
+          return Tensors{prepare(samples[i])};
+        });
   }
   /// The same, for `predict_batch({"cat.jpg", "dog.jpg"})`.
   std::vector<Prediction> predict_batch(
@@ -124,10 +127,12 @@ class Predictor {
 
  private:
   struct Loaded;
-  /// Prepares `batch_size` samples in parallel, answers them, and goes on.
+  /// Prepares some samples in parallel, answers them in batches, and goes on.
+  /// \param prepare  Nothing for a sample that is left out, whose prediction is
+  ///                 empty.
   std::vector<Prediction> answer_all(
       int64_t count,
-      c10::function_ref<Tensors(int64_t)> prepare) const;
+      c10::function_ref<std::optional<Tensors>(int64_t)> prepare) const;
   explicit Predictor(std::shared_ptr<const Loaded> loaded);
 
   std::shared_ptr<const Loaded> loaded_;

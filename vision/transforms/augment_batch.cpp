@@ -31,6 +31,19 @@ std::vector<double> spread(
   return std::vector<double>(channels, mean);
 }
 
+torch::ScalarType integers_as_wide_as(const torch::Tensor& tensor) {
+  switch (tensor.element_size()) {
+    case 1:
+      return torch::kByte;
+    case 2:
+      return torch::kShort;
+    case 4:
+      return torch::kInt;
+    default:
+      return torch::kLong;
+  }
+}
+
 void check_images(const torch::Tensor& images) {
   TERN_CHECK_VALUE(
       images.scalar_type() == torch::kByte && images.dim() == 4 &&
@@ -52,16 +65,16 @@ bool is_mask(const torch::Tensor& target, const torch::Tensor& images) {
                                     target.squeeze(1).sizes() == size);
 }
 
-void check_has_no_pixels(
+// Boxes, masks of another size and pictures would stay where they are.
+void check_is_not_spatial(
     const torch::Tensor& target,
     const torch::Tensor& images) {
-  const auto size = images.sizes().slice(1, 2);
   TERN_CHECK_VALUE(
-      target.dim() != 4 || (target.sizes().slice(1, 2) != size &&
-                            target.sizes().slice(2, 2) != size),
+      target.dim() < 3,
       "[augment_batch] a target is {} for images {}, whose pixels are moved; "
-      "expected masks [N, H, W] or [N, 1, H, W]. Augment pairs of images in "
-      "the data set, or by a batch transform of your own.",
+      "expected [N], [N, K], or masks [N, H, W] or [N, 1, H, W] of the images' "
+      "size. Augment boxes and pairs of images in the data set, or by a batch "
+      "transform of your own.",
       shapes_of({target}),
       shapes_of({images}));
 }
@@ -123,7 +136,7 @@ BatchTransform augment_batch(
         if (is_mask(target, images)) {
           target = render_masks(target, plans);
         } else {
-          check_has_no_pixels(target, images);
+          check_is_not_spatial(target, images);
         }
       }
     }
@@ -249,10 +262,13 @@ torch::Tensor render_masks(const torch::Tensor& masks, const Plans& plans) {
           /*align_corners=*/false)
           .to(torch::kLong)
           .view({count, -1});
-  return masks.reshape({count, -1})
+  // As whole numbers of their width: not all types can be gathered.
+  const torch::Tensor bits = masks.view(integers_as_wide_as(masks));
+  return bits.reshape({count, -1})
       .gather(1, (shown - 1).clamp_min(0))
       .masked_fill(shown == 0, 0)
-      .view(masks.sizes());
+      .view(masks.sizes())
+      .view(masks.scalar_type());
 }
 
 }  // namespace tern

@@ -57,8 +57,8 @@ inline ImageStats none() {
 /// \param stats  Normalises the images, in evaluation too, as `normalize`: one
 ///               value per channel, or one for all. Unset: they stay kByte for
 ///               later transforms.
-/// \throws c10::ValueError, when it is called, for any other images, and for
-///         targets of several channels for each pixel of an image that is moved.
+/// \throws c10::ValueError, when it is called, for any other images, and where
+///         pixels are moved for other targets of three or more dimensions.
 BatchTransform augment_batch(
     Transforms transforms,
     Padding padding = Padding::reflection,

@@ -28,13 +28,17 @@ class Numbers {
         ++at_;
       }
     }
-    if (at_ == bytes_.size()) fail("is truncated: the file ends within its header");
+    if (at_ == bytes_.size()) {
+      fail("is truncated: the PNM file ends within its header");
+    }
     const std::string_view text = as_text(bytes_.subspan(at_));
     int32_t number = 0;
     const auto [end, error] =
         std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || number < 1) {
-      fail("is a damaged PNM file: its header has no size");
+      fail(
+          "is a damaged PNM file: expected a number in its header, not '" +
+          std::string(text.substr(0, 8)) + "'");
     }
     at_ += static_cast<size_t>(end - text.data());
     return number;
@@ -69,6 +73,9 @@ bool is_pnm(std::span<const uint8_t> bytes) {
 }
 
 PnmFile parse_pnm(std::span<const uint8_t> bytes, std::string_view path) {
+  if (!is_pnm(bytes)) {
+    throw DataError(std::string(path), "is no binary PGM or PPM file.");
+  }
   Numbers numbers(bytes, path);
   PnmFile file;
   file.channels = bytes[1] == '6' ? 3 : 1;

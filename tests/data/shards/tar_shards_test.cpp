@@ -81,7 +81,7 @@ TEST(ShardFiles, FetchesAShardAnewThatArrivedCut) {
   };
   EXPECT_EQ(TarShards::open({server.url("/a.tar")}, options("a"))->size(), 20);
   EXPECT_EQ(server.requests().size(), 2u);
-  // Twice is an error, and leaves nothing that the next one would take.
+  // Twice is an error, but not for ever.
   cut = 2;
   expect_error<DataError>(
       [&] { TarShards::open({server.url("/a.tar")}, options("b")); },

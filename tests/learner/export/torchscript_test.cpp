@@ -167,6 +167,8 @@ TEST(TorchScript, SaysThatATraceKeepsItsMode) {
         contains(in_fit, "batch_norm and dropout in evaluation mode"),
         !trains)
         << in_fit;
+    EXPECT_EQ(contains(at_first, "TorchScript"), trains) << at_first;
+    EXPECT_EQ(contains(in_fit, "TorchScript"), !trains) << in_fit;
   }
 
   // What asks for its mode, and layers that have none, say nothing.

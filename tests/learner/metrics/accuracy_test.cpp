@@ -4,6 +4,7 @@
 
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/metrics/multi_label.h"
+#include "tern/learner/metrics/ranking.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::accuracy_test {
@@ -104,6 +105,33 @@ TEST_F(AccuracyTest, CountsRowsOfOneHotTargets) {
           by_batches(make(), image, mask));
     }
   }
+  // Sequences, in both layouts.
+  const auto words = torch::randn({10, 4, 5});
+  const auto word = torch::randint(5, {10, 4});
+  const auto hot = torch::one_hot(word, 5);
+  for (const int64_t axis : {-1, 2}) {
+    EXPECT_EQ(
+        by_batches(accuracy(axis), words, hot),
+        by_batches(accuracy(-1), words, word));
+  }
+  EXPECT_EQ(
+      by_batches(accuracy(), words.transpose(1, 2), hot.transpose(1, 2)),
+      by_batches(accuracy(-1), words, word));
+  for (const auto& make : {roc_auc, average_precision}) {
+    EXPECT_EQ(
+        by_batches(make(1), pred, torch::one_hot(target, 5)),
+        by_batches(make(1), pred, target));
+    EXPECT_EQ(
+        by_batches(make(-1), words, hot),
+        by_batches(make(1), words.transpose(1, 2), word));
+  }
+  // A mask of a binary classifier has no classes.
+  const auto binary = torch::randn({10, 6, 6});
+  const auto is_in = torch::randint(2, {10, 6, 6});
+  EXPECT_EQ(
+      by_batches(accuracy(), binary, is_in),
+      ((binary > 0) == (is_in > 0)).to(torch::kDouble).mean().item<double>());
+
   auto labels = torch::one_hot(target, 5);
   labels[3] = 1;
   for (const Metric& metric : {accuracy(), f1()}) {

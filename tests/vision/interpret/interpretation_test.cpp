@@ -1,5 +1,6 @@
 #include "tern/vision/interpret/interpretation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -90,19 +91,37 @@ TEST(Interpretation, NamesTheRightFilesWhereOthersCannotBeRead) {
       interp.dataset().describe(top[0].index),
       (shades / "valid/dark/250.png").string());
   EXPECT_EQ(top[0].index, 1);  // after 10, as their names are sorted
-  EXPECT_EQ(top[0].row, 0);
-  for (const TopLoss& one : top) {
-    EXPECT_EQ(interp.losses()[one.row].item<double>(), one.loss);
-    const std::filesystem::path file = interp.dataset().describe(one.index);
+  for (int64_t row = 0; row < interp.size(); ++row) {
+    const int64_t index = interp.indices()[row];
+    const std::filesystem::path file = interp.dataset().describe(index);
     EXPECT_TRUE(torch::allclose(
         learn.predict(file).probabilities,
-        interp.preds()[one.row]));
+        interp.preds()[row]));
+    const auto one = std::ranges::find(top, index, &TopLoss::index);
+    EXPECT_EQ(interp.losses()[row].item<double>(), one->loss);
   }
+  show_results(learn, shades / "results.png");
+  show_batch(learn.data(), shades / "batch.png", Split::valid);
   EXPECT_EQ(interp.draw_top_losses().dim(), 3);
   // Augmented passes replace what evaluation leaves out.
   const Predictions averaged = learn.tta();
   EXPECT_EQ(averaged.indices, answers.indices);
   EXPECT_TRUE(torch::allclose(averaged.preds, answers.preds));
+}
+
+TEST(Interpretation, NaNIsNoClass) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  {
+    const torch::NoGradGuard no_grad;
+    learn.model().parameters()[0].tensor.fill_(std::nan(""));
+  }
+  expect_error<c10::ValueError>(
+      [&] { ClassificationInterpretation::from(learn); },
+      {"an output is NaN", "TerminateOnNaN"});
+  expect_error<c10::ValueError>(
+      [&] { segmentation_report(learn); },
+      {"an output is NaN", "TerminateOnNaN"});
 }
 
 TEST(Interpretation, FindsTheSamplesThatCostMost) {

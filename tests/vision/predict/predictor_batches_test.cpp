@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <random>
+#include <set>
 #include <sstream>
 #include <sys/resource.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/nn/functional/upsampling.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -126,7 +128,9 @@ TEST(PredictorBatches, AFileThatDescribesAHugeNetworkIsRefusedWhileItIsBuilt) {
   const fs::path file = temp / "a.safetensors", huge = temp / "huge";
   export_net(simple_cnn({3, 4, 2}), torch::rand({4, 3, 16, 16}), file);
   for (const char* const channels :
-       {"[3, 20000, 20000, 2]", "[3, 1000, 1000, 1000, 1000, 1000, 1000, 2]"}) {
+       {"[3, 20000, 20000, 2]",
+        "[3, 1000, 1000, 1000, 1000, 1000, 1000, 2]",
+        "[3, 1000000000000, 2]"}) {
     auto metadata = safetensors_metadata(file);
     std::string& options = metadata["tern.options"];
     options.replace(options.find("[3, 4, 2]"), 9, channels);
@@ -138,6 +142,22 @@ TEST(PredictorBatches, AFileThatDescribesAHugeNetworkIsRefusedWhileItIsBuilt) {
     EXPECT_LT(peak_memory() - before, int64_t{300} << 20);
   }
   Predictor::load(file, {.device = torch::kCPU});
+}
+
+// It keeps its state where the limit of the test above is kept.
+TEST(PredictorBatches, AFileIsLoadedUnderAProfiler) {
+  const TempFolder temp;
+  const fs::path file = temp / "a.safetensors";
+  export_net(simple_cnn({3, 4, 2}), torch::rand({4, 3, 16, 16}), file);
+  namespace profiler = torch::autograd::profiler;
+  const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO);
+  const std::set<profiler::ActivityType> activities = {
+      profiler::ActivityType::CPU};
+  profiler::prepareProfiler(config, activities);
+  profiler::enableProfiler(config, activities);
+  Predictor::load(file, {.device = torch::kCPU})
+      .predict(torch::rand({3, 16, 16}));
+  EXPECT_FALSE(profiler::disableProfiler()->events().empty());
 }
 
 // Before: an LSTM wrote past the state of the batch that it was traced with.

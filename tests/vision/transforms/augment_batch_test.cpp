@@ -142,6 +142,7 @@ TEST(AugmentBatch, MovesMasksOfAnyTypeWithTheirImages) {
     for (const auto type :
          {torch::kByte,
           torch::kShort,
+          torch::kUInt16,
           torch::kInt,
           torch::kLong,
           torch::kHalf,
@@ -164,12 +165,12 @@ TEST(AugmentBatch, MovesMasksOfAnyTypeWithTheirImages) {
       const torch::Tensor& target = batch.targets[i];
       ASSERT_EQ(target.sizes(), before[i].sizes());
       ASSERT_EQ(target.scalar_type(), before[i].scalar_type());
-      if (i < 14) {
+      if (i < 16) {
         EXPECT_TRUE(
             torch::equal(target.view(moved.sizes()).to(torch::kByte), moved));
-      } else if (i == 14) {
+      } else if (i == 16) {
         EXPECT_TRUE(torch::equal(target, moved > 100));
-      } else if (i == 15) {
+      } else if (i == 17) {
         EXPECT_TRUE(
             torch::equal(target, moved.to(torch::kLong) * 123'456'789'012));
       } else {
@@ -179,11 +180,14 @@ TEST(AugmentBatch, MovesMasksOfAnyTypeWithTheirImages) {
   });
 }
 
-TEST(AugmentBatch, RefusesPairsOfImagesUnlessOnlyColoursChange) {
-  for (const bool is_last : {true, false}) {
-    const torch::Tensor target = torch::rand(
-        is_last ? std::vector<int64_t>{4, 32, 32, 3}
-                : std::vector<int64_t>{4, 3, 32, 32});
+TEST(AugmentBatch, RefusesOtherSpatialTargetsUnlessOnlyColoursChange) {
+  const std::vector<std::vector<int64_t>> shapes = {
+      {4, 32, 32, 3},
+      {4, 3, 32, 32},
+      {4, 16, 16},
+      {4, 5, 4}};
+  for (const std::vector<int64_t>& shape : shapes) {
+    const torch::Tensor target = torch::rand(shape);
     Batch batch{{smooth_batch(4, 32)}, {target}};
     expect_error<c10::ValueError>(
         [&] { augment_batch({flip_lr(1)})(batch, {.training = true}); },
