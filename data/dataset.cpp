@@ -1,6 +1,7 @@
 #include "tern/data/dataset.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_map>
 #include <utility>
 
@@ -315,7 +316,6 @@ torch::Tensor concatenate(
 
 Batch collate(c10::ArrayRef<Batch> samples, const BatchContext& context) {
   Batch batch;
-  if (samples.empty()) return batch;
   int64_t asked_for = 0;
   for (const Batch& sample : samples) {
     for (const int64_t row : sample.left_out) {
@@ -323,6 +323,19 @@ Batch collate(c10::ArrayRef<Batch> samples, const BatchContext& context) {
     }
     asked_for += sample.size() + std::ssize(sample.left_out);
   }
+  // One of which all was left out may have no tensors.
+  const auto is_nothing = [](const Batch& sample) {
+    return sample.inputs.empty() && !sample.left_out.empty();
+  };
+  std::vector<Batch> others;
+  if (std::ranges::any_of(samples, is_nothing)) {
+    std::ranges::remove_copy_if(
+        samples,
+        std::back_inserter(others),
+        is_nothing);
+    samples = others;
+  }
+  if (samples.empty()) return batch;
   for (const auto list : {&Batch::inputs, &Batch::targets}) {
     for (size_t i = 0; i < (samples[0].*list).size(); ++i) {
       (batch.*list).push_back(concatenate(samples, list, i, context));

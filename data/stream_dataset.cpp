@@ -34,16 +34,24 @@ class StreamEpoch final : public Dataset {
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override {
     std::vector<Batch> samples;
-    samples.reserve(indices.size());
+    std::vector<int64_t> rows, left_out;
     {
       const std::lock_guard lock(mutex_);
-      for (const int64_t index : indices) samples.push_back(drawn(index));
+      for (int64_t row = 0; row < std::ssize(indices); ++row) {
+        if (const Batch* const sample = drawn(indices[row])) {
+          samples.push_back(*sample);
+          rows.push_back(row);
+        } else {
+          left_out.push_back(row);
+        }
+      }
     }
     for (size_t i = 0; decode_ && i < samples.size(); ++i) {
-      const BatchContext of_row = context.of_row(static_cast<int64_t>(i));
-      samples[i] = decode_(samples[i], of_row, of_row.rng(indices[i]));
+      const BatchContext of_row = context.of_row(rows[i]);
+      samples[i] = decode_(samples[i], of_row, of_row.rng(indices[rows[i]]));
     }
     Batch batch = collate(samples, context);
+    batch.left_out = std::move(left_out);
     // Only now: after an error the loader asks again, sample by sample.
     const std::lock_guard lock(mutex_);
     for (const int64_t index : indices) {
@@ -53,15 +61,17 @@ class StreamEpoch final : public Dataset {
   }
 
  private:
-  // The sample at `index`. Those before it that are wanted later are kept, so
-  // that workers may come in any order.
-  const Batch& drawn(int64_t index) const {
-    for (; position_ <= index; ++position_) {
+  // The sample at `index`; null if an evaluation's pass ends before it. Those
+  // before it that are wanted later are kept, so that workers may come in any
+  // order.
+  const Batch* drawn(int64_t index) const {
+    for (; position_ <= index && !has_ended_; ++position_) {
       if (uses_[position_] == 0) {
         from_pass([&] { return pass_->skip(); });
       } else {
         std::optional<Batch> sample;
         from_pass([&] { return (sample = pass_->next()).has_value(); });
+        if (has_ended_) break;
         if (sample->size() != 1) {
           throw DataError(
               describe(position_),
@@ -72,12 +82,17 @@ class StreamEpoch final : public Dataset {
         drawn_[position_] = *std::move(sample);
       }
     }
-    return drawn_.at(index);
+    const auto found = drawn_.find(index);
+    return found == drawn_.end() ? nullptr : &found->second;
   }
 
   template <class Take>
   void from_pass(const Take& take) const {
     if (take()) return;
+    if (!context_.training && position_ > 0) {
+      has_ended_ = true;
+      return;
+    }
     pass_ = stream_->pass(context_);
     if (take()) return;
     throw DataError(
@@ -92,7 +107,8 @@ class StreamEpoch final : public Dataset {
   mutable std::mutex mutex_;
   mutable std::vector<int32_t> uses_;  // how often each is still asked for
   mutable std::unique_ptr<StreamDataset::Pass> pass_;
-  mutable int64_t position_ = 0;  // of the sample that `pass_` gives next
+  mutable int64_t position_ = 0;    // of the sample that `pass_` gives next
+  mutable bool has_ended_ = false;  // the only pass of an evaluation
   mutable std::unordered_map<int64_t, Batch> drawn_;
 };
 

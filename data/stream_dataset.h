@@ -45,8 +45,9 @@ class StreamDataset {
 ///       {.sampler = std::make_shared<BufferedSampler>(
 ///            std::vector<int64_t>{10'000}, 1000)});
 ///
-/// Every epoch begins a pass; one that ends early begins again. Samples are
-/// read in order by one worker at a time and decoded by all workers, so the
+/// Every epoch begins a pass. In training one that ends early begins again; in
+/// evaluation what it lacks is left out (`Batch::left_out`), so that no sample
+/// counts twice, and `samples` may be more than there are. Samples are read in order by one worker at a time and decoded by all workers, so the
 /// batches do not depend on the number of workers. A shuffled order keeps in
 /// memory what the stream gives before its turn: at most the sampler's buffer,
 /// or an epoch with `shuffle = true`. Ranks share an epoch: each skips the

@@ -25,16 +25,12 @@ bool fits(
          target.sizes();
 }
 
-bool has_one_of(const torch::Tensor& target, int64_t axis) {
-  return target.ne(0).sum(axis).eq(1).all().item<bool>();
-}
-
 torch::Tensor class_of_one_hot(
     const std::string& metric,
     const torch::Tensor& target,
     int64_t axis) {
   TERN_CHECK_VALUE(
-      has_one_of(target, axis),
+      target.ne(0).sum(axis).eq(1).all().item<bool>(),
       "[{}] the targets {} have the shape of the outputs, and not exactly one "
       "of a sample's {} numbers is set; expected one-hot targets, or one class "
       "number a sample. Use accuracy_multi() and its kin for several labels a "
@@ -103,7 +99,7 @@ bool is_one_hot(
       target.is_floating_point() || target.is_complex()) {
     return false;
   }
-  return pred.dim() != 3 || axis != 1 || has_one_of(target, axis);
+  return pred.dim() != 3 || axis != 1;
 }
 
 bool is_binary(const torch::Tensor& pred, const torch::Tensor& target) {

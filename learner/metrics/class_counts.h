@@ -25,9 +25,9 @@ ClassScores class_scores(
     const torch::Tensor& target,
     int64_t axis = 1);
 
-/// Whether `target` has whole numbers for each class of `pred` in `axis`. Of
-/// [N, C, T] these are one-hot if exactly one is set, which waits for the device;
-/// otherwise [N, H, W] is a mask of a binary classifier.
+/// Whether `target` has whole numbers for each class of `pred` in `axis`. With
+/// the classes second, three dimensions are [N, H, W], a mask of a binary
+/// classifier.
 bool is_one_hot(
     const torch::Tensor& pred,
     const torch::Tensor& target,

@@ -15,7 +15,8 @@ namespace tern {
 // Outputs are [N, C, ...] scores, as for cross-entropy; with `axis = -1`
 // [N, ..., C], such as a sequence's. Targets are [N, ...] class numbers, or
 // one-hot: whole numbers of the outputs' shape, exactly one of them set among
-// the classes, which is checked in each batch and waits for the device.
+// the classes, which is checked in each batch and waits for the device. Of a
+// sequence one-hot targets need `axis = -1`: [N, H, W] is a binary mask.
 
 /// Share of samples (or pixels) whose likeliest class is the true one.
 Metric accuracy(int64_t axis = 1);

@@ -135,7 +135,7 @@ TEST(StreamEpochs, BeginsAgainWhereAPassEndsEarly) {
   const auto stream = std::make_shared<Counting>(5);
   const DataLoader loader(
       std::make_shared<StreamEpochs>(stream, 12),
-      {.batch_size = 4, .workers = 2});
+      {.batch_size = 4, .training = true, .workers = 2});
   EXPECT_EQ(read(loader), (Numbers{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1}));
   EXPECT_EQ(stream->passes, 3);
   EXPECT_EQ(read(loader, /*first_batch=*/2), (Numbers{3, 4, 0, 1}));
@@ -143,6 +143,59 @@ TEST(StreamEpochs, BeginsAgainWhereAPassEndsEarly) {
       std::make_shared<StreamEpochs>(std::make_shared<Counting>(0), 1),
       {.workers = 0});
   expect_error<DataError>([&] { read(empty); }, {"gave no sample"});
+}
+
+// As it would count twice.
+TEST(StreamEpochs, GivesNoSampleTwiceInAnEvaluation) {
+  const auto stream = std::make_shared<Counting>(5);
+  const auto epochs = std::make_shared<StreamEpochs>(stream, 12);
+  const std::shared_ptr<const Sampler> orders[] = {
+      std::make_shared<SequentialSampler>(12),
+      std::make_shared<BufferedSampler>(std::vector<int64_t>{12}, 3),
+      std::make_shared<RandomSampler>(12)};
+  for (const auto& order : orders) {
+    Numbers expected = order->indices(42, 0);
+    std::erase_if(expected, [](int64_t index) { return index >= 5; });
+    for (const int64_t workers : {0, 2}) {
+      const DataLoader loader(
+          epochs,
+          {.batch_size = 2, .sampler = order, .workers = workers});
+      Numbers given;
+      auto pass = loader.epoch(0);
+      while (const auto batch = pass.next()) {
+        given.insert(given.end(), batch->indices.begin(), batch->indices.end());
+        if (batch->size() == 0) continue;
+        EXPECT_TRUE(torch::equal(
+            batch->targets.at(1),
+            torch::tensor(batch->indices, torch::kLong)));
+      }
+      EXPECT_EQ(given, expected);
+    }
+  }
+  // Among others, and in the middle of a batch.
+  const auto more = std::make_shared<Counting>(4);
+  const DataLoader joined(
+      std::make_shared<Concat>(std::vector<std::shared_ptr<const Dataset>>{
+          epochs,
+          std::make_shared<StreamEpochs>(more, 4)}),
+      {.batch_size = 16, .workers = 0});
+  EXPECT_EQ(read(joined), (Numbers{0, 1, 2, 3, 4, 0, 1, 2, 3}));
+
+  const auto valid = [&](int64_t samples) {
+    const auto sides = [](const Batch& point, const BatchContext&, SampleRng) {
+      return Batch{point.inputs, {point.targets[0]}};
+    };
+    return std::make_shared<DataLoader>(
+        std::make_shared<StreamEpochs>(stream, samples, sides),
+        DataLoaderOptions{.batch_size = 2, .workers = 0});
+  };
+  DataBunch data = point_data();
+  data.valid = valid(12);
+  Learner learn(data, plain_net(), quiet());
+  const double loss = learn.validate().loss;
+  EXPECT_EQ(learn.get_preds().indices, numbers_up_to(5));
+  learn.data().valid = valid(5);
+  EXPECT_EQ(learn.validate().loss, loss);
 }
 
 TEST(StreamEpochs, ReadsEachSampleOnOneRank) {
