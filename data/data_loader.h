@@ -69,9 +69,9 @@ class DataLoader {
     ~Epoch();
 
     /// Returns the next batch, or nothing at the end. A batch of which the data
-    /// set has left all samples out (`Batch::left_out`) is empty. An exception of the data
-    /// set ends the pass: it is rethrown as a DataError that names the sample,
-    /// with the original nested in it (`std::rethrow_if_nested`).
+    /// set has left all samples out (`Batch::left_out`) is empty. An exception of
+    /// the data set ends the pass: it is rethrown as a DataError that names the
+    /// sample, with the original nested in it (`std::rethrow_if_nested`).
     /// \param stop  Returns nothing instead of waiting once this is true.
     std::optional<Batch> next(const std::atomic<bool>* stop = nullptr);
 

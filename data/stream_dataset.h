@@ -47,11 +47,12 @@ class StreamDataset {
 ///
 /// Every epoch begins a pass. In training one that ends early begins again; in
 /// evaluation what it lacks is left out (`Batch::left_out`), so that no sample
-/// counts twice, and `samples` may be more than there are. Samples are read in order by one worker at a time and decoded by all workers, so the
-/// batches do not depend on the number of workers. A shuffled order keeps in
-/// memory what the stream gives before its turn: at most the sampler's buffer,
-/// or an epoch with `shuffle = true`. Ranks share an epoch: each skips the
-/// samples of the others. Resume skips the samples before its batch.
+/// counts twice, and `samples` may be more than there are. Samples are read in
+/// order by one worker at a time and decoded by all workers, so the batches do
+/// not depend on the number of workers. A shuffled order keeps in memory what
+/// the stream gives before its turn: at most the sampler's buffer, or an epoch
+/// with `shuffle = true`. Ranks share an epoch: each skips the samples of the
+/// others. Resume skips the samples before its batch.
 class StreamEpochs final : public Dataset {
  public:
   /// Turns what `next` gave into the sample to train on. Called from several

@@ -23,8 +23,8 @@ struct ImageCsv {
   /// Separator of the cells: ',', ';' or '\t'.
   char delimiter = ',';
   /// Whether the first line has the names of the columns; without them they are
-  /// called "0", "1" and so on. Unset: it has, unless its first cell names an
-  /// image that is there.
+  /// called "0", "1" and so on. Unset: true, unless the first cell is the path of
+  /// an existing image.
   std::optional<bool> header = {};
   /// Separator of several labels in a cell, such as " "; empty: one class per
   /// image.

@@ -165,7 +165,7 @@ fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
 
 namespace {
 
-// \param anew  Downloads what the cache has; that is replaced in the end.
+// \param anew  Downloads the shard again and replaces the file in the cache.
 fs::path
 fetch(const std::string& shard, const ShardSetOptions& options, bool anew) {
   std::string name = shard.substr(shard.rfind('/') + 1);
