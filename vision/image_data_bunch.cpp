@@ -219,6 +219,7 @@ DataBunch ImageDataBunch::from_numbers(
     const ImageDataBunchOptions& options) {
   const auto texts = [](const auto& values) {
     std::vector<std::string> labels;
+    labels.reserve(values.size());
     for (const double value : values)
       labels.push_back(fmt::format("{}", value));
     return labels;

@@ -93,6 +93,7 @@ std::vector<T> select(
     const std::vector<T>& values,
     const std::vector<int64_t>& indices) {
   std::vector<T> chosen;
+  chosen.reserve(indices.size());
   for (const int64_t index : indices) chosen.push_back(values[index]);
   return chosen;
 }
