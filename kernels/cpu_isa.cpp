@@ -166,6 +166,15 @@ CpuIsa best_cpu_isa() {
   return CpuIsa::baseline;
 }
 
+bool multiplies_bfloat16() {
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return true;
+#endif
+}
+
 CpuIsa cpu_isa() {
   return isa_in_use.load(std::memory_order_relaxed);
 }

@@ -18,6 +18,10 @@ CpuIsa best_cpu_isa();
 /// environment or `set_cpu_isa` ask for less. All give the same bits.
 CpuIsa cpu_isa();
 
+/// Whether this processor multiplies bfloat16 itself (AVX512-BF16, AMX), so that
+/// 16 bits are faster than fp32; on others than x86-64 it is not known, and true.
+bool multiplies_bfloat16();
+
 /// For tests and benchmarks. Asking for more than the processor has gives the
 /// best that it has; NEON, where it is another architecture, the baseline.
 void set_cpu_isa(CpuIsa isa);

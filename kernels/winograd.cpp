@@ -16,6 +16,7 @@
 #include "tern/kernels/check.h"
 #include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/dispatch.h"
+#include "tern/kernels/float_lanes.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {
@@ -68,29 +69,16 @@ struct Tiling {
   int64_t across, count;
 };
 
-// Vectors of GCC's and Clang's own: two of AVX2's, one of AVX-512's. Functions
-// take them by address; by value they would be called differently there.
-using Channels = float __attribute__((vector_size(64)));
-constexpr int64_t kChannels = sizeof(Channels) / sizeof(float);
-
-TERN_CPU_LOOP void load(const float* from, Channels& to) {
-  __builtin_memcpy(&to, from, sizeof to);
-}
-
-TERN_CPU_LOOP void store(const Channels& from, float* to) {
-  __builtin_memcpy(to, &from, sizeof from);
-}
-
 /// Along one side, B^T of the paper: six pixels become six factors.
-TERN_CPU_LOOP void to_factors(Channels* x, int64_t stride) {
-  Channels& x0 = x[0];
-  Channels& x1 = x[stride];
-  Channels& x2 = x[2 * stride];
-  Channels& x3 = x[3 * stride];
-  Channels& x4 = x[4 * stride];
-  Channels& x5 = x[5 * stride];
-  const Channels even4 = x4 - 4.0F * x2, odd4 = x3 - 4.0F * x1;
-  const Channels even = x4 - x2, odd = 2.0F * (x3 - x1);
+TERN_CPU_LOOP void to_factors(Floats* x, int64_t stride) {
+  Floats& x0 = x[0];
+  Floats& x1 = x[stride];
+  Floats& x2 = x[2 * stride];
+  Floats& x3 = x[3 * stride];
+  Floats& x4 = x[4 * stride];
+  Floats& x5 = x[5 * stride];
+  const Floats even4 = x4 - 4.0F * x2, odd4 = x3 - 4.0F * x1;
+  const Floats even = x4 - x2, odd = 2.0F * (x3 - x1);
   x0 = 4.0F * x0 - 5.0F * x2 + x4;
   x5 = 4.0F * x1 - 5.0F * x3 + x5;
   x1 = even4 + odd4;
@@ -101,11 +89,11 @@ TERN_CPU_LOOP void to_factors(Channels* x, int64_t stride) {
 
 /// Along one side, A^T of the paper: the sums of six products become the first
 /// four, pixels of the result.
-TERN_CPU_LOOP void to_pixels(Channels* x, int64_t stride) {
-  const Channels sum1 = x[stride] + x[2 * stride];
-  const Channels difference1 = x[stride] - x[2 * stride];
-  const Channels sum2 = x[3 * stride] + x[4 * stride];
-  const Channels difference2 = x[3 * stride] - x[4 * stride];
+TERN_CPU_LOOP void to_pixels(Floats* x, int64_t stride) {
+  const Floats sum1 = x[stride] + x[2 * stride];
+  const Floats difference1 = x[stride] - x[2 * stride];
+  const Floats sum2 = x[3 * stride] + x[4 * stride];
+  const Floats difference2 = x[3 * stride] - x[4 * stride];
   x[0] = x[0] + sum1 + sum2;
   x[stride] = difference1 + 2.0F * difference2;
   x[2 * stride] = sum1 + 4.0F * sum2;
@@ -116,12 +104,13 @@ TERN_CPU_LOOP void to_pixels(Channels* x, int64_t stride) {
 /// \param to  [36, channels]
 TERN_CPU_LOOP void
 transform_patch(const float* const* pixels, float* to, int64_t channels) {
-  for (int64_t c = 0; c < channels; c += kChannels) {
-    Channels x[kProducts];
-    for (int64_t i = 0; i < kProducts; ++i) load(pixels[i] + c, x[i]);
+  for (int64_t c = 0; c < channels; c += kLanes) {
+    Floats x[kProducts];
+    for (int64_t i = 0; i < kProducts; ++i) load_floats(pixels[i] + c, x[i]);
     for (int64_t i = 0; i < kPatch; ++i) to_factors(x + i, kPatch);
     for (int64_t i = 0; i < kPatch; ++i) to_factors(x + i * kPatch, 1);
-    for (int64_t i = 0; i < kProducts; ++i) store(x[i], to + i * channels + c);
+    for (int64_t i = 0; i < kProducts; ++i)
+      store_floats(x[i], to + i * channels + c);
   }
 }
 
@@ -134,19 +123,20 @@ TERN_CPU_LOOP void transform_products(
     float* const* pixels,
     int64_t channels,
     bool relu) {
-  for (int64_t c = 0; c < channels; c += kChannels) {
-    Channels x[kProducts], added;
-    for (int64_t i = 0; i < kProducts; ++i) load(from + i * channels + c, x[i]);
+  for (int64_t c = 0; c < channels; c += kLanes) {
+    Floats x[kProducts], added;
+    for (int64_t i = 0; i < kProducts; ++i)
+      load_floats(from + i * channels + c, x[i]);
     for (int64_t i = 0; i < kPatch; ++i) to_pixels(x + i, kPatch);
     for (int64_t i = 0; i < kTile; ++i) to_pixels(x + i * kPatch, 1);
     for (int64_t i = 0; i < kTile * kTile; ++i) {
-      Channels& y = x[i / kTile * kPatch + i % kTile];
-      load(bias + c, added);
+      Floats& y = x[i / kTile * kPatch + i % kTile];
+      load_floats(bias + c, added);
       y += added;
-      load(other[i] + c, added);
+      load_floats(other[i] + c, added);
       y += added;
-      if (relu) y = y < 0.0F ? Channels{} : y;  // NaN stays
-      store(y, pixels[i] + c);
+      if (relu) y = y < 0.0F ? Floats{} : y;  // NaN stays
+      store_floats(y, pixels[i] + c);
     }
   }
 }
@@ -303,7 +293,7 @@ bool winograd_pays(
   const CpuIsa isa = cpu_isa();
   if (isa != CpuIsa::avx2 && isa != CpuIsa::avx512) return false;
   if (weight[2] != 3 || weight[3] != 3) return false;
-  if (weight[0] % kChannels != 0 || weight[1] % kChannels != 0) return false;
+  if (weight[0] % kLanes != 0 || weight[1] % kLanes != 0) return false;
   const Tiling tiling(images, padding);
   return tiling.height > 0 && tiling.width > 0 &&
          images[0] * tiling.count >= kFewestTiles;

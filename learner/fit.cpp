@@ -6,6 +6,7 @@
 
 #include <torch/types.h>
 
+#include "tern/kernels/fast_conv_backward.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -58,7 +59,10 @@ void loop::train_step(LearnerParts& l) {
   forward(l, /*with_loss=*/true);
   run(l, Event::backward_begin);
   weight_loss(l);
-  s.loss_grad.backward();
+  {
+    const FastConvBackward fast;
+    s.loss_grad.backward();
+  }
   finish_backward(l);
   run(l, Event::backward_end);
   sync_decisions(l);

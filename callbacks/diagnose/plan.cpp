@@ -13,6 +13,7 @@
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/data/support/memory.h"
+#include "tern/kernels/cpu_isa.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/hyper_parameter.h"
@@ -192,8 +193,7 @@ void advise_precision(TrainingPlan& plan, bool is_cuda) {
     return;
   }
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512bf16") && plan.step_milliseconds > 20) {
+  if (multiplies_bfloat16() && plan.step_milliseconds > 20) {
     plan.advice.emplace_back(
         "this processor computes in bfloat16: try to_bf16() or to_amp()");
   }

@@ -13,6 +13,7 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/kernels/check.h"
+#include "tern/kernels/cpu_isa.h"
 #include "tern/learner/amp/autocast.h"
 #include "tern/learner/amp/clip_grad.h"
 #include "tern/learner/amp/master_weights.h"
@@ -341,19 +342,6 @@ std::string MixedPrecision::name() const {
 
 // ---- Learner::to_fp16, to_bf16, to_amp, to_fp32 ----
 
-namespace {
-
-bool computes_in_bfloat16() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512bf16");
-#else
-  return true;  // not known
-#endif
-}
-
-}  // namespace
-
 Learner& Learner::to_fp16() {
   return to_fp16(MixedPrecisionOptions{});
 }
@@ -364,7 +352,7 @@ Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
     parts_->options.sink->line(fmt::format(
         "to_fp16: on a CPU this trains in bfloat16, because fp16 is far slower "
         "there than fp32; {{.force_fp16 = true}} insists.{}",
-        computes_in_bfloat16()
+        multiplies_bfloat16()
             ? ""
             : " This processor has no bfloat16 instructions: fp32 is faster."));
     return to_bf16(options);

@@ -71,6 +71,18 @@ const PostOp* post_op_of(const jit::Node& node) {
   return found == activations.end() ? nullptr : &found->second;
 }
 
+std::optional<torch::ScalarType> type_of(const jit::Value& value) {
+  const auto type = value.type()->cast<c10::TensorType>();
+  return type ? type->scalarType() : std::nullopt;
+}
+
+/// Whether oneDNN computes with such weights, and what they are given is of
+/// the same type.
+bool is_computed(torch::ScalarType weights, const jit::Value& input) {
+  return (weights == torch::kFloat || weights == torch::kBFloat16) &&
+         type_of(input) == weights;
+}
+
 Numbers sizes_of(const jit::Value& value) {
   const auto type = value.type()->cast<c10::TensorType>();
   return type ? type->sizes().concrete_sizes().value_or(Numbers()) : Numbers();
@@ -84,15 +96,12 @@ bool is_convolution(const jit::Node& node) {
   return node.kind() == c10::aten::_convolution;
 }
 
-/// A matrix [inputs, outputs] in fp32 that is known.
+/// A matrix [inputs, outputs] that is known.
 std::optional<torch::Tensor> matrix_of(const jit::Value* value) {
   const auto known = jit::toIValue(value);
   if (!known || !known->isTensor()) return std::nullopt;
   const torch::Tensor& matrix = known->toTensor();
-  if (matrix.dim() != 2 || matrix.scalar_type() != torch::kFloat) {
-    return std::nullopt;
-  }
-  return matrix.detach();
+  return matrix.dim() == 2 ? std::optional(matrix.detach()) : std::nullopt;
 }
 
 bool is_one(const jit::Value* value) {
@@ -112,7 +121,10 @@ std::optional<Linear> linear_of(jit::Node& node) {
   if (!is_addmm && node.kind() != c10::aten::matmul) return std::nullopt;
   jit::Value* const input = node.input(is_addmm ? 1 : 0);
   const auto weight = matrix_of(node.input(is_addmm ? 2 : 1));
-  if (!weight || sizes_of(*input).size() < 2) return std::nullopt;
+  if (!weight || sizes_of(*input).size() < 2 ||
+      !is_computed(weight->scalar_type(), *input)) {
+    return std::nullopt;
+  }
   if (is_addmm && (!is_one(node.input(3)) || !is_one(node.input(4)) ||
                    sizes_of(*node.input(0)) != Numbers{weight->size(1)})) {
     return std::nullopt;
@@ -129,7 +141,7 @@ bool is_convolution_of_images(const jit::Node& node) {
   const auto is_transposed = jit::toIValue(node.input(6));
   return weight && weight->isTensor() && is_transposed &&
          !is_transposed->toBool() &&
-         weight->toTensor().scalar_type() == torch::kFloat;
+         is_computed(weight->toTensor().scalar_type(), *node.input(0));
 }
 
 /// Whether `sum` may be written where its operand is: nobody reads that later,
@@ -147,13 +159,14 @@ bool may_overwrite(const jit::Value& operand, const jit::Node& sum) {
          });
 }
 
-/// An addition of a tensor of the same size.
+/// An addition of a tensor of the same size and type.
 bool is_plain_sum(const jit::Node& node) {
   if (node.kind() != c10::aten::add && node.kind() != c10::aten::add_) {
     return false;
   }
   const Numbers sizes = sizes_of(*node.input(0));
   return !sizes.empty() && sizes == sizes_of(*node.input(1)) &&
+         type_of(*node.input(0)) == type_of(*node.input(1)) &&
          is_one(node.inputs()[2]);
 }
 
@@ -212,7 +225,8 @@ struct Given {
 
   bool suits_winograd() const {
     const auto is_one = [](int64_t number) { return number == 1; };
-    return std::ranges::all_of(stride, is_one) && groups == 1 &&
+    return weight.scalar_type() == torch::kFloat && groups == 1 &&
+           std::ranges::all_of(stride, is_one) &&
            std::ranges::all_of(dilation, is_one) &&
            winograd_pays(images, weight.sizes(), padding);
   }
@@ -236,7 +250,7 @@ jit::Value* packed(const torch::Tensor& weight, jit::Graph& graph) {
                            .call(weight);
   use_huge_pages(
       reinterpret_cast<const void*>(address),  // NOLINT
-      weight.numel() * sizeof(float));
+      weight.numel() * c10::elementSize(weight.scalar_type()));
   jit::Node* const constant = graph.create(c10::prim::ConstantMKLDNNTensor);
   return graph.insertNode(constant->t_(c10::attr::value, weight))->output();
 }

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <optional>
+
 #include "tern/learner/model.h"
 
 namespace tern {
 
-/// The same network for predictions in fp32 on a CPU: BatchNorm is folded into
+/// The same network for predictions on a CPU, in fp32 or bfloat16: BatchNorm is folded into
 /// the convolutions, oneDNN computes activations, residual additions and linear
 /// layers on weights in the order that suits it, convolutions of 3 x 3 pixels
-/// go by `winograd_conv2d`, channels last. Outputs are within 1e-4 of the
-/// largest one of `model`. For NoGradGuard and eval mode; shares the tensors of
+/// go by `winograd_conv2d` in fp32, channels last. Outputs are within 1e-4 of
+/// the largest one of `model`; in bfloat16 they differ by rounding, and are
+/// closer to those in fp32. For NoGradGuard and eval mode; shares the tensors of
 /// `model`, and forward may be called by several threads.
 ///
 /// Made at the first batch, of its size and type, once for one sample and once
@@ -23,6 +26,10 @@ namespace tern {
 /// each other size of batch goes through `model` once, traced, before the graph
 /// answers it. If two of the graphs differ, all go through `model`. Private to
 /// Tern, for Predictor.
-Model fused_model(const Model& model);
+///
+/// \param full  The same in fp32, of a model that was converted to bfloat16:
+///     BatchNorm is folded into its weights before they are rounded, and its
+///     outputs tell whether the fused network's are as close as the model's.
+Model fused_model(const Model& model, std::optional<Model> full = {});
 
 }  // namespace tern

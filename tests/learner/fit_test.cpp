@@ -13,6 +13,7 @@
 
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/data/formats/error.h"
+#include "tern/kernels/fast_conv_backward.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/optimizer_factory.h"
@@ -56,6 +57,20 @@ LambdaCallbackOptions at_every_event(
       .on_batch_end = on("on_batch_end"),
       .on_epoch_end = on("on_epoch_end"),
       .on_train_end = on("on_train_end")};
+}
+
+TEST(Fit, ComputesGradientsOfConvolutionsByFastKernelsInBackwardAlone) {
+  Learner learn(point_data(64), point_net(), quiet());
+  std::vector<bool> is_on;
+  learn.add<LambdaCallback>({.on_backward_begin = [&](Learner& l) {
+    is_on.push_back(FastConvBackward::is_on());
+    l.state().loss_grad.register_hook([&](const torch::Tensor&) {
+      is_on.push_back(FastConvBackward::is_on());
+    });
+  }});
+  learn.fit(1);
+  EXPECT_EQ(is_on, std::vector<bool>({false, true, false, true}));
+  EXPECT_FALSE(FastConvBackward::is_on());
 }
 
 TEST(Fit, RunsTheEventsInTheOrderOfTheDesign) {

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include "tern/kernels/batch_norm_relu.h"
 #include "tern/kernels/check.h"
 
 namespace tern {
@@ -37,8 +38,34 @@ void ConvLayerImpl::reset() {
 
 torch::Tensor ConvLayerImpl::forward(const torch::Tensor& x) {
   torch::Tensor y = conv_->forward(x);
-  if (norm_) y = norm_->forward(y);
+  if (!norm_) return activate(std::move(y), options_.end);
+  if (options_.end == LayerEnd::relu) return norm_relu(norm_, y);
+  y = norm_relu(norm_, y, {}, /*relu=*/false);
   return activate(std::move(y), options_.end);
+}
+
+torch::Tensor norm_relu(
+    torch::nn::BatchNorm2d& norm,
+    const torch::Tensor& x,
+    const torch::Tensor& other,
+    bool relu) {
+  if (norm->is_training() && norm->options.momentum() &&
+      norm->num_batches_tracked.defined()) {
+    const BatchNormTensors tensors{
+        norm->weight,
+        norm->bias,
+        norm->running_mean,
+        norm->running_var,
+        *norm->options.momentum(),
+        norm->options.eps()};
+    if (fits_batch_norm_relu(x, other, tensors)) {
+      norm->num_batches_tracked += 1;
+      return batch_norm_relu(x, other, tensors, relu);
+    }
+  }
+  torch::Tensor y = norm->forward(x);
+  if (other.defined()) y += other;
+  return relu ? y.relu_() : y;
 }
 
 torch::Tensor activate(torch::Tensor y, LayerEnd end) {

@@ -61,6 +61,15 @@ class ConvLayerImpl : public torch::nn::Cloneable<ConvLayerImpl> {
 };
 TORCH_MODULE(ConvLayer);
 
+/// `relu(norm(x) + other)`, in training on a CPU in one operation where that is
+/// possible.
+/// \param other  Of the same size; undefined: nothing is added.
+torch::Tensor norm_relu(
+    torch::nn::BatchNorm2d& norm,
+    const torch::Tensor& x,
+    const torch::Tensor& other = {},
+    bool relu = true);
+
 /// Stores the weights of all convolutions channels-last, the layout of the
 /// loader's images.
 void store_channels_last(torch::nn::Module& module);

@@ -13,6 +13,7 @@
 #include "tern/data/support/error_text.h"
 #include "tern/data/support/memory.h"
 #include "tern/kernels/check.h"
+#include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
@@ -50,6 +51,13 @@ void convert(Model& model, torch::ScalarType precision) {
       t.tensor.set_data(t.tensor.to(precision));
     }
   }
+}
+
+/// Whether a network is fused: where that is faster.
+bool is_fused(const PredictorOptions& options) {
+  if (options.exact || !options.device.is_cpu()) return false;
+  return options.precision == torch::kFloat ||
+         (options.precision == torch::kBFloat16 && multiplies_bfloat16());
 }
 
 template <class F>
@@ -91,10 +99,13 @@ Predictor Predictor::load(
   }
   convert(model, options.precision);
   model.to(options.device);
-  if (!options.exact && options.device.is_cpu() &&
-      options.precision == torch::kFloat) {
+  if (is_fused(options)) {
     keep_freed_memory();
-    model = fused_model(model);
+    std::optional<Model> full;  // that was not rounded
+    if (options.precision != torch::kFloat) {
+      full = load_exported(path, options.trusted).first;
+    }
+    model = fused_model(model, full);
   }
   std::optional<ImagePreprocessor> images;
   if (card.preprocessing) images.emplace(*card.preprocessing);

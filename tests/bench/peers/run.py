@@ -54,6 +54,7 @@ class Comparison:
     is_warm: bool = False  # each process warms itself up, so no round does
     is_long: bool = False  # is_warm, and runs only when it is named
     has_cpu_time: bool = False  # both programs know --cpu-time
+    needs: str = ""  # instructions, by their name in INSTRUCTIONS
 
 
 # From the first message of a step to the last answer; c10d::Logger's clocks.
@@ -62,6 +63,14 @@ TRAVEL = [
     Row("unhidden_seconds", "of it not behind backward", goal=1),
     Row("hidden_share", "share of it behind backward", is_time=False),
 ]
+
+# What computes faster where it is there, and its name in /proc/cpuinfo.
+INSTRUCTIONS = {
+    "AVX2": "avx2",
+    "AVX-512": "avx512f",
+    "AVX512-BF16": "avx512_bf16",
+    "AMX": "amx_bf16",
+}
 
 # A further comparison is one more entry here and one Python file beside.
 COMPARISONS = [
@@ -246,6 +255,65 @@ COMPARISONS = [
             ("opencv", "opencv-python-headless", "the same in cv::dnn"),
             ("torchvision", "torchvision", "PyTorch, channels-last"),
         ]
+    ),
+    *(
+        Comparison(
+            name=f"deploy_bfloat16_{net}_{batch}",
+            title=f"Predictor on {net}, {batch} image{'s' * (batch > 1)} of "
+            "224 px in bfloat16, beside the same exported as ONNX, in fp32",
+            peer="onnxruntime",
+            peer_program="deploy_python.py",
+            tern_program="tests/bench/deploy_timed",
+            options=["--net", net, "--batch", str(batch)],
+            tern_options=["--bfloat16"],
+            peer_options=["--peer", "onnxruntime"],
+            rows=[Row("seconds", "the answers", goal=goal, unit="ms")],
+            is_warm=True,
+            needs="AMX",
+        )
+        for net in ("resnet50", "convnext_tiny", "efficientnet_b0", "vit_b_16")
+        for batch, goal in ((1, 1.5), (16, 2.5))
+    ),
+    *(
+        Comparison(
+            name=f"mixed_{net}_{precision}_{batch}_{how}",
+            title=f"A Learner's step of {net} on {batch} images of 224 px, "
+            f"{precision_text}, AdamW; PyTorch {how_text}, channels-last, "
+            "fused AdamW",
+            peer="torchvision",
+            peer_program="mixed_torch.py",
+            tern_program="tests/bench/mixed_timed",
+            options=[
+                *("--net", net),
+                *("--precision", precision),
+                *("--batch", str(batch)),
+            ],
+            peer_options=["--compile"] * (how == "compiled"),
+            rows=[
+                Row("seconds", "the step", goal=1.25, unit="ms"),
+                Row("peak_megabytes", "memory", unit="MB"),
+            ],
+            is_long=True,
+            needs="" if precision == "fp32" else "AVX512-BF16",
+        )
+        for net in (
+            "resnet18",
+            "resnet50",
+            "convnext_tiny",
+            "vit_b_32",
+            "unet_resnet18",
+        )
+        for precision, precision_text in (
+            ("fp32", "fp32"),
+            ("amp", "to_amp() beside bfloat16 autocast"),
+            ("bf16", "to_bf16() beside bfloat16 autocast"),
+            (
+                "bf16_alone",
+                "to_bf16() without master weights beside bfloat16 autocast",
+            ),
+        )
+        for batch in (16, 32)
+        for how, how_text in (("eager", "eager"), ("compiled", "compiled"))
     ),
     Comparison(
         name="clothing",
@@ -448,11 +516,23 @@ def output(*command):
     return done.stdout.strip()
 
 
-def cpu():
+def cpuinfo(key):
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
+
+
+def instructions():
+    flags = cpuinfo("flags").split()
+    return [name for name, flag in INSTRUCTIONS.items() if flag in flags]
+
+
+def cpu():
+    """Its name, and the widest of its instructions."""
+    name = cpuinfo("model name") or platform.machine()
+    return f"{name} with {instructions()[-1]}" if instructions() else name
 
 
 def compiler(build):
@@ -565,6 +645,10 @@ def chosen(comparisons, patterns):
 def compare(comparisons, page, command, arguments):
     warn_if_busy()
     for comparison in chosen(comparisons, arguments.names):
+        if comparison.needs and comparison.needs not in instructions():
+            print(f"{comparison.name} waits for a processor with "
+                  f"{comparison.needs}; this is {cpu()}.")
+            continue
         if arguments.cpu_time:
             if not comparison.has_cpu_time:
                 sys.exit(f"{comparison.name} does not know --cpu-time.")

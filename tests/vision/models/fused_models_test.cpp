@@ -1,6 +1,7 @@
 // What Predictor runs on a CPU, for each family of networks.
 #include <gtest/gtest.h>
 
+#include "tern/kernels/cpu_isa.h"
 #include "tern/learner/inference/fused_model.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/vision/small_classifiers.h"
@@ -55,6 +56,47 @@ TEST_F(FusedModels, AUnetToo) {
           VisionArch(testing_support::small_resnet),
           DynamicUnetOptions{.outputs = 4}),
       torch::rand({4, 3, 32, 48}));
+}
+
+double distance(const torch::Tensor& outputs, const torch::Tensor& exact) {
+  return (outputs.to(torch::kFloat) - exact).norm().item<double>() /
+         exact.norm().item<double>();
+}
+
+// Fused operations are rounded once; what they give differs in its last bits.
+TEST_P(FusedModels, AreAboutAsCloseToFp32AsTheModelInBfloat16) {
+  if (!multiplies_bfloat16()) {
+    GTEST_SKIP() << "this processor does not multiply bfloat16";
+  }
+  const SmallNet& net = GetParam();
+  const torch::Tensor x = torch::rand({4, 3, net.side, net.side});
+  Model model = net.make();
+  prepare(model, {x});
+  const torch::NoGradGuard no_grad;
+  const Model full = model.with_module(model.module()->clone());
+  Tensors exact;
+  for (const int64_t size : {1, 4}) {
+    exact.push_back(model.forward({x.narrow(0, 0, size)})[0].clone());
+  }
+  for (const ModelTensor& t : model.state()) {
+    if (t.tensor.is_floating_point() && t.layer != LayerKind::batch_norm) {
+      t.tensor.set_data(t.tensor.to(torch::kBFloat16));
+    }
+  }
+  Model fused = fused_model(model, full);
+  double of_fused = 0, of_model = 0;
+  for (const torch::Tensor& expected : exact) {
+    const Tensors batch = {
+        x.narrow(0, 0, expected.size(0)).to(torch::kBFloat16)};
+    fused.forward(batch);
+    const test::OpCalls plain("aten::_convolution");
+    const torch::Tensor outputs = fused.forward(batch)[0];
+    EXPECT_EQ(plain.count(), 0) << expected.size(0);
+    EXPECT_EQ(outputs.scalar_type(), torch::kBFloat16);
+    of_fused += distance(outputs, expected);
+    of_model += distance(model.forward(batch)[0], expected);
+  }
+  EXPECT_LE(of_fused, 2 * of_model + 1e-3);
 }
 
 }  // namespace

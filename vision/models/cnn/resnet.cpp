@@ -89,11 +89,16 @@ class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
   }
 
   torch::Tensor forward(const torch::Tensor& x) {
-    torch::Tensor y = bn1_->forward(conv1_->forward(x)).relu_();
-    y = bn2_->forward(conv2_->forward(y));
-    if (conv3_) y = bn3_->forward(conv3_->forward(y.relu_()));
-    y += downsample_ ? downsample_->forward(x) : x;
-    return y.relu_();
+    const torch::Tensor y = norm_relu(bn1_, conv1_->forward(x));
+    const torch::Tensor before =
+        conv3_ ? norm_relu(bn2_, conv2_->forward(y)) : y;
+    torch::nn::Conv2d& last_conv = conv3_ ? conv3_ : conv2_;
+    torch::nn::BatchNorm2d& last_norm = conv3_ ? bn3_ : bn2_;
+    const torch::Tensor last = last_conv->forward(before);
+    return norm_relu(
+        last_norm,
+        last,
+        downsample_ ? downsample_->forward(x) : x);
   }
 
  private:
@@ -179,7 +184,7 @@ void ResNetImpl::reset() {
 }
 
 torch::Tensor ResNetImpl::stem(const torch::Tensor& x) {
-  return bn1_->forward(conv1_->forward(x)).relu_();
+  return norm_relu(bn1_, conv1_->forward(x));
 }
 
 Architecture ResNetImpl::architecture() const {

@@ -6,11 +6,53 @@
 #include <torch/types.h>
 
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/op_calls.h"
 #include "tern/vision/models/build_model.h"
 #include "tern/vision/models/cnn/mobilenet_v2.h"
 
 namespace tern::resnet_test {
 namespace {
+
+// In double each operation is LibTorch's own.
+TEST(ResNet, TrainsAsBySeparateOperationsWhereTheyAreFused) {
+  const std::vector<Model> models = {
+      ResNet(
+          ResNetShape{.blocks = {1, 1, 1, 1}},
+          ResNetOptions{.num_classes = 3}),
+      ResNet(
+          ResNetShape{.blocks = {1, 2, 1, 1}, .has_bottleneck = true},
+          ResNetOptions{.num_classes = 3}),
+      xresnet18({.num_classes = 3})};
+  for (const Model& model : models) {
+    torch::manual_seed(4);
+    Model fused = model;
+    Model separate = model.with_module(model.module()->clone());
+    separate.module()->to(torch::kDouble);
+    const torch::Tensor x = torch::rand({3, 3, 64, 64});
+    fused.train();
+    separate.train();
+    const test::OpCalls fused_calls("tern::batch_norm_relu");
+    const torch::Tensor y = fused.forward({x})[0];
+    EXPECT_GT(fused_calls.count(), 0);
+    const torch::Tensor expected = separate.forward({x.to(torch::kDouble)})[0];
+    const torch::Tensor gradient = torch::rand(y.sizes());
+    y.backward(gradient);
+    expected.backward(gradient.to(torch::kDouble));
+    const auto ours = fused.state(), theirs = separate.state();
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (size_t i = 0; i < ours.size(); ++i) {
+      const bool is_trained = ours[i].tensor.requires_grad();
+      const torch::Tensor own =
+          is_trained ? ours[i].tensor.grad() : ours[i].tensor;
+      const torch::Tensor other =
+          is_trained ? theirs[i].tensor.grad() : theirs[i].tensor;
+      const double error =
+          (own.to(torch::kDouble) - other).norm().item<double>();
+      EXPECT_LE(error, 2e-2 * other.to(torch::kDouble).norm().item<double>())
+          << ours[i].name;
+    }
+  }
+}
 
 TEST(ResNet, StartsBlocksAsTheIdentityIfAsked) {
   ResNet net = resnet18({.num_classes = 2, .zero_init_residual = true});
