@@ -74,9 +74,9 @@ TERN_CPU_LOOP void add_moments(
       double& all = sums.first[c + lane];
       const double apart = static_cast<double>(mean[lane]) - all;
       all += apart * share;
-      sums.second[c + lane] += static_cast<double>(squares[0][lane]) +
-                               apart * apart * share *
-                                   static_cast<double>(count);
+      sums.second[c + lane] +=
+          static_cast<double>(squares[0][lane]) +
+          apart * apart * share * static_cast<double>(count);
     }
   }
 }
@@ -173,10 +173,7 @@ TERN_CPU_LOOP void differentiate(
     load_floats(slopes.slope + c, slope);
     load_floats(slopes.offset + c, offset);
     for (int64_t i = c; i < pixels * channels; i += channels) {
-      load_gradient(
-          gradient + i,
-          result == nullptr ? nullptr : result + i,
-          g);
+      load_gradient(gradient + i, result == nullptr ? nullptr : result + i, g);
       load_floats(images + i, x);
       store_floats(g * factor - (x * slope + offset), of_images + i);
       if (of_other != nullptr) store_floats(g, of_other + i);
@@ -530,7 +527,8 @@ bool fits_batch_norm_relu(
   const auto type = images.scalar_type();
   const int64_t channels = images.size(1);
   if ((type != torch::kFloat && type != torch::kBFloat16) ||
-      channels % kLanes != 0 || images.numel() / std::max<int64_t>(channels, 1) < 2) {
+      channels % kLanes != 0 ||
+      images.numel() / std::max<int64_t>(channels, 1) < 2) {
     return false;
   }
   const std::array<Tensor, 4> numbers = {
@@ -539,9 +537,9 @@ bool fits_batch_norm_relu(
       norm.running_mean,
       norm.running_var};
   return images.is_contiguous(at::MemoryFormat::ChannelsLast) &&
-         (!other.defined() || (other.sizes() == images.sizes() &&
-                               other.device().is_cpu() &&
-                               other.scalar_type() == type)) &&
+         (!other.defined() ||
+          (other.sizes() == images.sizes() && other.device().is_cpu() &&
+           other.scalar_type() == type)) &&
          std::ranges::all_of(
              numbers,
              [&](const Tensor& each) {

@@ -6,7 +6,7 @@ namespace tern {
 
 /// Of a BatchNorm in training.
 struct BatchNormTensors {
-  torch::Tensor weight, bias;                // [C] kFloat
+  torch::Tensor weight, bias;               // [C] kFloat
   torch::Tensor running_mean, running_var;  // [C] kFloat, which move
   double momentum, eps;
 };

@@ -239,8 +239,7 @@ class SeenPixels {
   /// The channels that each of the pixels sees through a tap: zeros outside of
   /// the images, and for pixels up to `padded`.
   const uint16_t* const* through(int64_t tap, int64_t padded) {
-    const int64_t down =
-        tap / geometry_.kernel_size[1] * geometry_.dilation[0];
+    const int64_t down = tap / geometry_.kernel_size[1] * geometry_.dilation[0];
     const int64_t right =
         tap % geometry_.kernel_size[1] * geometry_.dilation[1];
     rows_.assign(padded, zeros_);
@@ -279,9 +278,8 @@ void sum_share(
   const int64_t outputs = share.last_output - share.first_output;
   const int64_t columns = sizes.taps * sizes.channels;
   const int64_t fitting = kGradientBytes / int64_t(sizeof(uint16_t)) / outputs;
-  const int64_t at_once = std::max<int64_t>(
-      fitting / kPixelStep * kPixelStep,
-      8 * kPixelStep);
+  const int64_t at_once =
+      std::max<int64_t>(fitting / kPixelStep * kPixelStep, 8 * kPixelStep);
   const std::vector<uint16_t> zeros(std::max(sizes.channels, sizes.outputs));
   // Aligned to a line of the cache, without which AMX takes twice as long.
   const auto buffer = [](int64_t count) {

@@ -52,12 +52,10 @@ widen_image(const uint16_t* from, const DepthwiseSizes& sizes, float* to) {
   Floats x;
   for (int64_t row = 0; row < last_row; ++row) {
     float* const line =
-        to + ((row + sizes.padding_y) * padded_width + sizes.padding_x) *
-                 kLanes;
+        to +
+        ((row + sizes.padding_y) * padded_width + sizes.padding_x) * kLanes;
     for (int64_t column = 0; column < last_column; ++column) {
-      load_floats(
-          from + (row * sizes.width + column) * sizes.channels,
-          x);
+      load_floats(from + (row * sizes.width + column) * sizes.channels, x);
       store_floats(x, line + column * kLanes);
     }
   }

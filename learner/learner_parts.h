@@ -81,6 +81,8 @@ struct CallbackList {
 /// The training step in progress; step.cpp.
 struct CurrentStep {
   Tensors host_targets;  // of this batch, before the transfer to the device
+  std::vector<int64_t>
+      sample_indices;  // as the loader gave them, `Batch::indices`
   CopyStream copy_stream;
   StepWindow window;  // batches whose gradients make one step
   // Where each rank has data of its own.

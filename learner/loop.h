@@ -95,6 +95,7 @@ class EvalScope {
     int64_t batch, batches;
     Batch batch_data;
     Tensors outputs, host_targets;
+    std::vector<int64_t> sample_indices;
     torch::Tensor loss, loss_grad;
     Loss batch_loss;
     double loss_count = 0;

@@ -128,7 +128,8 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
     const Tensors& host_targets = l.step.host_targets;
     if (host_targets.size() == 1) loop::choose_loss(l, host_targets);
     outputs.push_back(on_cpu(activated(l)));
-    const std::vector<int64_t>& rows = l.state.batch_data.indices;
+    // A callback may have put another batch in the place of the loader's.
+    const std::vector<int64_t>& rows = l.step.sample_indices;
     indices.insert(indices.end(), rows.begin(), rows.end());
     targets.emplace_back();
     for (const torch::Tensor& target : host_targets) {

@@ -415,6 +415,7 @@ void EvalScope::swap_step() {
   std::swap(state.batch_data, step_->batch_data);
   std::swap(state.outputs, step_->outputs);
   std::swap(l_.step.host_targets, step_->host_targets);
+  std::swap(l_.step.sample_indices, step_->sample_indices);
   std::swap(state.loss, step_->loss);
   std::swap(state.loss_grad, step_->loss_grad);
   std::swap(state.batch_loss, step_->batch_loss);

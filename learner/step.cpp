@@ -143,6 +143,7 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
   l.state.batch_arrived = std::chrono::steady_clock::now();
   l.state.batch_loss = {};
   l.step.host_targets = batch.targets;
+  l.step.sample_indices = batch.indices;
   l.state.batch_data = l.step.copy_stream.to(l.data.device, batch);
   if (l.state.training) count_samples_of_ranks(l);
   // Each rank's part of a batch has random numbers of its own.

@@ -48,16 +48,17 @@ const std::map<std::string, Precision> kPrecisions = {
     {"fp32", [](tern::Learner&) {}},
     {"amp", [](tern::Learner& learn) { learn.to_amp(); }},
     {"bf16", [](tern::Learner& learn) { learn.to_bf16(); }},
-    {"bf16_alone",
-     [](tern::Learner& learn) { learn.to_bf16(tern::MixedPrecisionOptions{.master_weights = false}); }}};
+    {"bf16_alone", [](tern::Learner& learn) {
+       learn.to_bf16(tern::MixedPrecisionOptions{.master_weights = false});
+     }}};
 
 /// One batch over and over.
 tern::DataBunch same_batch(int64_t batch, int64_t steps, bool is_segmentation) {
   const Tensor images = torch::rand({batch, 3, kSide, kSide})
                             .contiguous(torch::MemoryFormat::ChannelsLast);
-  const Tensor targets =
-      is_segmentation ? torch::randint(kClasses, {batch, kSide, kSide})
-                      : torch::randint(kClasses, {batch});
+  const Tensor targets = is_segmentation
+                             ? torch::randint(kClasses, {batch, kSide, kSide})
+                             : torch::randint(kClasses, {batch});
   const auto samples = std::make_shared<tern::TensorDataset>(
       tern::Tensors{images},
       tern::Tensors{targets});

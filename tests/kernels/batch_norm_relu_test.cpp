@@ -24,7 +24,8 @@ struct Pass {
       const Tensor& added,
       torch::ScalarType type,
       torch::ScalarType norm_type)
-      : images(leaf(given, type)), other(added.defined() ? leaf(added, type) : added) {
+      : images(leaf(given, type)),
+        other(added.defined() ? leaf(added, type) : added) {
     const int64_t channels = given.size(1);
     const auto options = torch::dtype(norm_type);
     weight = torch::linspace(-0.5, 2, channels, options).requires_grad_();
@@ -116,8 +117,8 @@ class BatchNormRelu : public testing::Test {
     const Tensor gradient = torch::randn(images.sizes()).to(type);
     y.backward(gradient);
     // What relu lets through is decided by the rounded result.
-    const Tensor through =
-        relu ? gradient.to(torch::kDouble) * (y > 0) : gradient.to(torch::kDouble);
+    const Tensor through = relu ? gradient.to(torch::kDouble) * (y > 0)
+                                : gradient.to(torch::kDouble);
     exact.by_operations(/*relu=*/false).backward(through);
     const auto ours = pass.gradients(), theirs = exact.gradients();
     for (size_t i = 0; i < ours.size(); ++i) {
@@ -200,9 +201,9 @@ TEST_F(BatchNormRelu, FitsWhatItComputesAndNothingElse) {
   const Pass pass(x, {}, torch::kFloat, torch::kFloat);
   EXPECT_TRUE(fits_batch_norm_relu(pass.images, {}, pass.norm()));
   for (const Tensor& images : std::vector<Tensor>{
-           x,                                                  // not last
-           pass.images.to(torch::kHalf),                       // another type
-           torch::randn({2, 16, 4}),                           // one side
+           x,                             // not last
+           pass.images.to(torch::kHalf),  // another type
+           torch::randn({2, 16, 4}),      // one side
            torch::randn({1, 1, 1, 16}).permute({0, 3, 1, 2})}) {  // one pixel
     EXPECT_FALSE(fits_batch_norm_relu(images, {}, pass.norm()));
   }

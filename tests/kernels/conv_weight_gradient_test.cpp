@@ -93,8 +93,8 @@ TEST_P(ConvWeightGradient, IsThatOfDoublesRoundedOnce) {
            {{3, 80, 8, 8}, 96, {1, 1}},
            {{2, 64, 9, 9}, 70, {3, 3}, {2, 2}, {1, 1}},
            {{1, 96, 11, 8}, 65, {5, 3}, {1, 2}, {2, 0}, {2, 1}},
-           {{2, 512, 4, 4}, 512, {3, 3}, {1, 1}, {1, 1}},   // by outputs
-           {{4, 64, 33, 33}, 512, {1, 1}},                  // several chunks
+           {{2, 512, 4, 4}, 512, {3, 3}, {1, 1}, {1, 1}},    // by outputs
+           {{4, 64, 33, 33}, 512, {1, 1}},                   // several chunks
            {{1, 64, 1, 1}, 128, {3, 3}, {1, 1}, {1, 1}}}) {  // one pixel
     const Drawn drawn(c);
     EXPECT_TRUE(conv_weight_gradient_pays(drawn.images, drawn.gradient));
@@ -132,14 +132,7 @@ gradients(const Case& c, const Drawn& drawn, bool wants_images = true) {
   const Tensor weight = in_bfloat16(drawn.weight.detach()).requires_grad_();
   const Tensor bias =
       torch::zeros({c.outputs}, torch::kBFloat16).requires_grad_();
-  torch::conv2d(
-      images,
-      weight,
-      bias,
-      c.stride,
-      c.padding,
-      c.dilation,
-      c.groups)
+  torch::conv2d(images, weight, bias, c.stride, c.padding, c.dilation, c.groups)
       .backward(drawn.gradient);
   return {weight.grad(), bias.grad(), images.grad()};
 }
@@ -165,9 +158,7 @@ TEST_P(ConvWeightGradient, TakesThePlaceOfOneDnnInBackwardAlone) {
         EXPECT_TRUE(torch::equal(fast[1], before[1]));
       } else {
         expect_close(fast[0], drawn.expected);
-        expect_close(
-            fast[1],
-            drawn.gradient.to(torch::kDouble).sum({0, 2, 3}));
+        expect_close(fast[1], drawn.gradient.to(torch::kDouble).sum({0, 2, 3}));
         ++taken;
       }
       ASSERT_EQ(fast[2].defined(), wants_images);

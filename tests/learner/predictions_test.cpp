@@ -7,6 +7,7 @@
 #include <torch/nn/modules/loss.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/decode_predictions.h"
 #include "tern/learner/learner.h"
 #include "tern/tests/support/expect_error.h"
@@ -102,6 +103,15 @@ TEST(Predictions, HaveAllOutputsAndAllTargets) {
   EXPECT_TRUE(torch::equal(answers.targets, answers.all_targets[0]));
   // Not one for each sample.
   EXPECT_FALSE(answers.outputs[2].defined());
+}
+
+TEST(Predictions, SayWhichSamplesThoughACallbackMakesTheBatchAnew) {
+  Learner learn = two_headed_learner();
+  learn.add<LambdaCallback>({.on_batch_begin = [](Learner& l) {
+    Batch& batch = l.state().batch_data;
+    batch = Batch{batch.inputs, batch.targets};
+  }});
+  EXPECT_EQ(learn.get_preds().indices, std::vector<int64_t>({0, 1, 2}));
 }
 
 TEST(Predictions, OfSeveralInputsAreThoseOfTheWholeSet) {

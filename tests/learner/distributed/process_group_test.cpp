@@ -4,6 +4,7 @@
 #include <csignal>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -115,18 +116,23 @@ TEST(ProcessGroup, NoticesARankThatWasKilledWithinSeconds) {
 }
 
 // Rank 0 waits for rank 1 alone, which computes until rank 0 has heard that
-// rank 2 goes as `go` says.
+// rank 2 goes as `go` says, once rank 0 waits.
 std::vector<int> wait_while_one_goes(
     const std::function<void(ProcessGroup&)>& go,
     const std::string& reason) {
-  SharedCount heard;
+  SharedCount begun, heard;
   return run_ranks(3, [&](const LaunchEnvironment& environment) {
     auto group = connect(environment);
     group->barrier();
-    if (group->rank() == 2) return go(*group);
+    if (group->rank() == 2) {
+      begun.wait_for(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return go(*group);
+    }
     if (group->rank() == 1) return heard.wait_for(1);
     const OwnTime waited;
     const auto tensor = torch::zeros({3});
+    begun.add_one();
     expect_error<DistributedError>(
         [&] { group->broadcast({tensor}, 1); },
         {reason});
