@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -35,7 +36,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kBlockBytes = 32 << 10;
-constexpr int64_t kLeastPixels = 256;  // of a thread
 
 /// Sums of some pixels, for each channel.
 struct Sums {
@@ -187,9 +187,9 @@ struct Maps {
       : channels(images.size(1)),
         pixels(images.numel() / channels),
         threads(std::clamp<int64_t>(
-            pixels / kLeastPixels,
+            images.numel() / kElementGrain,
             1,
-            at::get_num_threads())),
+            std::min<int64_t>(pixels, at::get_num_threads()))),
         block(std::max<int64_t>(
             kBlockBytes / channels / images.element_size(),
             8)) {}
@@ -458,7 +458,9 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
       const Statistics& statistics,
       const BatchNormTensors& norm,
       int64_t pixels) {
-    const torch::NoGradGuard no_grad;
+    // Not as a change: what an earlier pass has saved of them stays valid, as
+    // with LibTorch's own BatchNorm.
+    const at::AutoDispatchBelowADInplaceOrView unseen;
     const auto count = static_cast<double>(pixels);
     Tensor variance = at::empty_like(statistics.mean);
     for (size_t c = 0; c < statistics.variance.size(); ++c) {

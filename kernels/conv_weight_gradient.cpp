@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
 #include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -29,6 +30,7 @@ namespace {
 namespace blas = at::native::cpublas;
 
 constexpr int64_t kChannelBlock = 64;  // columns of a product
+constexpr int64_t kChannelStep = 16;   // that are interleaved at once
 constexpr int64_t kPixelStep = 32;     // that AMX sums in one instruction
 // For smaller weights, oneDNN is faster.
 constexpr int64_t kLeastChannels = 64, kLeastWeight = 64 * 64;
@@ -68,14 +70,13 @@ struct Shares {
     const int64_t sum_bytes =
         sizes.outputs * sizes.taps * sizes.channels * int64_t(sizeof(float));
     const int64_t wanted = (sum_bytes + kSumBytes - 1) / kSumBytes;
-    by_output = std::clamp<int64_t>(
-        wanted,
-        1,
-        std::min(threads, (sizes.outputs + kPixelStep - 1) / kPixelStep));
+    const int64_t most = std::max<int64_t>(sizes.outputs / kPixelStep, 1);
+    by_output = std::clamp<int64_t>(wanted, 1, std::min(threads, most));
     by_pixel = std::clamp<int64_t>(
         threads / by_output,
         1,
         (sizes.pixels + kPixelStep - 1) / kPixelStep);
+    by_output = std::max(by_output, std::min(threads / by_pixel, most));
   }
 
   Share share(int64_t index) const {
@@ -332,16 +333,29 @@ void sum_share(
   blas::brgemm_release();
 }
 
+/// Whether the processor has what this is written for.
+bool has_amx() {
+  return cpu_isa() == CpuIsa::avx512 && blas::could_pack(torch::kBFloat16);
+}
+
 void check_images(const torch::Tensor& images, const torch::Tensor& gradient) {
+  TORCH_CHECK_VALUE(
+      has_amx(),
+      "[conv_weight_gradient] this processor has no AMX; expected one that "
+      "has. "
+      "Ask conv_weight_gradient_pays first.");
   TERN_CHECK_VALUE(
       images.dim() == 4 && gradient.dim() == 4 &&
           images.size(0) == gradient.size(0) &&
+          images.size(1) % kChannelStep == 0 &&
           images.scalar_type() == torch::kBFloat16 &&
           gradient.scalar_type() == torch::kBFloat16,
       "[conv_weight_gradient] the images are {} and the gradient is {}; "
-      "expected [N, C, H, W] and [N, K, H', W'] kBFloat16.",
+      "expected [N, C, H, W] and [N, K, H', W'] kBFloat16, with C a multiple "
+      "of {}.",
       describe(images),
-      describe(gradient));
+      describe(gradient),
+      kChannelStep);
 }
 
 }  // namespace
@@ -350,20 +364,21 @@ bool conv_weight_gradient_pays(
     const torch::Tensor& images,
     const torch::Tensor& gradient) {
   const auto last = at::MemoryFormat::ChannelsLast;
-  return cpu_isa() == CpuIsa::avx512 && images.dim() == 4 &&
-         images.device().is_cpu() && gradient.numel() > 0 &&
-         images.scalar_type() == torch::kBFloat16 &&
+  return has_amx() && images.dim() == 4 && images.device().is_cpu() &&
+         gradient.numel() > 0 && images.scalar_type() == torch::kBFloat16 &&
          gradient.scalar_type() == torch::kBFloat16 &&
-         images.size(1) % 16 == 0 && images.size(1) >= kLeastChannels &&
+         images.size(1) % kChannelStep == 0 &&
+         images.size(1) >= kLeastChannels &&
          gradient.size(1) >= kLeastChannels &&
          images.size(1) * gradient.size(1) > kLeastWeight &&
-         images.is_contiguous(last) && blas::could_pack(torch::kBFloat16);
+         images.is_contiguous(last);
 }
 
 torch::Tensor conv_weight_gradient(
     const torch::Tensor& images,
     const torch::Tensor& gradient,
     const ConvGeometry& geometry) {
+  RECORD_FUNCTION("tern::conv_weight_gradient", std::vector<c10::IValue>());
   check_images(images, gradient);
   const auto last = at::MemoryFormat::ChannelsLast;
   const torch::Tensor source = images.contiguous(last);

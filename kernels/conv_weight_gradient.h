@@ -4,7 +4,7 @@
 
 namespace tern {
 
-/// Where a convolution looks: of height and width each.
+/// Where a convolution looks: two numbers each, of height and width.
 struct ConvGeometry {
   at::IntArrayRef kernel_size, stride, padding, dilation;
 };
@@ -19,8 +19,8 @@ bool conv_weight_gradient_pays(
     const torch::Tensor& gradient);
 
 /// The gradient of a convolution's weight, by AMX's products of matrices. Sums
-/// are in fp32 and rounded once. The convolution has one group.
-/// \param images    [N, C, H, W] kBFloat16.
+/// are in fp32 and rounded once. The convolution has one group, the processor AMX.
+/// \param images    [N, C, H, W] kBFloat16; C is a multiple of 16.
 /// \param gradient  [N, K, H', W'] kBFloat16.
 /// \return [K, C, *kernel_size] kBFloat16, channels last.
 torch::Tensor conv_weight_gradient(

@@ -15,7 +15,8 @@ enum class CpuIsa { baseline, neon, avx2, avx512 };
 CpuIsa best_cpu_isa();
 
 /// The one in use: the best, unless TERN_CPU_ISA=baseline|avx2|avx512 in the
-/// environment or `set_cpu_isa` ask for less. All give the same bits.
+/// environment or `set_cpu_isa` ask for less. All give the same bits, but for
+/// convolutions, of which some are Tern's with certain instructions alone.
 CpuIsa cpu_isa();
 
 /// Whether this processor multiplies bfloat16 itself (AVX512-BF16, AMX), so that

@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 
 #include "tern/kernels/check.h"
 #include "tern/kernels/cpu_isa.h"
@@ -165,6 +166,9 @@ torch::Tensor depthwise_weight_gradient(
     const torch::Tensor& images,
     const torch::Tensor& gradient,
     const ConvGeometry& geometry) {
+  RECORD_FUNCTION(
+      "tern::depthwise_weight_gradient",
+      std::vector<c10::IValue>());
   const auto& [kernel_size, stride, padding, dilation] = geometry;
   TERN_CHECK_VALUE(
       images.dim() == 4 && gradient.dim() == 4 &&

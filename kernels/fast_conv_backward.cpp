@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <optional>
 #include <tuple>
+#include <vector>
 
 #include <ATen/ops/convolution_backward_native.h>
+#include <ATen/record_function.h>
 #include <torch/library.h>
 #include <torch/types.h>
 
@@ -46,6 +49,7 @@ torch::Tensor patch_weight_gradient(
     const torch::Tensor& images,
     const torch::Tensor& gradient,
     at::IntArrayRef kernel_size) {
+  RECORD_FUNCTION("tern::patch_weight_gradient", std::vector<c10::IValue>());
   const int64_t rows = gradient.size(2), columns = gradient.size(3);
   const int64_t height = kernel_size[0], width = kernel_size[1];
   const torch::Tensor patches =
@@ -61,6 +65,13 @@ torch::Tensor patch_weight_gradient(
       .matmul(patches)
       .view({gradient.size(1), height, width, images.size(1)})
       .permute({0, 3, 1, 2});
+}
+
+/// Of height and width, where one number may stand for both; nothing else.
+std::optional<std::array<int64_t, 2>> for_both(at::IntArrayRef numbers) {
+  if (numbers.size() == 1) return std::array{numbers[0], numbers[0]};
+  if (numbers.size() == 2) return std::array{numbers[0], numbers[1]};
+  return std::nullopt;
 }
 
 /// Undefined where oneDNN is to compute it.
@@ -95,12 +106,15 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_backward(
     int64_t groups,
     std::array<bool, 3> wanted) {
   torch::Tensor of_weight, of_bias;
+  const auto strides = for_both(stride), paddings = for_both(padding);
+  const auto dilations = for_both(dilation);
   if (is_fast && wanted[1] && !transposed && weight.dim() == 4 &&
-      weight.scalar_type() == torch::kBFloat16) {
+      weight.scalar_type() == torch::kBFloat16 && strides && paddings &&
+      dilations) {
     of_weight = weight_gradient(
         images,
         gradient,
-        {weight.sizes().slice(2), stride, padding, dilation},
+        {weight.sizes().slice(2), *strides, *paddings, *dilations},
         groups);
   }
   if (of_weight.defined()) {
@@ -146,8 +160,12 @@ void take_over_convolution_backward() {
 
 }  // namespace
 
-FastConvBackward::FastConvBackward() : outer_(is_fast) {
+void FastConvBackward::prepare() {
   take_over_convolution_backward();
+}
+
+FastConvBackward::FastConvBackward() : outer_(is_fast) {
+  prepare();
   is_fast = true;
 }
 

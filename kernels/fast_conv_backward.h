@@ -9,6 +9,9 @@ namespace tern {
 /// itself.
 class FastConvBackward {
  public:
+  /// Gets ready, once a process, which the first guard else does: while no other
+  /// thread is in a backward pass, for it changes LibTorch's table of operations.
+  static void prepare();
   FastConvBackward();
   ~FastConvBackward();
   /// Whether one lives, in this thread.

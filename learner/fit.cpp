@@ -60,7 +60,8 @@ void loop::train_step(LearnerParts& l) {
   run(l, Event::backward_begin);
   weight_loss(l);
   {
-    const FastConvBackward fast;
+    std::optional<FastConvBackward> fast;
+    if (l.data.device.is_cpu()) fast.emplace();
     s.loss_grad.backward();
   }
   finish_backward(l);

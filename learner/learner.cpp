@@ -14,6 +14,7 @@
 
 #include "tern/data/support/memory.h"
 #include "tern/kernels/check.h"
+#include "tern/kernels/fast_conv_backward.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/loop.h"
@@ -53,7 +54,10 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
       parts_->options.lr,
       parts_->options.weight_decay);
   if (parts_->options.seed) torch::manual_seed(parts_->options.seed);
-  if (parts_->data.device.is_cpu()) keep_freed_memory();
+  if (parts_->data.device.is_cpu()) {
+    keep_freed_memory();
+    FastConvBackward::prepare();
+  }
   for (const BatchTransform& transform : parts_->data.batch_transforms) {
     TORCH_CHECK_VALUE(
         transform,

@@ -372,6 +372,7 @@ void fuse_linear(jit::Node* node, const Linear& linear, jit::Graph& graph) {
     return linear.bias == nullptr && sum.input(0) == node->output() &&
            (sum.kind() == c10::aten::add || sum.kind() == c10::aten::add_) &&
            is_one(sum.inputs()[2]) &&
+           type_of(*sum.input(1)) == linear.weight.scalar_type() &&
            sizes_of(*sum.input(1)) == Numbers{linear.weight.size(1)};
   };
   Parts parts = parts_from(node, is_bias);

@@ -11,7 +11,7 @@ namespace tern {
 /// layers on weights in the order that suits it, convolutions of 3 x 3 pixels
 /// go by `winograd_conv2d` in fp32, channels last. Outputs are within 1e-4 of
 /// the largest one of `model`; in bfloat16 they differ by rounding, and are
-/// closer to those in fp32. For NoGradGuard and eval mode; shares the tensors of
+/// about as close to those in fp32. For NoGradGuard and eval mode; shares the tensors of
 /// `model`, and forward may be called by several threads.
 ///
 /// Made at the first batch, of its size and type, once for one sample and once
@@ -29,7 +29,9 @@ namespace tern {
 ///
 /// \param full  The same in fp32, of a model that was converted to bfloat16:
 ///     BatchNorm is folded into its weights before they are rounded, and its
-///     outputs tell whether the fused network's are as close as the model's.
+///     outputs tell whether the fused network's are about as close as the
+///     model's. Kept until the first batch is answered, convolutions' weights
+///     for good. Without it such a model is not fused.
 Model fused_model(const Model& model, std::optional<Model> full = {});
 
 }  // namespace tern

@@ -196,6 +196,25 @@ TEST_F(BatchNormRelu, HasSecondDerivatives) {
   }
 }
 
+TEST_F(BatchNormRelu, LeavesValidWhatAnEarlierPassHasSaved) {
+  const Tensor x = torch::randn({3, 16, 4, 5});
+  for (const bool training : {true, false}) {
+    Pass pass(x, {}, torch::kFloat, torch::kFloat);
+    const Tensor earlier = torch::batch_norm(
+        pass.images,
+        pass.weight,
+        pass.bias,
+        pass.running_mean,
+        pass.running_var,
+        training,
+        kMomentum,
+        kEps,
+        /*cudnn_enabled=*/false);
+    (earlier.sum() + pass.fused(/*relu=*/true).sum()).backward();
+    EXPECT_TRUE(pass.images.grad().defined());
+  }
+}
+
 TEST_F(BatchNormRelu, FitsWhatItComputesAndNothingElse) {
   const Tensor x = torch::randn({2, 16, 4, 4});
   const Pass pass(x, {}, torch::kFloat, torch::kFloat);

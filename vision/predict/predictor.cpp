@@ -53,6 +53,18 @@ void convert(Model& model, torch::ScalarType precision) {
   }
 }
 
+/// Nothing for a TorchScript module, and one that cannot be cloned.
+std::optional<Model> clone_of(const Model& model) {
+  if (!model.module()) return std::nullopt;
+  try {
+    Model clone = model.with_module(model.module()->clone());
+    clone.eval();
+    return clone;
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
 /// Whether a network is fused: where that is faster.
 bool is_fused(const PredictorOptions& options) {
   if (options.exact || !options.device.is_cpu()) return false;
@@ -97,14 +109,14 @@ Predictor Predictor::load(
   for (const ModelTensor& t : model.parameters()) {
     torch::Tensor(t.tensor).requires_grad_(false);
   }
+  std::optional<Model> full;  // for a fused one, before it is rounded
+  if (is_fused(options) && options.precision != torch::kFloat) {
+    full = clone_of(model);
+  }
   convert(model, options.precision);
   model.to(options.device);
   if (is_fused(options)) {
     keep_freed_memory();
-    std::optional<Model> full;  // that was not rounded
-    if (options.precision != torch::kFloat) {
-      full = load_exported(path, options.trusted).first;
-    }
     model = fused_model(model, full);
   }
   std::optional<ImagePreprocessor> images;

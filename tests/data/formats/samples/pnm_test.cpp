@@ -63,7 +63,8 @@ TEST(Pnm, MayHaveCommentsAndAnyBlanksInItsHeader) {
 }
 
 TEST(Pnm, SaysWhatIsWrongAndInWhichFile) {
-  for (const auto& [text, what] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [text, what] :
+       std::vector<std::pair<std::string, std::string>>{
            {"P3 1 1 255\n1", "is no binary PGM or PPM"},
            {"P5 2", "ends within its header"},
            {"P5 2 2 # 255", "ends within its header"},
