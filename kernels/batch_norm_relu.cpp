@@ -406,7 +406,7 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
       const BatchNormTensors& norm,
       bool relu) {
     Statistics statistics;
-    const Tensor result = in_type_of(images, [&](auto type) {
+    Tensor result = in_type_of(images, [&](auto type) {
       using Number = typename decltype(type)::type;
       statistics = statistics_of<Number>(images, norm.eps);
       const Tensor added =

@@ -33,10 +33,11 @@ constexpr int64_t kChannelBlock = 64;  // columns of a product
 constexpr int64_t kChannelStep = 16;   // that are interleaved at once
 constexpr int64_t kPixelStep = 32;     // that AMX sums in one instruction
 // For smaller weights, oneDNN is faster.
-constexpr int64_t kLeastChannels = 64, kLeastWeight = 64 * 64;
+constexpr int64_t kLeastChannels = 64, kLeastWeight = int64_t{64} * 64;
 // Of the transposed gradient, and of the sums of all pixels, in the cache of a
 // core; with larger sums, threads share the outputs and not the pixels.
-constexpr int64_t kGradientBytes = 128 << 10, kSumBytes = 1 << 20;
+constexpr int64_t kGradientBytes = int64_t{128} << 10,
+                  kSumBytes = int64_t{1} << 20;
 
 struct Sizes {
   Sizes(

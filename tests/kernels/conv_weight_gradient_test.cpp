@@ -73,6 +73,7 @@ class ConvWeightGradient : public testing::TestWithParam<int> {
   void SetUp() override {
     torch::manual_seed(3);
     at::set_num_threads(GetParam());
+    set_cpu_isa(best_cpu_isa());  // whatever TERN_CPU_ISA says
   }
   void TearDown() override {
     at::set_num_threads(threads_);
