@@ -213,16 +213,33 @@ TEST_P(NetworksTest, AnswerAsTorchvisions) {
     }
     return;
   }
-  for (const std::string mode : {"eval", "train"}) {
-    if (!python_.contains(mode)) continue;  // live alone
-    model.train(mode == "train");
-    for (size_t i = 0; i < images_.size(); ++i) {
-      const torch::Tensor x =
-          images_[i]
-              .to(torch::kFloat)
-              .contiguous(torch::MemoryFormat::ChannelsLast);
-      EXPECT_LE(error_of(model.forward({x})[0], python_[mode][i]), 1e-5);
-    }
+  const auto in_float = [](const torch::Tensor& x) {
+    return x.to(torch::kFloat).contiguous(torch::MemoryFormat::ChannelsLast);
+  };
+  // Live alone.
+  for (size_t i = 0; python_.contains("eval") && i < images_.size(); ++i) {
+    model.eval();
+    const torch::Tensor y = model.forward({in_float(images_[i])})[0];
+    EXPECT_LE(error_of(y, python_["eval"][i]), 1e-5);
+  }
+  if (!python_.contains("train")) return;
+  // Norms of few pixels enlarge what is rounded, and BatchNorm with ReLU in one
+  // operation rounds otherwise than LibTorch's: it may not be farther from the
+  // numbers in double than Python is.
+  Model exact = filled(GetParam(), /*drops=*/false);
+  exact.module()->to(torch::kDouble);
+  exact.train();
+  model.train();
+  for (size_t i = 0; i < images_.size(); ++i) {
+    const torch::Tensor numbers =
+        exact.forward({images_[i].to(torch::kDouble)})[0].flatten();
+    const nlohmann::json expected = std::vector<double>(
+        numbers.const_data_ptr<double>(),
+        numbers.const_data_ptr<double>() + numbers.numel());
+    const torch::Tensor python =
+        torch::tensor(python_["train"][i].get<std::vector<double>>());
+    const torch::Tensor y = model.forward({in_float(images_[i])})[0];
+    EXPECT_LE(error_of(y, expected), 1.5 * error_of(python, expected) + 1e-5);
   }
 }
 
