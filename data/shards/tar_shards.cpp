@@ -119,8 +119,10 @@ bool is_url(const std::string& shard) {
   return shard.find("://") != shard.npos;
 }
 
-fs::path
-fetch(const std::string& shard, const ShardSetOptions& options, bool anew);
+fs::path fetch(
+    const std::string& shard,
+    const ShardSetOptions& options,
+    bool is_refreshed);
 
 OpenedShard open_shard(
     const std::string& shard,
@@ -133,7 +135,8 @@ OpenedShard open_shard(
       if (!is_url(shard) || !options.checksums.empty()) throw;
       // A server that says no length may have broken off, and what was kept of
       // that would be damaged for ever.
-      opened = std::make_shared<TarShard>(fetch(shard, options, /*anew=*/true));
+      opened = std::make_shared<TarShard>(
+          fetch(shard, options, /*is_refreshed=*/true));
     }
     check_fields(opened, options.fields);
     opened->close();
@@ -160,14 +163,17 @@ std::vector<std::string> expand_shards(
 }
 
 fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
-  return fetch(shard, options, /*anew=*/false);
+  return fetch(shard, options, /*is_refreshed=*/false);
 }
 
 namespace {
 
-// \param anew  Downloads the shard again and replaces the file in the cache.
-fs::path
-fetch(const std::string& shard, const ShardSetOptions& options, bool anew) {
+// \param is_refreshed  Downloads the shard again and replaces the file in the
+//                      cache.
+fs::path fetch(
+    const std::string& shard,
+    const ShardSetOptions& options,
+    bool is_refreshed) {
   std::string name = shard.substr(shard.rfind('/') + 1);
   if (is_url(shard)) name = name.substr(0, name.find_first_of("?#"));
   DownloadOptions fetching;
@@ -190,7 +196,7 @@ fetch(const std::string& shard, const ShardSetOptions& options, bool anew) {
       cache_folder(options.cache) / kept_as(shard, name.empty() ? "tar" : name);
   std::error_code ignored;
   const bool is_kept = fs::is_regular_file(file, ignored);
-  if (!is_kept || anew || !fetching.sha256.empty()) {
+  if (!is_kept || is_refreshed || !fetching.sha256.empty()) {
     download(shard, file, fetching);
   }
   return file;
