@@ -11,8 +11,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/learner/eval_mode.h"
 #include "tern/learner/export/fp32_weights.h"
-#include "tern/learner/export/recurrent_state_checks.h"
-#include "tern/learner/inference/batch_sizes.h"
+#include "tern/learner/inference/dynamic_trace.h"
 #include "tern/learner/inference/trace.h"
 #include "tern/learner/loop.h"
 
@@ -58,21 +57,6 @@ Tensors example_inputs(LearnerParts& l) {
   return inputs;
 }
 
-void check_one_sample(Model& model, Model& traced, Tensors inputs) {
-  for (torch::Tensor& input : inputs) input = input.narrow(0, 1, 1);
-  bool is_same = false;
-  try {
-    is_same = outputs_alike(model.forward(inputs), traced.forward(inputs));
-  } catch (const c10::Error&) {  // of shapes that do not fit
-  }
-  TORCH_CHECK_VALUE(
-      is_same,
-      "[Learner::export_model] the model has no architecture, and its graph, "
-      "traced with two samples, answers one otherwise than the model; expected "
-      "a forward without random numbers, and for the batch's size -1 in view "
-      "and expand. Or make the module a HasArchitecture.");
-}
-
 }  // namespace
 
 bool fits_half(const torch::Tensor& tensor) {
@@ -93,19 +77,17 @@ torch::Tensor graph_of(Learner& learn, bool half) {
   const EvalModeGuard eval(model);
   const Fp32Weights fp32(learn);
   const KeptRandomState random(inputs[0].device());
-  const torch::jit::Module module = trace(model, inputs);
-  check_other_batch_size(
+  const torch::jit::Module module = dynamic_trace(
       model,
-      module,
       inputs,
-      "Learner::export_model",
-      "The graph is traced with two samples of the data. For the batch's size "
-      "take -1 in view and reshape, expand_as and zeros_like, or pass a state "
-      "in as an input. Or make the module a HasArchitecture, which Predictor "
-      "builds by register_architecture without a graph.");
-  Model traced = module;
-  check_one_sample(model, traced, inputs);
-  add_state_checks(*module.get_method("forward").graph());
+      {.call = "Learner::export_model",
+       .cure =
+           "The graph is traced with two samples of the data. For the batch's "
+           "size take -1 in view and reshape, expand_as and zeros_like, or "
+           "pass "
+           "a state in as an input. Or make the module a HasArchitecture, "
+           "which "
+           "Predictor builds by register_architecture without a graph."});
   std::string bytes = bytes_of(module);
   if (half) {
     const torch::jit::Module copy = module_of(std::move(bytes));

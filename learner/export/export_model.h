@@ -21,10 +21,10 @@ struct ExportOptions {
   bool python_loader = false;
   /// Writes the model's TorchScript graph instead of its architecture's name.
   /// A model that is no HasArchitecture is always traced, with two samples of
-  /// the data; the graph then takes inputs of that size, in any number. A model
-  /// whose graph keeps a number of its batch, such as the rows of an LSTM's
-  /// state, is a c10::ValueError that names the operator: give it an
-  /// architecture, see `register_architecture`, or the state as an input.
+  /// the data; the graph then takes any number of them, and inputs of other sizes
+  /// where the model does, as `export_torchscript` says. A model that takes
+  /// another path for other numbers of samples is a c10::ValueError that names the
+  /// operator: give it an architecture, see `register_architecture`.
   bool traced = false;
   /// Writes `path`.sha256 beside it, for `sha256sum -c`; see `load_weights`.
   bool sha256_file = false;

@@ -11,7 +11,7 @@
 #include <torch/script.h>
 
 #include "tern/data/support/error_text.h"
-#include "tern/learner/export/recurrent_state_checks.h"
+#include "tern/learner/inference/program_checks.h"
 #include "tern/learner/model.h"
 
 namespace tern {

@@ -1,7 +1,6 @@
 #include "tern/learner/export/torchscript.h"
 
 #include <sstream>
-#include <vector>
 
 #include <fmt/format.h>
 #include <torch/script.h>
@@ -12,34 +11,14 @@
 #include "tern/data/formats/sha256.h"
 #include "tern/learner/eval_mode.h"
 #include "tern/learner/export/fp32_weights.h"
-#include "tern/learner/export/recurrent_state_checks.h"
-#include "tern/learner/inference/batch_sizes.h"
+#include "tern/learner/inference/dynamic_trace.h"
 #include "tern/learner/inference/trace.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/weights/lora.h"
 
 namespace tern {
 
-namespace {
-
 namespace jit = torch::jit;
-
-// What LibTorch and Python then check in the file itself.
-void add_checks(
-    const jit::Module& traced,
-    const Tensors& inputs,
-    bool dynamic_batch) {
-  const auto graph = traced.get_method("forward").graph();
-  add_state_checks(*graph);
-  if (dynamic_batch) return;
-  const std::vector<bool> have = have_samples(inputs);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    jit::Value* const input = graph->inputs()[i + 1];  // behind the module
-    if (have[i]) add_batch_check(*graph, input, inputs[i].size(0));
-  }
-}
-
-}  // namespace
 
 void export_torchscript(
     Model model,
@@ -57,24 +36,16 @@ void export_torchscript(
   const EvalModeGuard eval(model);
   const MergedLora merged(model);
   const KeptRandomState random(example_inputs[0].device());
-  const Tensors expected = model.forward(example_inputs);
-  jit::Module traced = trace(model, example_inputs);
-  TORCH_CHECK_VALUE(
-      outputs_alike(expected, Model(traced).forward(example_inputs)),
-      "[export_torchscript] the traced module's output differs from the "
-      "model's; expected a deterministic forward. Take out of it what is "
-      "random or counts its calls.");
-  if (options.dynamic_batch) {
-    check_other_batch_size(
-        model,
-        traced,
-        example_inputs,
-        "export_torchscript",
-        "Use -1 in view and reshape, expand_as and zeros_like, or pass a state "
-        "in as an input. TorchScriptOptions::dynamic_batch = false exports for "
-        "this number alone; export_model of a HasArchitecture needs no graph.");
-  }
-  add_checks(traced, example_inputs, options.dynamic_batch);
+  const jit::Module traced = dynamic_trace(
+      model,
+      example_inputs,
+      {.call = "export_torchscript",
+       .dynamic_batch = options.dynamic_batch,
+       .cure =
+           "Use -1 in view and reshape, expand_as and zeros_like, or pass a "
+           "state in as an input. TorchScriptOptions::dynamic_batch = false "
+           "exports for this number alone; export_model of a HasArchitecture "
+           "needs no graph."});
   std::ostringstream bytes;
   traced.save(bytes);
   AtomicFile file(path);

@@ -29,20 +29,24 @@ struct TorchScriptOptions {
 /// model, in fp32.
 ///
 /// A trace has one path: what `forward` decides by looking at values is decided
-/// for good. A number that it takes from the size of the batch would be a
-/// constant too, such as the rows of the state that an LSTM, GRU or RNN makes
-/// itself: the model is traced with another number of samples as well, and
-/// refused if that differs. Use -1 in view and reshape, pass the state in as an
-/// input, or export that number alone (`dynamic_batch`). Recurrent layers check
-/// in the file that their state fits the batch. Other dimensions, such as a
-/// sequence's length or an image's height, are the example's where `forward`
-/// takes numbers from them. Draws no random numbers.
+/// for good. A number that it takes from the size of the batch, such as the rows
+/// of the state that an LSTM, GRU or RNN makes itself, would be a constant too.
+/// The model is traced with other numbers of samples as well, and what differs is
+/// computed from the size in the file. A model whose path differs, or a number
+/// that is no multiple of a size, is refused: use -1 in view and reshape, or
+/// export for one number of samples alone (`dynamic_batch`).
+///
+/// The same is tried for other dimensions, such as a sequence's length or an
+/// image's height. Where the model takes no other size, or computes otherwise
+/// with it, the file raises an error for any size but the example's. Recurrent
+/// layers check in the file that a state which is an input fits the batch. Draws
+/// no random numbers.
 ///
 /// \param example_inputs  One batch, as `forward` gets it, on the model's
 ///                        device and of its type.
 /// \throws c10::ValueError if there is no input, the model is TorchScript
 ///         already, the trace gives other outputs than the model, or, naming
-///         the operator and its module, it fits one size of batch; IoError.
+///         the operator and its module, it holds for one size of batch; IoError.
 void export_torchscript(
     Model model,
     const std::filesystem::path& path,

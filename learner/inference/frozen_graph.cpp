@@ -30,19 +30,11 @@ std::optional<torch::Tensor> first_tensor(const jit::Value* constant) {
 
 }  // namespace
 
-std::shared_ptr<jit::Graph> constant_graph(
-    const jit::Module& trace,
+void check_made_tensors(
+    const std::shared_ptr<jit::Graph>& trace,
     const char* call) {
-  auto [graph, weights] =
-      jit::LowerGraph(*trace.get_method("forward").graph(), trace._ivalue());
-  for (; !weights.empty(); weights.pop_back()) {
-    const jit::WithInsertPoint here(*graph->nodes().begin());
-    const auto weight = weights.back().toTensor().detach();
-    graph->inputs().back()->replaceAllUsesWith(graph->insertConstant(weight));
-    graph->eraseInput(graph->inputs().size() - 1);
-  }
-  const jit::AliasDb aliases(graph);
-  for (jit::Node* node : graph->nodes()) {
+  const jit::AliasDb aliases(trace);
+  for (jit::Node* node : trace->nodes()) {
     TERN_CHECK_VALUE(
         node->kind() != c10::aten::empty || aliases.hasOutputWriters(node),
         "[{}] the model's forward makes a tensor of given numbers, and a trace "
@@ -50,6 +42,20 @@ std::shared_ptr<jit::Graph> constant_graph(
         "constructor, with register_buffer.",
         call);
   }
+}
+
+std::shared_ptr<jit::Graph> constant_graph(
+    const jit::Module& trace,
+    jit::Graph& forward,
+    const char* call) {
+  auto [graph, weights] = jit::LowerGraph(forward, trace._ivalue());
+  for (; !weights.empty(); weights.pop_back()) {
+    const jit::WithInsertPoint here(*graph->nodes().begin());
+    const auto weight = weights.back().toTensor().detach();
+    graph->inputs().back()->replaceAllUsesWith(graph->insertConstant(weight));
+    graph->eraseInput(graph->inputs().size() - 1);
+  }
+  check_made_tensors(graph, call);
   jit::ConstantPropagation(graph);
   std::unordered_map<const void*, std::string> names;  // of transposed ones too
   for (const auto& item : trace.named_attributes()) {
@@ -83,9 +89,33 @@ void fold_batch_norms(std::shared_ptr<jit::Graph>& graph) {
 }
 
 std::shared_ptr<jit::Graph> frozen_graph(const jit::Module& trace) {
-  auto graph = constant_graph(trace, "export_onnx");
+  auto graph = constant_graph(
+      trace,
+      *trace.get_method("forward").graph(),
+      "export_onnx");
   fold_batch_norms(graph);
   return graph;
+}
+
+std::string weight_name(const jit::Value& value) {
+  const jit::Node* node = value.node();
+  if (node->kind() == c10::prim::Constant && value.hasDebugName()) {
+    return value.debugName();
+  }
+  if (node->kind() == c10::prim::ListConstruct && !node->inputs().empty()) {
+    node = node->input(0)->node();
+  }
+  // Weights are attributes of modules, and these of others.
+  if (node->outputs().size() != 1 ||
+      !node->output()->type()->cast<c10::TensorType>()) {
+    return "";
+  }
+  std::string name;
+  for (; node->kind() == c10::prim::GetAttr; node = node->input()->node()) {
+    const std::string& part = node->s(c10::attr::name);
+    name = name.empty() ? part : part + '.' + name;
+  }
+  return name;
 }
 
 // C++ modules leave no names in a trace, but their weights have them: the
@@ -94,10 +124,10 @@ std::string place_of(const jit::Node& node) {
   std::string before, after;
   for (const jit::Node* other : node.owningGraph()->nodes()) {
     for (const jit::Value* input : other->inputs()) {
-      if (input->node()->kind() != c10::prim::Constant) continue;
-      if (!input->hasDebugName() || !after.empty()) continue;
-      if (!node.isBefore(other)) before = input->debugName();
-      if (!other->isBefore(&node)) after = input->debugName();
+      const std::string name = weight_name(*input);
+      if (name.empty() || !after.empty()) continue;
+      if (!node.isBefore(other)) before = name;
+      if (!other->isBefore(&node)) after = name;
     }
   }
   before.erase(std::ranges::mismatch(before, after).in1, before.end());

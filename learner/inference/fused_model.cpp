@@ -21,10 +21,10 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/utils.h>
 
-#include "tern/learner/inference/batch_sizes.h"
 #include "tern/learner/inference/frozen_graph.h"
 #include "tern/learner/inference/fuse_layers.h"
 #include "tern/learner/inference/trace.h"
+#include "tern/learner/inference/traced_sizes.h"
 #include "tern/learner/model_around.h"
 
 namespace tern {
@@ -80,12 +80,15 @@ using GraphPtr = std::shared_ptr<jit::Graph>;
 
 /// What a model computes of such a batch.
 /// \param outputs  The model's.
-GraphPtr graph_of(Model& model, const Tensors& batch, Tensors& outputs) {
-  const jit::Module traced = trace(model, batch, [&](const Tensors& given) {
+jit::Module traced(Model& model, const Tensors& batch, Tensors& outputs) {
+  return trace(model, batch, [&](const Tensors& given) {
     outputs = model.forward(given);
     return outputs;
   });
-  return constant_graph(traced, "fused_model");
+}
+
+GraphPtr graph_of(const jit::Module& trace) {
+  return trace.get_method("forward").graph();
 }
 
 using NamedWeights = std::unordered_map<std::string, torch::Tensor>;
@@ -233,7 +236,7 @@ class FusedModel final : public ModelAround {
     std::atomic<bool> is_made = false;
     std::atomic<bool> is_usable = false;
     Tensors example;  // of one sample, with the batch's dimension
-    GraphPtr graph;   // as it was traced
+    std::optional<TracedSizes> sizes;
     std::optional<jit::Code> code;
 
     bool is_checked(int64_t size) {
@@ -272,15 +275,15 @@ class FusedModel final : public ModelAround {
     Tensors expected;
     program.is_usable = fuse(program, few, more, expected);
     if (program.is_usable) return;
-    program.graph.reset();
+    program.sizes.reset();
     program.code.reset();
     if (expected.empty()) model_.forward(inputs);  // throws, if it cannot
     const std::lock_guard lock(full_mutex_);
     full_.reset();
   }
 
-  /// Whether the graph of a few samples is that of more, and gives the model's
-  /// outputs.
+  /// Whether the graph of a few samples is that of more, with what follows from
+  /// their number read from the batch, and gives the model's outputs.
   bool fuse(
       Program& program,
       const Tensors& few,
@@ -288,13 +291,18 @@ class FusedModel final : public ModelAround {
       Tensors& expected) {
     try {
       const ValueReads reads;
-      program.graph = graph_of(model_, few, expected);
-      GraphPtr other = program.graph;
-      if (more[0].size(0) > 1) other = graph_of(model_, more, expected);
-      if (reads.is_any() || batch_difference(*program.graph, *other)) {
+      const jit::Module module = traced(model_, few, expected);
+      TracedSizes sizes(graph_of(module));
+      const bool is_one = more[0].size(0) == 1;
+      if (!is_one && sizes.learn(*graph_of(traced(model_, more, expected)))) {
         return false;
       }
-      if (!give_code(program, more, expected)) return false;
+      if (reads.is_any()) return false;
+      const GraphPtr dynamic = graph_of(module)->copy();
+      sizes.insert_into(*dynamic);
+      const GraphPtr graph = constant_graph(module, *dynamic, "fused_model");
+      if (!give_code(program, *graph, more, expected)) return false;
+      program.sizes = std::move(sizes);
       program.add_checked(few[0].size(0));
       program.add_checked(more[0].size(0));
       return true;
@@ -305,11 +313,14 @@ class FusedModel final : public ModelAround {
   }
 
   /// Whether there is a fused graph with the model's outputs.
-  bool
-  give_code(Program& program, const Tensors& batch, const Tensors& expected) {
-    if (is_rounded_) return give_rounded_code(program, batch, expected);
+  bool give_code(
+      Program& program,
+      jit::Graph& graph,
+      const Tensors& batch,
+      const Tensors& expected) {
+    if (is_rounded_) return give_rounded_code(program, graph, batch, expected);
     for (const bool winograd : {true, false}) {
-      program.code = fused_code(*program.graph, {}, winograd);
+      program.code = fused_code(graph, {}, winograd);
       if (outputs_alike(expected, run(*program.code, batch))) return true;
     }
     return false;
@@ -321,13 +332,14 @@ class FusedModel final : public ModelAround {
   /// model's.
   bool give_rounded_code(
       Program& program,
+      jit::Graph& graph,
       const Tensors& batch,
       const Tensors& expected) {
     constexpr double kFewRoundings = 0x1p-5;
     const std::lock_guard lock(full_mutex_);
     if (!full_ && noise_.empty()) return false;  // the first has been refused
     if (full_) full_weights_ = weights_of_convolutions(*full_);
-    program.code = fused_code(*program.graph, full_weights_, false);
+    program.code = fused_code(graph, full_weights_, false);
     const Tensors outputs = run(*program.code, batch);
     if (!have_types_of(outputs, expected)) return false;
     const bool is_first = full_.has_value();
@@ -351,8 +363,8 @@ class FusedModel final : public ModelAround {
     Tensors outputs;
     try {
       const ValueReads reads;
-      const GraphPtr graph = graph_of(model_, inputs, outputs);
-      if (reads.is_any() || batch_difference(*program.graph, *graph)) {
+      const jit::Module module = traced(model_, inputs, outputs);
+      if (program.sizes->compare(*graph_of(module)) || reads.is_any()) {
         program.is_usable = false;
       } else {
         program.add_checked(inputs[0].size(0));

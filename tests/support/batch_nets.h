@@ -57,8 +57,9 @@ struct BatchNet {
   }
 };
 
-/// Networks that take a number from the size of the batch, which a trace keeps.
-inline std::vector<BatchNet> nets_of_one_batch_size() {
+/// Networks that take numbers from the size of the batch, which a trace would
+/// keep. The place is that of the operator that takes one.
+inline std::vector<BatchNet> nets_that_read_the_batch_size() {
   using torch::Tensor;
   return {
       {"lstm",
@@ -112,6 +113,30 @@ inline std::vector<BatchNet> nets_of_one_batch_size() {
          return net.fc(x - x.sum(0) / static_cast<double>(x.size(0)));
        },
        "aten::div"},
+      {"mean of integers",
+       [](auto& net, const Tensor& x) {
+         return net.fc(x - x.sum(0) / x.size(0));
+       },
+       "aten::div"},
+      {"rows",
+       [](auto& net, const Tensor& x) {
+         const Tensor rows = x.reshape({x.size(0) * x.size(1), 8});
+         return net.fc(rows).view({x.size(0), x.size(1), 3});
+       },
+       "aten::reshape"},
+      {"from the end",
+       [](auto& net, const Tensor& x) {
+         const Tensor twice = torch::cat({x, 2 * x});
+         return net.fc(twice.slice(0, -x.size(0)));
+       },
+       "aten::slice"}};
+}
+
+/// Networks that take another path for another number of samples, or a number
+/// that is no multiple of it. The place is that of the first such operator.
+inline std::vector<BatchNet> nets_of_one_batch_size() {
+  using torch::Tensor;
+  return {
       {"loop",
        [](auto& net, const Tensor& x) {
          std::vector<Tensor> rows;

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <tuple>
 
@@ -11,6 +12,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/script.h>
 
@@ -221,9 +223,8 @@ TEST(TorchScript, SaysWhatALoadedModelCannotTake) {
       [&] {
         loaded.forward({torch::ones({4, 5})});
       },
-      {"[Model]",
-       "inputs of [4, 5] Float; 0 was given [4, 5] Float",
-       "mat1 and mat2 shapes"});
+      {"[Model] input 0 has a size of 5 in dimension 1; expected 2",
+       "give it inputs of that size"});
   expect_error<c10::ValueError>(
       [&] { loaded.forward({}); },
       {"[Model]", "missing value for argument"});
@@ -246,8 +247,6 @@ TEST(TorchScript, RefusesWhatATraceCannotHold) {
   EXPECT_FALSE(fs::exists(temp / "a.pt"));
 }
 
-// Before: the file answered another batch with numbers of its own, and an LSTM
-// in it wrote past its state.
 TEST(TorchScript, RefusesATraceThatKeepsTheSizeOfItsBatch) {
   const TempFolder temp;
   for (const auto& net : testing_support::nets_of_one_batch_size()) {
@@ -268,10 +267,17 @@ TEST(TorchScript, RefusesATraceThatKeepsTheSizeOfItsBatch) {
   }
 }
 
+// Before: the file answered another batch with numbers of its own, and an LSTM
+// in it wrote past its state; then it was refused.
 TEST(TorchScript, AnswersBatchesOfAnySize) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
-  for (const auto& net : testing_support::nets_of_any_batch_size()) {
+  auto nets = testing_support::nets_of_any_batch_size();
+  for (auto& net : testing_support::nets_that_read_the_batch_size()) {
+    nets.push_back(std::move(net));
+  }
+  for (const auto& net : nets) {
+    SCOPED_TRACE(net.name);
     for (const int64_t traced : {1, 4}) {
       Model model = net.make();
       const torch::Tensor x = torch::randn({64, 6, 8});
@@ -281,7 +287,7 @@ TEST(TorchScript, AnswersBatchesOfAnySize) {
         const Tensors batch = {x.narrow(0, 0, size)};
         EXPECT_TRUE(
             torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]))
-            << net.name << " " << size;
+            << size;
       }
     }
   }
@@ -290,7 +296,9 @@ TEST(TorchScript, AnswersBatchesOfAnySize) {
 TEST(TorchScript, AFixedBatchAnswersThatSizeAlone) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
-  for (const auto& net : testing_support::nets_of_one_batch_size()) {
+  auto nets = testing_support::nets_of_one_batch_size();
+  nets.push_back(testing_support::nets_that_read_the_batch_size()[0]);
+  for (const auto& net : nets) {
     SCOPED_TRACE(net.name);
     Model model = net.make();
     const torch::Tensor x = torch::randn({3, 6, 8});
@@ -315,7 +323,7 @@ TEST(TorchScript, AFixedBatchAnswersThatSizeAlone) {
 TEST(TorchScript, PythonAnswersAFixedBatchAlone) {
   const TempFolder temp;
   const fs::path file = shared_folder(temp) / "lstm.pt";
-  const auto lstm = testing_support::nets_of_one_batch_size()[0];
+  const auto lstm = testing_support::nets_that_read_the_batch_size()[0];
   export_torchscript(
       lstm.make(),
       file,
@@ -380,22 +388,179 @@ struct ByTimeImpl : torch::nn::Module {
   torch::nn::LSTM lstm = register_module("lstm", torch::nn::LSTM(8, 16));
 };
 
-TEST(TorchScript, AStateInTheFileIsCheckedBeforeItIsRead) {
+TEST(TorchScript, ABatchMayBeInTheSecondDimension) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   Model model(std::make_shared<ByTimeImpl>());
   export_torchscript(model, temp / "a.pt", {torch::randn({6, 2, 8})});
-  torch::jit::Module module = torch::jit::load((temp / "a.pt").string());
-  const Tensors longer = {torch::randn({9, 2, 8})};
-  EXPECT_TRUE(torch::allclose(
-      Model(module).forward(longer)[0],
-      model.forward(longer)[0]));
-  expect_error<std::exception>(
-      [&] {
-        module.forward({torch::randn({6, 5, 8})});
-      },
-      {"aten::lstm of the module lstm has a state for 2 samples and was given "
-       "5"});
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  for (const auto& [time, samples] : {std::pair(9, 2), {6, 5}, {2, 1}}) {
+    const Tensors batch = {torch::randn({time, samples, 8})};
+    EXPECT_TRUE(
+        torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]))
+        << time << " " << samples;
+  }
+}
+
+/// What a network makes of images [N, 3, H, W] or of rows [N, T, 8].
+struct SizedImpl : torch::nn::Module {
+  using Forward = std::function<torch::Tensor(SizedImpl&, torch::Tensor)>;
+
+  explicit SizedImpl(Forward forward) : forward_(std::move(forward)) {}
+  torch::Tensor forward(const torch::Tensor& x) { return forward_(*this, x); }
+
+  torch::nn::Conv2d conv = register_module(
+      "conv",
+      torch::nn::Conv2d(
+          torch::nn::Conv2dOptions(3, 4, 3).stride(2).padding(1)));
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(4 * 4 * 3, 5));
+  torch::nn::RNN rnn = register_module(
+      "rnn",
+      torch::nn::RNN(torch::nn::RNNOptions(8, 4).batch_first(true)));
+
+ private:
+  Forward forward_;
+};
+
+struct SizedNet {
+  const char* name;
+  SizedImpl::Forward forward;
+};
+
+// Before: the file answered another size with the numbers of the example's.
+TEST(TorchScript, AnswersInputsOfOtherSizes) {
+  using torch::Tensor;
+  const auto check = [](const SizedNet& net,
+                        std::vector<int64_t> example,
+                        const std::vector<std::vector<int64_t>>& others) {
+    SCOPED_TRACE(net.name);
+    const TempFolder temp;
+    const torch::NoGradGuard no_grad;
+    torch::manual_seed(5);
+    Model model(std::make_shared<SizedImpl>(net.forward));
+    model.eval();
+    export_torchscript(model, temp / "a.pt", {torch::randn(example)});
+    Model loaded = load_torchscript_trusted(temp / "a.pt");
+    for (const std::vector<int64_t>& sizes : others) {
+      const Tensors batch = {torch::randn(sizes)};
+      EXPECT_TRUE(
+          torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]))
+          << batch[0].sizes();
+    }
+  };
+  for (const SizedNet& net : std::vector<SizedNet>{
+           {"to tokens",
+            [](auto& net, const Tensor& x) {
+              const Tensor y = net.conv(x);
+              return y.view({y.size(0), 4, y.size(2) * y.size(3)}).mT();
+            }},
+           {"twice as large",
+            [](auto& net, const Tensor& x) {
+              return torch::upsample_bilinear2d(
+                  net.conv(x),
+                  {2 * x.size(2), x.size(3)},
+                  false);
+            }},
+           {"half of the columns",
+            [](auto& net, const Tensor& x) {
+              const Tensor y = net.conv(x);
+              return x.slice(3, y.size(3)) * y.mean({1, 2, 3}, true);
+            }},
+           {"padding of one image", [](auto& net, const Tensor& x) {
+              return net.conv(x + torch::zeros({1, 3, x.size(2), x.size(3)}));
+            }}}) {
+    check(net, {1, 3, 8, 6}, {{3, 3, 8, 6}, {2, 3, 16, 12}, {1, 3, 10, 28}});
+  }
+  for (const SizedNet& net : std::vector<SizedNet>{
+           {"mean of a sequence",
+            [](auto& net, const Tensor& x) {
+              const Tensor y = std::get<0>(net.rnn(x));
+              return y.sum(1) / static_cast<double>(x.size(1));
+            }},
+           {"positions", [](auto&, const Tensor& x) {
+              return x + torch::arange(x.size(1)).view({1, -1, 1});
+            }}}) {
+    check(net, {2, 6, 8}, {{1, 6, 8}, {4, 12, 8}, {3, 1, 8}, {7, 5, 8}});
+  }
+}
+
+TEST(TorchScript, SaysWhichSizeANetworkTakesAlone) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  const auto halves = [](SizedImpl& net, const torch::Tensor& x) {
+    return net.conv(x).slice(2, 0, (x.size(2) + 3) / 4);
+  };
+  const auto flat = [](SizedImpl& net, const torch::Tensor& x) {
+    return net.fc(net.conv(x).flatten(1));
+  };
+  for (const SizedNet& net :
+       {SizedNet{"halves", halves}, SizedNet{"flat", flat}}) {
+    SCOPED_TRACE(net.name);
+    Model model(std::make_shared<SizedImpl>(net.forward));
+    export_torchscript(model, temp / "a.pt", {torch::randn({2, 3, 8, 6})});
+    const Tensors higher = {torch::randn({2, 3, 10, 6})};
+    const std::string_view words =
+        "input 0 has a size of 10 in dimension 2; expected 8";
+    Model loaded = load_torchscript_trusted(temp / "a.pt");
+    expect_error<c10::ValueError>(
+        [&] { loaded.forward(higher); },
+        {"[Model]", words, "give it inputs of that size"});
+    // As LibTorch runs it, and Python.
+    torch::jit::Module module = torch::jit::load((temp / "a.pt").string());
+    expect_error<std::exception>([&] { module.forward({higher[0]}); }, {words});
+  }
+}
+
+/// Of token ids, with a mask of all pairs of them that no sample has.
+struct MaskedImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& mask) {
+    const torch::Tensor x =
+        words(ids) + places->weight.slice(0, 0, ids.size(1));
+    return torch::scaled_dot_product_attention(x, x, x, mask);
+  }
+  torch::nn::Embedding words =
+      register_module("words", torch::nn::Embedding(20, 8));
+  torch::nn::Embedding places =
+      register_module("places", torch::nn::Embedding(9, 8));
+};
+
+TEST(TorchScript, SequencesOfOtherLengthsTakeTheirMasks) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  Model model(std::make_shared<MaskedImpl>());
+  const auto inputs = [](int64_t samples, int64_t length) {
+    return Tensors{
+        torch::randint(20, {samples, length}),
+        torch::ones({length, length}, torch::kBool).tril()};
+  };
+  for (const int64_t length : {5, 9}) {  // the longest that it has places for
+    export_torchscript(model, temp / "a.pt", inputs(3, length));
+    Model loaded = load_torchscript_trusted(temp / "a.pt");
+    for (const auto& [samples, other] : {std::pair(1, 9), {4, 2}, {2, 7}}) {
+      const Tensors batch = inputs(samples, other);
+      EXPECT_TRUE(
+          torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]))
+          << length << " " << other;
+    }
+  }
+}
+
+// Two small batches do not tell that it computes 32 samples at a time.
+TEST(TorchScript, AnAnswerHasARowForEachSample) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  Model model = testing_support::net_of_chunks().make();
+  const torch::Tensor x = torch::randn({64, 6, 8});
+  export_torchscript(model, temp / "a.pt", {x.slice(0, 0, 2)});
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  const Tensors some = {x.slice(0, 0, 32)};
+  EXPECT_TRUE(torch::equal(loaded.forward(some)[0], model.forward(some)[0]));
+  expect_error<c10::ValueError>(
+      [&] { loaded.forward({x}); },
+      {"[Model] the answer has 32 rows for 64 samples", "as many"});
+  expect_error<c10::ValueError>(
+      [&] { export_torchscript(model, temp / "a.pt", {x}); },
+      {"for a batch of 2", "for one of 64"});
 }
 
 /// As older versions wrote it, and as Python's tracer may: with the state of
@@ -409,7 +574,7 @@ torch::jit::Module unchecked_trace(Model model) {
 // Before: heap corruption.
 TEST(TorchScript, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
   const TempFolder temp;
-  for (const auto& net : testing_support::nets_of_one_batch_size()) {
+  for (const auto& net : testing_support::nets_that_read_the_batch_size()) {
     const size_t in = net.place.find(" in its module ");
     if (in == std::string::npos) continue;
     SCOPED_TRACE(net.name);
@@ -444,7 +609,7 @@ TEST(TorchScript, AModelWithAStateLearnsOnBatchesOfItsSize) {
     bunch.device = torch::kCPU;
     return bunch;
   };
-  const auto net = testing_support::nets_of_one_batch_size()[0];
+  const auto net = testing_support::nets_that_read_the_batch_size()[0];
   const Model model = unchecked_trace(net.make());
   const std::string weight = "lstm.weight_ih_l0";
   const torch::Tensor before = model.state_dict()[weight].clone();

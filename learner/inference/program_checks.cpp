@@ -1,4 +1,4 @@
-#include "tern/learner/export/recurrent_state_checks.h"
+#include "tern/learner/inference/program_checks.h"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 #include <torch/csrc/jit/ir/ir.h>
+
+#include "tern/learner/inference/frozen_graph.h"
 
 namespace tern {
 
@@ -30,22 +32,6 @@ void collect(jit::Block& block, std::vector<jit::Node*>& found) {
     if (is_recurrent(*node)) found.push_back(node);
     for (jit::Block* inner : node->blocks()) collect(*inner, found);
   }
-}
-
-// "encoder.lstm", by the path to its first weight; empty where the program
-// computes that.
-std::string module_of(const Value* weights) {
-  const jit::Node* node = weights->node();
-  if (node->kind() == c10::prim::ListConstruct && !node->inputs().empty()) {
-    node = node->input(0)->node();
-  }
-  std::string name;
-  for (; node->kind() == c10::prim::GetAttr; node = node->input()->node()) {
-    const std::string& part = node->s(c10::attr::name);
-    name = name.empty() ? part : part + '.' + name;
-  }
-  const size_t weight = name.rfind('.');
-  return weight == std::string::npos ? "" : name.substr(0, weight);
 }
 
 /// Raises an error unless the two are equal.
@@ -90,7 +76,9 @@ void add_check(jit::Graph& graph, jit::Node& node) {
         graph.insert(c10::aten::__getitem__, {list, 0}),
         graph.insert(c10::aten::__getitem__, {list, 1})};
   }
-  const std::string module = module_of(node.input(hx + 1));
+  // "encoder.lstm", of its first weight.
+  std::string module = weight_name(*node.input(hx + 1));
+  module.erase(std::min(module.rfind('.'), module.size()));
   for (Value* const state : states) {
     Value* const size = graph.insert(c10::aten::size, {state, 1});
     require_equal(
@@ -126,6 +114,41 @@ void add_batch_check(jit::Graph& graph, Value* input, int64_t size) {
       "[Model] the batch has {} samples; expected {}. The program was exported "
       "for that number alone: give it such batches, or export it with "
       "dynamic_batch.");
+}
+
+void add_size_check(
+    jit::Graph& graph,
+    Value* input,
+    size_t index,
+    int64_t dimension,
+    int64_t size) {
+  const jit::WithInsertPoint first(*graph.nodes().begin());
+  Value* const own = graph.insert(c10::aten::size, {input, dimension});
+  require_equal(
+      graph,
+      own,
+      graph.insertConstant(size),
+      fmt::format(
+          "[Model] input {} has a size of {{}} in dimension {}; expected {{}}. "
+          "The program was exported with an example of that size, and the "
+          "network takes no other or computes otherwise with it: give it "
+          "inputs of that size, or export it with an example of yours.",
+          index,
+          dimension));
+}
+
+void add_rows_check(jit::Graph& graph, Value* input, Value* output) {
+  const jit::WithInsertPoint last(graph.return_node());
+  Value* const rows = graph.insert(c10::aten::size, {output, 0});
+  Value* const samples = graph.insert(c10::aten::size, {input, 0});
+  require_equal(
+      graph,
+      rows,
+      samples,
+      "[Model] the answer has {} rows for {} samples; expected one for each. "
+      "The network takes another path for so many samples than for those that "
+      "it was exported with: give it fewer, or export the network with an "
+      "example of as many.");
 }
 
 }  // namespace tern
