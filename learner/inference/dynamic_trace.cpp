@@ -49,8 +49,7 @@ std::vector<Group> groups_of(
     const std::vector<bool>& have) {
   std::vector<Group> groups;
   const auto add = [&](const Dimension& dimension, auto belongs) {
-    const int64_t size =
-        inputs[dimension.input].size(dimension.index);
+    const int64_t size = inputs[dimension.input].size(dimension.index);
     for (Group& group : groups) {
       if (group.size == size && belongs(group)) {
         group.dimensions.push_back(dimension);
@@ -103,6 +102,9 @@ std::vector<std::pair<int64_t, int64_t>> other_sizes(int64_t size) {
 struct FreeGroup {
   Group group;
   int64_t third_size;
+
+  /// Where the network takes no larger size than the example's.
+  bool is_limited() const { return third_size < group.size; }
 };
 
 class DynamicTrace {
@@ -227,11 +229,11 @@ class DynamicTrace {
         TracedSizes learned = sizes;
         try {
           const auto second = trace_of(resized(base, group, second_size)).first;
-          if (learned.learn(*graph_of(second))) continue;
+          if (learned.learn(*graph_of(second))) break;
           const auto third = trace_of(resized(base, group, third_size)).first;
-          if (learned.compare(*graph_of(third))) continue;
-        } catch (const std::exception&) {  // the network takes no such size
-          continue;
+          if (learned.compare(*graph_of(third))) break;
+        } catch (const std::exception&) {
+          continue;  // the network takes no such size
         }
         sizes = std::move(learned);
         free.push_back({group, third_size});
@@ -243,21 +245,24 @@ class DynamicTrace {
 
   void add_checks(jit::Graph& graph, const std::vector<FreeGroup>& free) const {
     add_state_checks(graph);
-    for (size_t i = 0; i < inputs_.size(); ++i) {
+    // Each is put before the others.
+    for (size_t i = inputs_.size(); i-- > 0;) {
       jit::Value* const input = graph.inputs()[i + 1];  // behind the module
-      for (int64_t d = 0; d < inputs_[i].dim(); ++d) {
-        const bool is_batch = have_[i] && d == 0;
-        const auto contains = [&](const FreeGroup& other) {
-          return std::ranges::count(
-                     other.group.dimensions,
-                     Dimension{i, d}) > 0;
-        };
-        if (is_batch && !is_dynamic_batch_) {
-          add_batch_check(graph, input, inputs_[i].size(0));
-        } else if (
-            !is_batch && inputs_[i].size(d) > 0 &&
-            std::ranges::none_of(free, contains)) {
-          add_size_check(graph, input, i, d, inputs_[i].size(d));
+      for (int64_t d = inputs_[i].dim(); d-- > 0;) {
+        const int64_t size = inputs_[i].size(d);
+        if (have_[i] && d == 0) {
+          if (!is_dynamic_batch_) add_batch_check(graph, input, size);
+          continue;
+        }
+        if (size == 0) continue;  // of an empty example
+        const auto group = std::ranges::find_if(free, [&](const auto& other) {
+          const auto& dimensions = other.group.dimensions;
+          return std::ranges::count(dimensions, Dimension{i, d}) > 0;
+        });
+        if (group == free.end()) {
+          add_size_check(graph, input, i, d, size);
+        } else if (group->is_limited()) {
+          add_limit_check(graph, input, i, d, size);
         }
       }
     }
@@ -270,7 +275,10 @@ class DynamicTrace {
     for (size_t i = 0; i < has_rows.size(); ++i) {
       if (!has_rows[i]) continue;
       const bool is_tuple = has_rows.size() > 1;
-      add_rows_check(graph, input, is_tuple ? result->node()->input(i) : result);
+      add_rows_check(
+          graph,
+          input,
+          is_tuple ? result->node()->input(i) : result);
     }
   }
 

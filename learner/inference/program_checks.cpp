@@ -34,16 +34,17 @@ void collect(jit::Block& block, std::vector<jit::Node*>& found) {
   }
 }
 
-/// Raises an error unless the two are equal.
+/// Raises an error where the two are so: not equal, or the first larger.
 /// \param text  Gets both, in this order, in place of {}.
-void require_equal(
+void raise_if(
     jit::Graph& graph,
     Value* first,
+    c10::Symbol comparison,
     Value* second,
     const std::string& text) {
-  Value* const differ = graph.insert(c10::aten::ne, {first, second});
+  Value* const is_wrong = graph.insert(comparison, {first, second});
   jit::Node* const branch =
-      graph.insertNode(graph.create(c10::prim::If, {differ}, 0));
+      graph.insertNode(graph.create(c10::prim::If, {is_wrong}, 0));
   jit::Block* const raises = branch->addBlock();
   branch->addBlock();
   const jit::WithInsertPoint inside(raises);
@@ -51,6 +52,14 @@ void require_equal(
   Value* const no_class = graph.insertNode(graph.createNone())->output();
   graph.insertNode(
       graph.create(c10::prim::RaiseException, {error, no_class}, 0));
+}
+
+void require_equal(
+    jit::Graph& graph,
+    Value* first,
+    Value* second,
+    const std::string& text) {
+  raise_if(graph, first, c10::aten::ne, second, text);
 }
 
 // (input, hx, weights, ..., batch_first), or packed: (data, batch_sizes, hx,
@@ -133,6 +142,27 @@ void add_size_check(
           "The program was exported with an example of that size, and the "
           "network takes no other or computes otherwise with it: give it "
           "inputs of that size, or export it with an example of yours.",
+          index,
+          dimension));
+}
+
+void add_limit_check(
+    jit::Graph& graph,
+    Value* input,
+    size_t index,
+    int64_t dimension,
+    int64_t size) {
+  const jit::WithInsertPoint first(*graph.nodes().begin());
+  Value* const own = graph.insert(c10::aten::size, {input, dimension});
+  raise_if(
+      graph,
+      own,
+      c10::aten::gt,
+      graph.insertConstant(size),
+      fmt::format(
+          "[Model] input {} has a size of {{}} in dimension {}; expected at "
+          "most {{}}. The program was exported with an example of that size, "
+          "and the network took none that was larger: give it smaller inputs.",
           index,
           dimension));
 }

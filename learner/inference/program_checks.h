@@ -29,6 +29,14 @@ void add_size_check(
     int64_t dimension,
     int64_t size);
 
+/// Raises an error first of all where a dimension of an input is larger.
+void add_limit_check(
+    torch::jit::Graph& graph,
+    torch::jit::Value* input,
+    size_t index,
+    int64_t dimension,
+    int64_t size);
+
 /// Raises an error last of all unless an output has as many rows as the batch
 /// has samples.
 /// \param output  Of the program, or of the tuple that it returns.

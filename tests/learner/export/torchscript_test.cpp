@@ -1,5 +1,6 @@
 #include "tern/learner/export/torchscript.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -511,6 +512,35 @@ TEST(TorchScript, SaysWhichSizeANetworkTakesAlone) {
   }
 }
 
+// The numbers of two sizes do not tell.
+TEST(TorchScript, ANumberThatFollowsASizeForAWhileIsNoMultipleOfIt) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  Model few(std::make_shared<SizedImpl>([](auto& net, const torch::Tensor& x) {
+    return net.conv(x.slice(3, 0, std::min<int64_t>(x.size(3), 8)));
+  }));
+  export_torchscript(few, temp / "a.pt", {torch::randn({2, 3, 8, 6})});
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  const Tensors higher = {torch::randn({5, 3, 12, 6})};
+  EXPECT_TRUE(torch::equal(loaded.forward(higher)[0], few.forward(higher)[0]));
+  expect_error<c10::ValueError>(
+      [&] {
+        loaded.forward({torch::randn({2, 3, 8, 10})});
+      },
+      {"input 0 has a size of 10 in dimension 3; expected 6"});
+
+  const Model padded(
+      std::make_shared<SizedImpl>([](auto&, const torch::Tensor& x) {
+        const int64_t threes = (x.size(0) + 2) / 3;
+        return x / static_cast<double>(3 * threes - 1);  // 2 for 2, 5 for 5
+      }));
+  expect_error<c10::ValueError>(
+      [&] {
+        export_torchscript(padded, temp / "b.pt", {torch::randn({2, 3})});
+      },
+      {"[export_torchscript] aten::div", "for a batch of 2", "for one of 3"});
+}
+
 /// Of token ids, with a mask of all pairs of them that no sample has.
 struct MaskedImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& mask) {
@@ -543,6 +573,10 @@ TEST(TorchScript, SequencesOfOtherLengthsTakeTheirMasks) {
           << length << " " << other;
     }
   }
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  expect_error<c10::ValueError>(
+      [&] { loaded.forward(inputs(2, 10)); },
+      {"input 0 has a size of 10 in dimension 1; expected at most 9"});
 }
 
 // Two small batches do not tell that it computes 32 samples at a time.
