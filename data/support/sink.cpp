@@ -76,8 +76,12 @@ describe(const Progress& progress, int64_t columns, int64_t max_bar) {
   return (task + bar + rest).substr(0, static_cast<size_t>(columns));
 }
 
-// Output may be closed under us (a pipe whose reader has gone): then the words
-// are lost, training is not.
+/// Output may be closed under us (a pipe whose reader has gone), or the disk
+/// full: then the words are lost, training is not. fmt::print would throw.
+void put(std::FILE* stream, const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+}
+
 class TerminalSink final : public SinkImpl {
  public:
   explicit TerminalSink(std::FILE* stream) : stream_(stream) {}
@@ -87,30 +91,29 @@ class TerminalSink final : public SinkImpl {
   void line(const std::string& text) override {
     const std::lock_guard lock(mutex_);
     clear();
-    fmt::print(stream_, "{}\n", text);
+    put(stream_, text + "\n");
     std::fflush(stream_);
   }
 
   void warning(const std::string& text) override {
     const std::lock_guard lock(mutex_);
     clear();
-    fmt::print(stderr, "warning: {}\n", text);
+    put(stderr, fmt::format("warning: {}\n", text));
   }
 
   void progress(const Progress& progress) override {
     const std::lock_guard lock(mutex_);
     if (is_live()) {
       const int64_t columns = columns_of(stream_).value_or(80);
-      fmt::print(
-          stream_,
-          "\r\033[K{}",
-          describe(progress, std::max<int64_t>(columns - 1, 0), 24));
+      put(stream_,
+          "\r\033[K" +
+              describe(progress, std::max<int64_t>(columns - 1, 0), 24));
       has_live_line_ = true;
     } else {
       const auto now = std::chrono::steady_clock::now();
       if (now - last_line_ < std::chrono::minutes(1)) return;
       last_line_ = now;
-      fmt::print(stream_, "{}\n", describe(progress, 80, 10));
+      put(stream_, describe(progress, 80, 10) + "\n");
     }
     std::fflush(stream_);
   }
@@ -128,7 +131,7 @@ class TerminalSink final : public SinkImpl {
 
   void clear() {
     if (!has_live_line_) return;
-    fmt::print(stream_, "\r\033[K");
+    put(stream_, "\r\033[K");
     std::fflush(stream_);  // before a warning on stderr
     has_live_line_ = false;
   }

@@ -270,9 +270,8 @@ class LoraModel final : public ModelImpl,
             may_leave_out || !shares,
             "[add_lora] the layer \"{}\" is a target and shares its weight "
             "with \"{}\", which is none, so that a merged update would be in "
-            "both; "
-            "expected targets that share a weight with each other alone. Name "
-            "both, if they are of a kind, or leave it out.",
+            "both; expected targets that share a weight with each other alone. "
+            "Name both, if they are of a kind, or leave it out.",
             adapter.name(),
             item.key());
         return shares;

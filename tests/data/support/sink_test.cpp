@@ -171,5 +171,15 @@ TEST(Sink, SurvivesAClosedStream) {
   std::signal(SIGPIPE, old);
 }
 
+TEST(Sink, SurvivesAFullDisk) {
+  std::FILE* const file = std::fopen("/dev/full", "w");
+  if (file == nullptr) GTEST_SKIP() << "there is no /dev/full";
+  std::setvbuf(file, nullptr, _IONBF, 0);
+  const Sink sink = terminal(file);
+  EXPECT_NO_THROW(sink->line("into the void"));
+  EXPECT_NO_THROW(sink->progress({}));
+  std::fclose(file);
+}
+
 }  // namespace
 }  // namespace tern::sink_test
