@@ -82,11 +82,9 @@ torch::Tensor graph_of(Learner& learn, bool half) {
       inputs,
       {.call = "Learner::export_model",
        .cure =
-           "The graph is traced with two samples of the data. For the batch's "
-           "size take -1 in view and reshape, expand_as and zeros_like, or "
-           "pass "
-           "a state in as an input. Or make the module a HasArchitecture, "
-           "which "
+           "The graph is traced with two samples of the data. Compute with "
+           "whole batches instead of sample by sample, and take only multiples "
+           "from their size. Or make the module a HasArchitecture, which "
            "Predictor builds by register_architecture without a graph."});
   std::string bytes = bytes_of(module);
   if (half) {

@@ -42,10 +42,10 @@ void export_torchscript(
       {.call = "export_torchscript",
        .dynamic_batch = options.dynamic_batch,
        .cure =
-           "Use -1 in view and reshape, expand_as and zeros_like, or pass a "
-           "state in as an input. TorchScriptOptions::dynamic_batch = false "
-           "exports for this number alone; export_model of a HasArchitecture "
-           "needs no graph."});
+           "Compute with whole batches instead of sample by sample, and take "
+           "only multiples from their size. TorchScriptOptions::dynamic_batch "
+           "= false exports for this number alone; export_model of a "
+           "HasArchitecture needs no graph."});
   std::ostringstream bytes;
   traced.save(bytes);
   AtomicFile file(path);

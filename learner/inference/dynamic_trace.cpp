@@ -4,7 +4,11 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
+#include <ranges>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,13 +22,28 @@
 #include "tern/learner/inference/program_checks.h"
 #include "tern/learner/inference/trace.h"
 #include "tern/learner/inference/traced_sizes.h"
+#include "tern/learner/inference/value_reads.h"
 
 namespace tern {
 
 namespace {
 
 namespace jit = torch::jit;
-using GraphPtr = std::shared_ptr<jit::Graph>;
+
+/// Calls `f`. Returns nothing where the network takes no such inputs, for
+/// whatever reason but a lack of memory.
+template <class F>
+auto if_taken(const F& f) -> std::optional<decltype(f())> {
+  try {
+    return f();
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
 
 struct Dimension {
   size_t input;
@@ -33,12 +52,13 @@ struct Dimension {
   friend bool operator==(const Dimension&, const Dimension&) = default;
 };
 
-/// Dimensions that have one size and change together, such as the lengths of
-/// token ids and of their mask.
-struct Group {
-  int64_t size;
-  std::vector<Dimension> dimensions;
-};
+/// Dimensions of one size, which may have to change together, such as the lengths
+/// of token ids and of their mask.
+using Group = std::vector<Dimension>;
+
+bool contains(const Group& group, const Dimension& dimension) {
+  return std::ranges::count(group, dimension) > 0;
+}
 
 /// All dimensions of the inputs but that of the batch. Inputs with samples have
 /// the same dimension in common where it has one size; those without, such as a
@@ -48,28 +68,26 @@ std::vector<Group> groups_of(
     const Tensors& inputs,
     const std::vector<bool>& have) {
   std::vector<Group> groups;
-  const auto add = [&](const Dimension& dimension, auto belongs) {
-    const int64_t size = inputs[dimension.input].size(dimension.index);
+  const auto size_of = [&](const Dimension& dimension) {
+    return inputs[dimension.input].size(dimension.index);
+  };
+  const auto add = [&](const Dimension& dimension) {
     for (Group& group : groups) {
-      if (group.size == size && belongs(group)) {
-        group.dimensions.push_back(dimension);
-        return true;
+      const bool is_alike =
+          !have[dimension.input] || group[0].index == dimension.index;
+      if (is_alike && size_of(group[0]) == size_of(dimension)) {
+        group.push_back(dimension);
+        return;
       }
     }
-    return false;
+    groups.push_back({dimension});
   };
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    for (int64_t d = 1; have[i] && d < inputs[i].dim(); ++d) {
-      const bool is_in_one = add({i, d}, [&](const Group& group) {
-        return group.dimensions[0].index == d;
-      });
-      if (!is_in_one) groups.push_back({inputs[i].size(d), {{i, d}}});
-    }
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    for (int64_t d = 0; !have[i] && d < inputs[i].dim(); ++d) {
-      const bool is_in_one = add({i, d}, [](const Group&) { return true; });
-      if (!is_in_one) groups.push_back({inputs[i].size(d), {{i, d}}});
+  for (const bool has_samples : {true, false}) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (have[i] != has_samples) continue;
+      for (int64_t d = has_samples ? 1 : 0; d < inputs[i].dim(); ++d) {
+        add({i, d});
+      }
     }
   }
   return groups;
@@ -77,34 +95,44 @@ std::vector<Group> groups_of(
 
 /// What an input has along the group's dimensions, over and over or in part.
 Tensors resized(Tensors inputs, const Group& group, int64_t size) {
-  for (const auto [input, dimension] : group.dimensions) {
+  for (const auto& [input, dimension] : group) {
     torch::Tensor& x = inputs[input];
-    const auto places = torch::arange(size, x.device()) % group.size;
+    const auto places = torch::arange(size, x.device()) % x.size(dimension);
     x = x.index_select(dimension, places);
   }
   return inputs;
 }
 
-/// Two other sizes for each try. Networks that halve an image several times
-/// take sizes that are multiples of a power of two.
-std::vector<std::pair<int64_t, int64_t>> other_sizes(int64_t size) {
+/// The largest power of two, up to 32, that divides a size: networks that halve
+/// an image several times take multiples of one.
+int64_t step_of(int64_t size) {
   int64_t step = 1;
   while (step < 32 && size % (2 * step) == 0) step *= 2;
+  return step;
+}
+
+/// Sizes to try in turn: one to learn numbers from, and one to compare with.
+std::vector<std::pair<int64_t, int64_t>> other_sizes(int64_t size) {
+  const int64_t step = step_of(size);
   std::vector<std::pair<int64_t, int64_t>> pairs = {
       {size + step, size + 2 * step}};
   if (size > 2 * step) pairs.emplace_back(size - step, size - 2 * step);
-  pairs.emplace_back(2 * size, 3 * size);
+  if (size != step) pairs.emplace_back(2 * size, 3 * size);
   return pairs;
 }
 
-/// A group that may have other sizes, and one that the numbers were not learned
-/// from.
+/// What the program takes where a group may have other sizes.
 struct FreeGroup {
-  Group group;
-  int64_t third_size;
+  Group dimensions;
+  int64_t other_size = 0;  // one that the network takes
+  std::optional<int64_t> limit = {};
+  int64_t step = 1;  // sizes are multiples of it
+};
 
-  /// Where the network takes no larger size than the example's.
-  bool is_limited() const { return third_size < group.size; }
+/// A dimension that has the example's size for good, and why.
+struct FixedDimension {
+  Dimension dimension;
+  std::string reason;
 };
 
 class DynamicTrace {
@@ -117,89 +145,144 @@ class DynamicTrace {
         inputs_(inputs),
         options_(options),
         have_(have_samples(inputs)),
-        is_dynamic_batch_(options.dynamic_batch && have_[0]) {}
+        is_dynamic_batch_(options.dynamic_batch && have_[0]) {
+    for (const torch::Tensor& input : inputs) {
+      TERN_CHECK_VALUE(
+          input.numel() > 0,
+          "[{}] the example is {}; expected inputs with numbers in them. Give "
+          "a batch as the model gets it.",
+          options.call,
+          shapes_of(inputs));
+    }
+  }
 
   jit::Module make() {
-    for (const bool tries_sizes : {true, false}) {
-      const auto [module, outputs] = trace_of(base_inputs());
-      const GraphPtr graph = graph_of(module);
-      TracedSizes sizes(graph);
-      std::vector<bool> has_rows(outputs.size(), false);
-      if (is_dynamic_batch_) has_rows = learn_batch(sizes, outputs);
-      std::vector<FreeGroup> free;
-      if (tries_sizes) free = learn_sizes(sizes);
-      sizes.insert_into(*graph);
-      add_checks(*graph, free);
-      add_rows_checks(*graph, has_rows);
-      // Sizes of the example, which an optimizer would take for all sizes.
-      jit::EraseShapeInformation(graph);
-      if (!free.empty() && !answers_other_sizes(module, free)) continue;
-      check_answers(module);
-      return module;
-    }
-    TORCH_INTERNAL_ASSERT(false);
+    model_.forward(inputs_);  // what it keeps of a first call is in no trace
+    choose_base();
+    auto program = make_program(/*tries_sizes=*/true);
+    if (!program) program = make_program(/*tries_sizes=*/false);
+    return *program;
   }
 
  private:
-  static GraphPtr graph_of(const jit::Module& module) {
-    return module.get_method("forward").graph();
-  }
+  struct Traced {
+    jit::Module module;
+    Tensors outputs;
 
-  /// Two samples, for one broadcasts.
-  Tensors base_inputs() const { return of_batch(2); }
+    std::shared_ptr<jit::Graph> graph() const {
+      return module.get_method("forward").graph();
+    }
+  };
+
+  /// Nothing where the sizes that were learned one by one do not fit together.
+  std::optional<jit::Module> make_program(bool tries_sizes) {
+    free_.clear();
+    fixed_.clear();
+    const Traced first = traced(of_batch(base_));
+    TracedSizes sizes(first.graph());
+    std::vector<bool> has_rows(first.outputs.size(), false);
+    if (is_dynamic_batch_) has_rows = learn_batch(sizes, first);
+    for (const Group& group : groups_of(inputs_, have_)) {
+      if (tries_sizes) {
+        learn_group(sizes, group);
+      } else {
+        for (const Dimension& dimension : group) fix(dimension, "");
+      }
+    }
+    const auto graph = first.graph();
+    sizes.insert_into(*graph);
+    add_state_checks(*graph);
+    add_size_checks(*graph);
+    add_rows_checks(*graph, has_rows);
+    // Sizes of the example, which an optimizer would take for all sizes.
+    jit::EraseShapeInformation(graph);
+    if (!free_.empty() && !answers_other_sizes(first.module)) return {};
+    check_answers(first.module);
+    return first.module;
+  }
 
   Tensors of_batch(int64_t size) const {
     return is_dynamic_batch_ ? with_batch_size(inputs_, size) : inputs_;
   }
 
-  /// With the network's answer.
-  std::pair<jit::Module, Tensors> trace_of(const Tensors& inputs) {
+  Traced traced(const Tensors& inputs) {
     Tensors outputs;
-    const auto forward = [&](const Tensors& given) {
+    const ValueReads reads;
+    const jit::Module module = trace(model_, inputs, [&](const Tensors& given) {
       outputs = model_.forward(given);
       return outputs;
-    };
-    std::optional<jit::Module> module;
+    });
+    reads_values_ |= reads.is_any();
+    Traced result{module, outputs};
+    check_made_tensors(result.graph(), options_.call);
+    return result;
+  }
+
+  /// Numbers that come from values may be those of sizes by chance.
+  std::optional<SizeDifference> learn(TracedSizes& sizes, const Traced& other)
+      const {
+    return reads_values_ ? sizes.compare(*other.graph())
+                         : sizes.learn(*other.graph());
+  }
+
+  // ---- The batch ----
+
+  /// Two samples, for one broadcasts; or the example's number, for a network that
+  /// takes no two.
+  void choose_base() {
+    base_ = inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0;
+    if (!is_dynamic_batch_ || base_ == 2) return;
+    if (if_taken([&] { return model_.forward(of_batch(2)); })) base_ = 2;
+  }
+
+  Traced traced_batch(int64_t size) {
     try {
-      module = trace(model_, inputs, forward);
-    } catch (const c10::Error& error) {
-      const auto samples = [](const Tensors& batch) {
-        return batch[0].dim() > 0 ? batch[0].size(0) : 0;
-      };
-      if (samples(inputs) == samples(inputs_)) throw;
+      return traced(of_batch(size));
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const std::exception& error) {
       TERN_CHECK_VALUE(
           false,
           "[{}] the model cannot be run with {} samples in place of {} ({}); "
           "expected one that takes any number. {}",
           options_.call,
-          samples(inputs),
-          samples(inputs_),
+          size,
+          base_,
           reason_of(error),
           options_.cure);
     }
-    check_made_tensors(graph_of(*module), options_.call);
-    return {*module, outputs};
   }
 
   /// \return For each output, whether it has a row for each sample.
-  std::vector<bool> learn_batch(TracedSizes& sizes, const Tensors& outputs) {
-    std::vector<bool> has_rows(outputs.size(), true);
-    const auto note_rows = [&](const Tensors& batch, const Tensors& answer) {
-      for (size_t i = 0; i < has_rows.size() && i < answer.size(); ++i) {
-        has_rows[i] = has_rows[i] && answer[i].dim() > 0 &&
-                      answer[i].size(0) == batch[0].size(0);
+  std::vector<bool> learn_batch(TracedSizes& sizes, const Traced& first) {
+    std::vector<bool> has_rows(first.outputs.size(), true);
+    const auto note_rows = [&](const Traced& other, int64_t size) {
+      for (size_t i = 0; i < has_rows.size(); ++i) {
+        const bool has = i < other.outputs.size() &&
+                         other.outputs[i].dim() > 0 &&
+                         other.outputs[i].size(0) == size;
+        has_rows[i] = has_rows[i] && has;
       }
     };
-    note_rows(base_inputs(), outputs);
+    note_rows(first, base_);
     // Of the other parity, so that halves and remainders differ as well.
-    const auto [second, answer] = trace_of(of_batch(5));
-    check_difference(sizes.learn(*graph_of(second)), 5);
-    note_rows(of_batch(5), answer);
-    for (const int64_t size : {int64_t{3}, inputs_[0].size(0)}) {
-      if (size == 1) continue;  // of which each view is contiguous, and more
-      const auto other = trace_of(of_batch(size)).first;
-      check_difference(sizes.compare(*graph_of(other)), size);
+    const int64_t odd = 2 * base_ + 1 - base_ % 2;
+    const Traced second = traced_batch(odd);
+    check_difference(learn(sizes, second), odd);
+    note_rows(second, odd);
+    for (const int64_t size : {base_ + 1, inputs_[0].size(0)}) {
+      // One sample is contiguous in every order, and more.
+      if (size == 1 || size == base_ || size == odd) continue;
+      check_difference(sizes.compare(*traced_batch(size).graph()), size);
     }
+    constexpr int64_t kMany = 67;  // beyond min(64, N) and the like
+    const bool follows = sizes.count() > 0;
+    if (follows) {
+      const auto many = if_taken([&] { return traced(of_batch(kMany)); });
+      if (many) check_difference(sizes.compare(*many->graph()), kMany);
+    }
+    // What is chosen by values may have all rows by chance.
+    if (reads_values_) has_rows.assign(has_rows.size(), false);
     return has_rows;
   }
 
@@ -209,125 +292,309 @@ class DynamicTrace {
     if (!difference) return;
     TERN_CHECK_VALUE(
         false,
-        "[{}] {} {} for a batch of 2 and {} for one of {}, and a trace keeps "
-        "the former; expected the same, or a multiple of a size. {}",
+        "[{}] {} {} for a batch of {} and {} for one of {}, and a trace keeps "
+        "the former; expected the same, or a multiple of a size{}. {}",
         options_.call,
         difference->place,
         difference->first,
+        base_,
         difference->second,
         size,
+        reads_values_ ? ", and no number that values decide" : "",
         options_.cure);
   }
 
-  /// The groups of dimensions that may have other sizes.
-  std::vector<FreeGroup> learn_sizes(TracedSizes& sizes) {
-    std::vector<FreeGroup> free;
-    const Tensors base = base_inputs();
-    for (const Group& group : groups_of(base, have_)) {
-      if (group.size == 0) continue;  // of an empty example
-      for (const auto& [second_size, third_size] : other_sizes(group.size)) {
-        TracedSizes learned = sizes;
-        try {
-          const auto second = trace_of(resized(base, group, second_size)).first;
-          if (learned.learn(*graph_of(second))) break;
-          const auto third = trace_of(resized(base, group, third_size)).first;
-          if (learned.compare(*graph_of(third))) break;
-        } catch (const std::exception&) {
-          continue;  // the network takes no such size
-        }
-        sizes = std::move(learned);
-        free.push_back({group, third_size});
-        break;
+  // ---- Other dimensions ----
+
+  /// Each dimension alone where the network takes that, the others together.
+  void learn_group(TracedSizes& sizes, const Group& group) {
+    Group rest;
+    for (const Dimension& dimension : group) {
+      if (group.size() == 1 || !is_learned(sizes, {dimension})) {
+        rest.push_back(dimension);
       }
     }
-    return free;
+    if (rest.empty() || is_learned(sizes, rest)) return;
+    for (const Dimension& dimension : rest) fix(dimension, reason_);
   }
 
-  void add_checks(jit::Graph& graph, const std::vector<FreeGroup>& free) const {
-    add_state_checks(graph);
-    // Each is put before the others.
-    for (size_t i = inputs_.size(); i-- > 0;) {
+  bool is_learned(TracedSizes& sizes, const Group& group) {
+    reason_.clear();
+    const Tensors base = of_batch(base_);
+    const int64_t size = base[group[0].input].size(group[0].index);
+    const auto traced_at = [&](int64_t other) {
+      return if_taken([&] { return traced(resized(base, group, other)); });
+    };
+    for (const auto& [second_size, third_size] : other_sizes(size)) {
+      const bool is_larger = second_size > size;
+      if (is_larger && may_read_past_the_end(base)) continue;
+      FreeGroup free{.dimensions = group, .other_size = third_size};
+      TracedSizes learned = sizes;
+      const auto is_same = [&](const Traced& other, int64_t other_size) {
+        const auto difference = learned.compare(*other.graph());
+        if (difference) note_reason(*difference, size, other_size);
+        return !difference;
+      };
+
+      const auto second = traced_at(second_size);
+      if (!second) continue;
+      if (const auto difference = learn(learned, *second)) {
+        note_reason(*difference, size, second_size);
+        return false;
+      }
+      auto third = traced_at(third_size);
+      if (!third && is_larger && size > 1) {  // the second is the largest
+        free.limit = second_size;
+        free.other_size = size - std::min(step_of(size), size - 1);
+        third = traced_at(free.other_size);
+      }
+      if (!third) continue;
+      if (!is_same(*third, free.other_size)) return false;
+      if (!is_larger) free.limit = size;
+
+      // Halves of odd sizes, and padding to a multiple.
+      for (; free.step < step_of(size); free.step *= 2) {
+        const int64_t near = is_larger ? size + free.step : size - free.step;
+        const auto other = traced_at(near);
+        if (other && !is_same(*other, near)) return false;
+        if (other) break;
+      }
+      // Bounds, such as min(T, 512).
+      if (learned.count() > sizes.count() && !free.limit) {
+        const auto longer = traced_at(4 * size);
+        if (longer && !is_same(*longer, 4 * size)) return false;
+      }
+      sizes = std::move(learned);
+      free_.push_back(free);
+      return true;
+    }
+    return false;
+  }
+
+  /// A CUDA kernel that is given an index past a tensor's end stops the process's
+  /// use of the device.
+  bool may_read_past_the_end(const Tensors& inputs) {
+    if (!inputs[0].is_cuda()) return false;
+    const auto graph = traced(inputs).graph();
+    return std::ranges::any_of(graph->nodes(), [](const jit::Node* node) {
+      const std::string_view name = node->kind().toQualString();
+      return name.starts_with("aten::index") || name == "aten::embedding" ||
+             name == "aten::gather" || name.starts_with("aten::scatter");
+    });
+  }
+
+  void
+  note_reason(const SizeDifference& difference, int64_t size, int64_t other) {
+    reason_ = fmt::format(
+        "{} {} for a size of {} and {} for one of {}",
+        difference.place,
+        difference.first,
+        size,
+        difference.second,
+        other);
+  }
+
+  void fix(const Dimension& dimension, const std::string& reason) {
+    fixed_.push_back(
+        {dimension,
+         reason.empty() ? "the network was run with no other" : reason});
+  }
+
+  // ---- Checks in the program ----
+
+  static jit::Value* size_of(jit::Graph& graph, const Dimension& dimension) {
+    jit::Value* const input = graph.inputs()[dimension.input + 1];
+    return graph.insert(c10::aten::size, {input, dimension.index});
+  }
+
+  static std::string name_of(const Dimension& dimension) {
+    return fmt::format(
+        "dimension {} of input {}",
+        dimension.index,
+        dimension.input);
+  }
+
+  int64_t size_in_example(const Dimension& dimension) const {
+    return inputs_[dimension.input].size(dimension.index);
+  }
+
+  void add_size_checks(jit::Graph& graph) const {
+    const jit::WithInsertPoint first(*graph.nodes().begin());
+    for (size_t i = 0; i < inputs_.size(); ++i) {
       jit::Value* const input = graph.inputs()[i + 1];  // behind the module
-      for (int64_t d = inputs_[i].dim(); d-- > 0;) {
-        const int64_t size = inputs_[i].size(d);
-        if (have_[i] && d == 0) {
-          if (!is_dynamic_batch_) add_batch_check(graph, input, size);
-          continue;
-        }
-        if (size == 0) continue;  // of an empty example
-        const auto group = std::ranges::find_if(free, [&](const auto& other) {
-          const auto& dimensions = other.group.dimensions;
-          return std::ranges::count(dimensions, Dimension{i, d}) > 0;
-        });
-        if (group == free.end()) {
-          add_size_check(graph, input, i, d, size);
-        } else if (group->is_limited()) {
-          add_limit_check(graph, input, i, d, size);
-        }
+      raise_if(
+          graph,
+          graph.insert(c10::aten::dim, {input}),
+          c10::aten::ne,
+          graph.insertConstant(inputs_[i].dim()),
+          fmt::format(
+              "[Model] input {} has {{}} dimensions; expected {{}}, as the "
+              "example had that the program was exported with.",
+              i));
+    }
+    Group batch;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (have_[i]) batch.push_back({i, 0});
+    }
+    if (is_dynamic_batch_) {
+      add_equal_checks(graph, batch);
+    } else {
+      for (const Dimension& dimension : batch) {
+        add_batch_check(graph, dimension);
       }
     }
+    for (const FixedDimension& fixed : fixed_) add_fixed_check(graph, fixed);
+    for (const FreeGroup& free : free_) {
+      add_equal_checks(graph, free.dimensions);
+      if (free.limit) add_limit_check(graph, free.dimensions[0], *free.limit);
+      if (free.step > 1) add_step_check(graph, free.dimensions[0], free.step);
+    }
+  }
+
+  void add_batch_check(jit::Graph& graph, const Dimension& dimension) const {
+    raise_if(
+        graph,
+        size_of(graph, dimension),
+        c10::aten::ne,
+        graph.insertConstant(size_in_example(dimension)),
+        "[Model] the batch has {} samples; expected {}. The program was "
+        "exported for that number alone: give it such batches, or export it "
+        "with dynamic_batch.");
+  }
+
+  void add_fixed_check(jit::Graph& graph, const FixedDimension& fixed) const {
+    raise_if(
+        graph,
+        size_of(graph, fixed.dimension),
+        c10::aten::ne,
+        graph.insertConstant(size_in_example(fixed.dimension)),
+        fmt::format(
+            "[Model] {} has a size of {{}}; expected {{}}, as the example had "
+            "that the program was exported with: {}. Give it inputs of that "
+            "size, or export it with an example of yours.",
+            name_of(fixed.dimension),
+            without_braces(fixed.reason)));
+  }
+
+  static void add_equal_checks(jit::Graph& graph, const Group& group) {
+    for (const Dimension& dimension : group | std::views::drop(1)) {
+      raise_if(
+          graph,
+          size_of(graph, dimension),
+          c10::aten::ne,
+          size_of(graph, group[0]),
+          fmt::format(
+              "[Model] {} has a size of {{}} and {} one of {{}}; expected the "
+              "same, as in the example that the program was exported with. "
+              "Give it such inputs, or export it with an example in which "
+              "they differ.",
+              name_of(dimension),
+              name_of(group[0])));
+    }
+  }
+
+  static void add_limit_check(
+      jit::Graph& graph,
+      const Dimension& dimension,
+      int64_t limit) {
+    raise_if(
+        graph,
+        size_of(graph, dimension),
+        c10::aten::gt,
+        graph.insertConstant(limit),
+        fmt::format(
+            "[Model] {} has a size of {{}}; expected at most {{}}, the largest "
+            "that the network took when the program was exported. Give it "
+            "smaller inputs, or export it with a larger example.",
+            name_of(dimension)));
+  }
+
+  static void
+  add_step_check(jit::Graph& graph, const Dimension& dimension, int64_t step) {
+    jit::Value* const size = size_of(graph, dimension);
+    jit::Value* const rest = graph.insert(c10::aten::remainder, {size, step});
+    raise_if(
+        graph,
+        graph.insert(c10::aten::sub, {size, rest}),
+        c10::aten::ne,
+        size,
+        fmt::format(
+            "[Model] {} has a size that is no multiple of {}, {{}} would be "
+            "one, and not {{}}; expected a multiple, as the network took no "
+            "other when "
+            "the program was exported. Pad the inputs.",
+            name_of(dimension),
+            step));
   }
 
   void add_rows_checks(jit::Graph& graph, const std::vector<bool>& has_rows)
       const {
-    jit::Value* const input = graph.inputs()[1];  // behind the module
+    const jit::WithInsertPoint last(graph.return_node());
     jit::Value* const result = graph.outputs()[0];
     for (size_t i = 0; i < has_rows.size(); ++i) {
       if (!has_rows[i]) continue;
       const bool is_tuple = has_rows.size() > 1;
-      add_rows_check(
+      jit::Value* const output = is_tuple ? result->node()->input(i) : result;
+      raise_if(
           graph,
-          input,
-          is_tuple ? result->node()->input(i) : result);
+          graph.insert(c10::aten::size, {output, 0}),
+          c10::aten::ne,
+          size_of(graph, {0, 0}),
+          "[Model] the answer has {} rows for {} samples; expected one for "
+          "each. The network takes another path for so many samples than for "
+          "those that it was exported with: give it fewer, or export it with "
+          "an example of as many and dynamic_batch = false.");
     }
   }
+
+  /// For TorchScript's format.
+  static std::string without_braces(std::string text) {
+    std::erase_if(text, [](char c) { return c == '{' || c == '}'; });
+    return text;
+  }
+
+  // ---- Answers ----
 
   /// Whether the program has the network's answers where all sizes are others.
-  bool answers_other_sizes(
-      const jit::Module& module,
-      const std::vector<FreeGroup>& free) {
-    Tensors batch = of_batch(3);
-    for (const auto& [group, third_size] : free) {
-      batch = resized(batch, group, third_size);
+  bool answers_other_sizes(const jit::Module& module) {
+    Tensors batch = of_batch(base_ + 1);
+    for (const FreeGroup& free : free_) {
+      batch = resized(batch, free.dimensions, free.other_size);
     }
-    try {
-      Model program(module);
-      return answers(program, batch, model_.forward(batch));
-    } catch (const std::exception&) {  // it does not take all at once
-      return false;
-    }
+    const auto expected = if_taken([&] { return model_.forward(batch); });
+    return expected && answers(module, batch, *expected);
   }
 
-  static bool
-  answers(Model& program, const Tensors& batch, const Tensors& expected) {
-    try {
-      return outputs_alike(expected, program.forward(batch));
-    } catch (const c10::Error&) {  // of shapes that do not fit
-      return false;
-    }
+  static bool answers(
+      const jit::Module& module,
+      const Tensors& batch,
+      const Tensors& expected) {
+    const auto outputs = if_taken([&] { return Model(module).forward(batch); });
+    return outputs && outputs_alike(expected, *outputs);
   }
 
   /// \throws c10::ValueError where the program answers otherwise.
   void check_answers(const jit::Module& module) {
-    Model program(module);
     std::vector<Tensors> batches = {inputs_};
-    if (is_dynamic_batch_) batches.push_back(of_batch(5));
-    if (is_dynamic_batch_) batches.push_back(of_batch(1));
+    if (is_dynamic_batch_) batches.push_back(of_batch(2 * base_ + 1));
     for (const Tensors& batch : batches) {
-      Tensors expected;
-      try {
-        expected = model_.forward(batch);
-      } catch (const c10::Error&) {
-        continue;  // one sample is too few for it
-      }
       TERN_CHECK_VALUE(
-          answers(program, batch, expected),
+          answers(module, batch, model_.forward(batch)),
           "[{}] the trace's output for inputs of {} differs from the model's; "
           "expected a deterministic forward. Take out of it what is random, "
           "counts its calls, or decides by values.",
           options_.call,
           shapes_of(batch));
     }
+    if (!is_dynamic_batch_) return;
+    const Tensors one = of_batch(1);
+    const auto expected = if_taken([&] { return model_.forward(one); });
+    TERN_CHECK_VALUE(
+        !expected || answers(module, one, *expected),
+        "[{}] the model answers one sample otherwise than several, and a trace "
+        "does not; expected one path for all. {}",
+        options_.call,
+        options_.cure);
   }
 
   Model& model_;
@@ -335,6 +602,11 @@ class DynamicTrace {
   const DynamicTraceOptions options_;
   const std::vector<bool> have_;
   const bool is_dynamic_batch_;
+  int64_t base_ = 0;  // samples of the trace that the program is made of
+  bool reads_values_ = false;
+  std::vector<FreeGroup> free_;
+  std::vector<FixedDimension> fixed_;
+  std::string reason_;  // why the last group was not learned
 };
 
 }  // namespace

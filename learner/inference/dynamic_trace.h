@@ -23,14 +23,19 @@ struct DynamicTraceOptions {
 /// it becomes an operator that reads it from a tensor; a network that differs
 /// otherwise is refused. The same is tried for each further dimension of the
 /// inputs, such as an image's height or a sequence's length. Where it fails, the
-/// program checks that the dimension has the example's size, and raises an error
-/// for any other, as it does for a state of an LSTM, GRU or RNN that is for
-/// another number of samples. The caller has put the model in eval mode and
-/// turned gradients off. Private to Tern, for exports.
+/// program raises an error for any size but the example's, and likewise where
+/// the network took no larger sizes, or only multiples of a power of two. Where
+/// dimensions of two inputs were the same, and could only be changed together,
+/// it raises an error for inputs in which they differ. What the network does
+/// with sizes far beyond the example's, if it does otherwise, is not seen.
+///
+/// The caller has put the model in eval mode and turned gradients off. Private to
+/// Tern, for exports.
 /// \throws c10::ValueError, naming the operator and its module, if the network
 ///         takes numbers from the size of the batch that are no multiples of a
-///         size, or takes another path; if it is not deterministic; or with the
-///         network's reason if it takes no other number of samples.
+///         size, or takes another path; if it is not deterministic; if the
+///         example is empty; or with the network's reason if it takes no other
+///         number of samples. c10::OutOfMemoryError.
 torch::jit::Module dynamic_trace(
     Model& model,
     const Tensors& inputs,

@@ -15,8 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/utils.h>
@@ -25,6 +23,7 @@
 #include "tern/learner/inference/fuse_layers.h"
 #include "tern/learner/inference/trace.h"
 #include "tern/learner/inference/traced_sizes.h"
+#include "tern/learner/inference/value_reads.h"
 #include "tern/learner/model_around.h"
 
 namespace tern {
@@ -32,49 +31,6 @@ namespace tern {
 namespace {
 
 namespace jit = torch::jit;
-
-/// Whether what an operator returns, or its size, depends on values: LibTorch
-/// has tags that say so, and misses four. A mask as an index is seen by the
-/// nonzero within.
-bool tells_values(const at::RecordFunction& function) {
-  static constexpr std::array<std::string_view, 4> untagged = {
-      "aten::equal",
-      "aten::_unique",
-      "aten::_pack_padded_sequence",
-      "aten::tensor_split"};
-  const auto name = function.operator_name();
-  if (!name || name->name == "aten::index") return false;
-  const auto op = c10::Dispatcher::singleton().findOp(*name);
-  return std::ranges::count(untagged, name->name) > 0 ||
-         (op && (op->hasTag(at::Tag::data_dependent_output) ||
-                 op->hasTag(at::Tag::dynamic_output_shape)));
-}
-
-/// Notes whether this thread reads values of tensors while it lives: what a
-/// network then decides, a trace decides once and for all.
-class ValueReads {
- public:
-  ValueReads()
-      : handle_(at::addThreadLocalCallback(
-            at::RecordFunctionCallback(
-                [](const at::RecordFunction& function)
-                    -> std::unique_ptr<at::ObserverContext> {
-                  is_any_ |= tells_values(function);
-                  return nullptr;
-                })
-                .scopes({at::RecordScope::FUNCTION}))) {
-    is_any_ = false;
-  }
-  ~ValueReads() { at::removeCallback(handle_); }
-  ValueReads(const ValueReads&) = delete;
-  ValueReads& operator=(const ValueReads&) = delete;
-
-  bool is_any() const { return is_any_; }
-
- private:
-  static inline thread_local bool is_any_ = false;
-  at::CallbackHandle handle_;
-};
 
 using GraphPtr = std::shared_ptr<jit::Graph>;
 
@@ -292,12 +248,13 @@ class FusedModel final : public ModelAround {
     try {
       const ValueReads reads;
       const jit::Module module = traced(model_, few, expected);
+      const bool has_read = reads.is_any();
       TracedSizes sizes(graph_of(module));
       const bool is_one = more[0].size(0) == 1;
       if (!is_one && sizes.learn(*graph_of(traced(model_, more, expected)))) {
         return false;
       }
-      if (reads.is_any()) return false;
+      if (has_read) return false;
       const GraphPtr dynamic = graph_of(module)->copy();
       sizes.insert_into(*dynamic);
       const GraphPtr graph = constant_graph(module, *dynamic, "fused_model");
@@ -364,7 +321,8 @@ class FusedModel final : public ModelAround {
     try {
       const ValueReads reads;
       const jit::Module module = traced(model_, inputs, outputs);
-      if (program.sizes->compare(*graph_of(module)) || reads.is_any()) {
+      const bool has_read = reads.is_any();
+      if (has_read || program.sizes->compare(*graph_of(module))) {
         program.is_usable = false;
       } else {
         program.add_checked(inputs[0].size(0));

@@ -34,34 +34,6 @@ void collect(jit::Block& block, std::vector<jit::Node*>& found) {
   }
 }
 
-/// Raises an error where the two are so: not equal, or the first larger.
-/// \param text  Gets both, in this order, in place of {}.
-void raise_if(
-    jit::Graph& graph,
-    Value* first,
-    c10::Symbol comparison,
-    Value* second,
-    const std::string& text) {
-  Value* const is_wrong = graph.insert(comparison, {first, second});
-  jit::Node* const branch =
-      graph.insertNode(graph.create(c10::prim::If, {is_wrong}, 0));
-  jit::Block* const raises = branch->addBlock();
-  branch->addBlock();
-  const jit::WithInsertPoint inside(raises);
-  Value* const error = graph.insert(c10::aten::format, {text, first, second});
-  Value* const no_class = graph.insertNode(graph.createNone())->output();
-  graph.insertNode(
-      graph.create(c10::prim::RaiseException, {error, no_class}, 0));
-}
-
-void require_equal(
-    jit::Graph& graph,
-    Value* first,
-    Value* second,
-    const std::string& text) {
-  raise_if(graph, first, c10::aten::ne, second, text);
-}
-
 // (input, hx, weights, ..., batch_first), or packed: (data, batch_sizes, hx,
 // weights, ...). An LSTM's hx is a list of two.
 void add_check(jit::Graph& graph, jit::Node& node) {
@@ -90,15 +62,16 @@ void add_check(jit::Graph& graph, jit::Node& node) {
   module.erase(std::min(module.rfind('.'), module.size()));
   for (Value* const state : states) {
     Value* const size = graph.insert(c10::aten::size, {state, 1});
-    require_equal(
+    raise_if(
         graph,
         size,
+        c10::aten::ne,
         samples,
         fmt::format(
             "[Model] {}{} has a state for {{}} samples and was given {{}}; "
-            "expected as many. If the file is a trace, it keeps the state of "
-            "the batch that it was traced with: give it batches of that size, "
-            "or export the network with the state as an input.",
+            "expected as many. If the file is a trace of an older version, it "
+            "keeps the state of the batch that it was traced with: give it "
+            "batches of that size, or export the network again.",
             node.kind().toQualString(),
             module.empty() ? "" : " of the module " + module));
   }
@@ -113,72 +86,22 @@ bool add_state_checks(jit::Graph& graph) {
   return !found.empty();
 }
 
-void add_batch_check(jit::Graph& graph, Value* input, int64_t size) {
-  const jit::WithInsertPoint first(*graph.nodes().begin());
-  Value* const own = graph.insert(c10::aten::size, {input, 0});
-  require_equal(
-      graph,
-      own,
-      graph.insertConstant(size),
-      "[Model] the batch has {} samples; expected {}. The program was exported "
-      "for that number alone: give it such batches, or export it with "
-      "dynamic_batch.");
-}
-
-void add_size_check(
+void raise_if(
     jit::Graph& graph,
-    Value* input,
-    size_t index,
-    int64_t dimension,
-    int64_t size) {
-  const jit::WithInsertPoint first(*graph.nodes().begin());
-  Value* const own = graph.insert(c10::aten::size, {input, dimension});
-  require_equal(
-      graph,
-      own,
-      graph.insertConstant(size),
-      fmt::format(
-          "[Model] input {} has a size of {{}} in dimension {}; expected {{}}. "
-          "The program was exported with an example of that size, and the "
-          "network takes no other or computes otherwise with it: give it "
-          "inputs of that size, or export it with an example of yours.",
-          index,
-          dimension));
-}
-
-void add_limit_check(
-    jit::Graph& graph,
-    Value* input,
-    size_t index,
-    int64_t dimension,
-    int64_t size) {
-  const jit::WithInsertPoint first(*graph.nodes().begin());
-  Value* const own = graph.insert(c10::aten::size, {input, dimension});
-  raise_if(
-      graph,
-      own,
-      c10::aten::gt,
-      graph.insertConstant(size),
-      fmt::format(
-          "[Model] input {} has a size of {{}} in dimension {}; expected at "
-          "most {{}}. The program was exported with an example of that size, "
-          "and the network took none that was larger: give it smaller inputs.",
-          index,
-          dimension));
-}
-
-void add_rows_check(jit::Graph& graph, Value* input, Value* output) {
-  const jit::WithInsertPoint last(graph.return_node());
-  Value* const rows = graph.insert(c10::aten::size, {output, 0});
-  Value* const samples = graph.insert(c10::aten::size, {input, 0});
-  require_equal(
-      graph,
-      rows,
-      samples,
-      "[Model] the answer has {} rows for {} samples; expected one for each. "
-      "The network takes another path for so many samples than for those that "
-      "it was exported with: give it fewer, or export the network with an "
-      "example of as many.");
+    Value* first,
+    c10::Symbol comparison,
+    Value* second,
+    const std::string& text) {
+  Value* const is_wrong = graph.insert(comparison, {first, second});
+  jit::Node* const branch =
+      graph.insertNode(graph.create(c10::prim::If, {is_wrong}, 0));
+  jit::Block* const raises = branch->addBlock();
+  branch->addBlock();
+  const jit::WithInsertPoint inside(raises);
+  Value* const error = graph.insert(c10::aten::format, {text, first, second});
+  Value* const no_class = graph.insertNode(graph.createNone())->output();
+  graph.insertNode(
+      graph.create(c10::prim::RaiseException, {error, no_class}, 0));
 }
 
 }  // namespace tern

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <string>
 
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -13,36 +13,15 @@ namespace tern {
 /// Private to Tern. \return Whether there is one.
 bool add_state_checks(torch::jit::Graph& graph);
 
-/// Raises an error first of all unless the batch has `size` samples.
-/// \param input  An input of the program; its first dimension is checked.
-void add_batch_check(
+/// Raises an error, at the graph's insertion point, where a comparison of two
+/// integers holds: aten::ne where they differ, aten::gt where the first is
+/// larger.
+/// \param text  Gets both, in this order, in place of {}.
+void raise_if(
     torch::jit::Graph& graph,
-    torch::jit::Value* input,
-    int64_t size);
-
-/// The same for another dimension of an input.
-/// \param index  Of the input, for the error.
-void add_size_check(
-    torch::jit::Graph& graph,
-    torch::jit::Value* input,
-    size_t index,
-    int64_t dimension,
-    int64_t size);
-
-/// Raises an error first of all where a dimension of an input is larger.
-void add_limit_check(
-    torch::jit::Graph& graph,
-    torch::jit::Value* input,
-    size_t index,
-    int64_t dimension,
-    int64_t size);
-
-/// Raises an error last of all unless an output has as many rows as the batch
-/// has samples.
-/// \param output  Of the program, or of the tuple that it returns.
-void add_rows_check(
-    torch::jit::Graph& graph,
-    torch::jit::Value* input,
-    torch::jit::Value* output);
+    torch::jit::Value* first,
+    c10::Symbol comparison,
+    torch::jit::Value* second,
+    const std::string& text);
 
 }  // namespace tern

@@ -172,7 +172,7 @@ class TracedSizes::Comparison {
         if (sizes[dim] == others[dim]) continue;
         readable_.try_emplace(
             {sizes[dim], others[dim]},
-            Source{first[i], static_cast<int64_t>(dim), 1});
+            Source{.tensor = first[i], .dimension = static_cast<int64_t>(dim)});
       }
     }
   }
@@ -239,27 +239,31 @@ class TracedSizes::Comparison {
     if (!may_infer(list)) return false;
     for (size_t i = 0; i < list.inputs().size(); ++i) {
       const auto inferred = sources_.find({&list, i});
-      if (inferred != sources_.end() && !inferred->second.tensor) return false;
+      if (inferred != sources_.end() && inferred->second.is_inferred)
+        return false;
     }
-    sources_.insert_or_assign(argument, Source{nullptr, 0, 1});
+    sources_.insert_or_assign(argument, Source{.is_inferred = true});
     return true;
   }
 
   bool gives(const Source& source, int64_t number) const {
-    if (source.tensor == nullptr) return true;
+    if (source.is_inferred) return true;
     const auto sizes = sizes_of(in_second_.at(source.tensor));
-    return sizes.at(source.dimension) * source.times == number;
+    return sizes.at(source.dimension) * source.factor == number;
   }
 
   std::optional<Source> find_source(int64_t first, int64_t second) const {
-    // The largest size first, of which the smallest multiple is taken.
+    // The largest size first: the size itself, where a tensor has it, rather
+    // than a multiple of another one.
     for (const auto& [sizes, source] : readable_ | std::views::reverse) {
-      const int64_t times = first / std::max<int64_t>(sizes.first, 1);
-      if (times == 0 || times * sizes.first != first ||
-          times * sizes.second != second) {
+      const int64_t factor = first / std::max<int64_t>(sizes.first, 1);
+      if (factor == 0 || factor * sizes.first != first ||
+          factor * sizes.second != second) {
         continue;
       }
-      return Source{source.tensor, source.dimension, times};
+      Source found = source;
+      found.factor = factor;
+      return found;
     }
     return std::nullopt;
   }
@@ -312,21 +316,26 @@ void TracedSizes::insert_into(jit::Graph& graph) const {
     size = graph.insert(c10::aten::size, {tensor, source.dimension});
     return size;
   };
-  for (const auto& [argument, source] : sources_) {
-    jit::Node* const node = nodes.at(argument.first);
+  const auto replace = [&](const Argument& argument, const Source& source) {
+    const auto [node, i] = argument;
+    const bool is_float = node->input(i)->type() == c10::FloatType::get();
+    jit::Node* const user = nodes.at(node);
     jit::Value* number = nullptr;
-    const bool is_inferred = source.tensor == nullptr;
-    if (!is_inferred) number = size_of(source);
-    const jit::WithInsertPoint here(node);
-    if (is_inferred) number = graph.insertConstant(-1);
-    if (source.times != 1) {
-      number = graph.insert(c10::aten::mul, {number, source.times});
+    if (!source.is_inferred) number = size_of(source);
+    const jit::WithInsertPoint here(user);
+    if (source.is_inferred) number = graph.insertConstant(-1);
+    if (source.factor != 1) {
+      number = graph.insert(c10::aten::mul, {number, source.factor});
     }
-    const jit::Value* const constant = argument.first->input(argument.second);
-    if (constant->type() == c10::FloatType::get()) {
-      number = graph.insert(c10::aten::Float, {number});
+    if (is_float) number = graph.insert(c10::aten::Float, {number});
+    user->replaceInput(i, number);
+  };
+  // In the trace's order, so that the same network gives the same program.
+  for (const jit::Node* node : operators(*trace_)) {
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      const auto source = sources_.find({node, i});
+      if (source != sources_.end()) replace(source->first, source->second);
     }
-    node->replaceInput(argument.second, number);
   }
 }
 

@@ -46,17 +46,22 @@ class TracedSizes {
   /// Compares likewise, without finding anything new.
   std::optional<SizeDifference> compare(const torch::jit::Graph& other) const;
 
+  /// How many numbers are known to follow a size.
+  size_t count() const { return sources_.size(); }
+
   /// Replaces the numbers by operators that read the sizes.
   /// \param graph  The trace, or a copy of it.
   void insert_into(torch::jit::Graph& graph) const;
 
  private:
   class Comparison;
-  /// Where a size can be read, and how often the number has it.
+  /// What a number is: a multiple of a size that can be read, or in the shape of
+  /// a view -1, which infers it.
   struct Source {
-    const torch::jit::Value* tensor;  // null: -1 in a view, which infers it
-    int64_t dimension;
-    int64_t times;
+    bool is_inferred = false;
+    const torch::jit::Value* tensor = nullptr;
+    int64_t dimension = 0;
+    int64_t factor = 1;
   };
   using Argument = std::pair<const torch::jit::Node*, size_t>;
 

@@ -43,7 +43,8 @@ struct BatchNetImpl : torch::nn::Module {
   Forward forward_;
 };
 
-/// A network, and the operator and module that it is to be refused with.
+/// A network, and the operator, with its module, that takes what it takes from the
+/// size of the batch.
 struct BatchNet {
   std::string name;
   BatchNetImpl::Forward forward;

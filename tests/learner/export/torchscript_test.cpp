@@ -224,8 +224,11 @@ TEST(TorchScript, SaysWhatALoadedModelCannotTake) {
       [&] {
         loaded.forward({torch::ones({4, 5})});
       },
-      {"[Model] input 0 has a size of 5 in dimension 1; expected 2",
-       "give it inputs of that size"});
+      {"[Model] dimension 1 of input 0 has a size of 5; expected 2",
+       "Give it inputs of that size"});
+  expect_error<c10::ValueError>(
+      [&] { loaded.forward({torch::ones({2})}); },
+      {"[Model] input 0 has 1 dimensions; expected 2"});
   expect_error<c10::ValueError>(
       [&] { loaded.forward({}); },
       {"[Model]", "missing value for argument"});
@@ -262,7 +265,7 @@ TEST(TorchScript, RefusesATraceThatKeepsTheSizeOfItsBatch) {
         {"[export_torchscript] " + net.place,
          "for a batch of 2",
          "for one of 5",
-         "as an input",
+         "whole batches",
          "dynamic_batch"});
     EXPECT_EQ(temp.entries(), 0);
   }
@@ -379,8 +382,9 @@ TEST(TorchScript, AStateThatIsAnInputFitsAnyBatch) {
       [&] {
         loaded.forward({inputs(5)[0], inputs(4)[1]});
       },
-      {"[Model] aten::gru of the module gru has a state for 4 samples and was "
-       "given 5"});
+      {"[Model] dimension 0 of input 1 has a size of 4 and dimension 0 of "
+       "input 0 "
+       "one of 5"});
 }
 
 /// Its first dimension is time: another number of those tells nothing.
@@ -501,11 +505,11 @@ TEST(TorchScript, SaysWhichSizeANetworkTakesAlone) {
     export_torchscript(model, temp / "a.pt", {torch::randn({2, 3, 8, 6})});
     const Tensors higher = {torch::randn({2, 3, 10, 6})};
     const std::string_view words =
-        "input 0 has a size of 10 in dimension 2; expected 8";
+        "dimension 2 of input 0 has a size of 10; expected 8";
     Model loaded = load_torchscript_trusted(temp / "a.pt");
     expect_error<c10::ValueError>(
         [&] { loaded.forward(higher); },
-        {"[Model]", words, "give it inputs of that size"});
+        {"[Model]", words, "Give it inputs of that size"});
     // As LibTorch runs it, and Python.
     torch::jit::Module module = torch::jit::load((temp / "a.pt").string());
     expect_error<std::exception>([&] { module.forward({higher[0]}); }, {words});
@@ -527,7 +531,9 @@ TEST(TorchScript, ANumberThatFollowsASizeForAWhileIsNoMultipleOfIt) {
       [&] {
         loaded.forward({torch::randn({2, 3, 8, 10})});
       },
-      {"input 0 has a size of 10 in dimension 3; expected 6"});
+      {"dimension 3 of input 0 has a size of 10; expected 6",
+       "aten::slice",
+       "takes 6 for a size of 6"});
 
   const Model padded(
       std::make_shared<SizedImpl>([](auto&, const torch::Tensor& x) {
@@ -576,7 +582,217 @@ TEST(TorchScript, SequencesOfOtherLengthsTakeTheirMasks) {
   Model loaded = load_torchscript_trusted(temp / "a.pt");
   expect_error<c10::ValueError>(
       [&] { loaded.forward(inputs(2, 10)); },
-      {"input 0 has a size of 10 in dimension 1; expected at most 9"});
+      {"dimension 1 of input 0 has a size of 10; expected at most 9"});
+}
+
+// Before: the numbers of one input's size were read from another's that had the
+// same by chance.
+TEST(TorchScript, SizesThatAreTheSameByChanceAreToldApart) {
+  struct TwoImpl : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& a, const torch::Tensor& b) {
+      return a.mean(1) + b.sum(1) / static_cast<double>(b.size(1));
+    }
+  };
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  const auto inputs = [](int64_t samples, int64_t first, int64_t second) {
+    return Tensors{
+        torch::randn({samples, first, 8}),
+        torch::randn({samples, second, 8})};
+  };
+  Model model(std::make_shared<TwoImpl>());
+  export_torchscript(model, temp / "a.pt", inputs(2, 6, 6));
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  for (const auto& [first, second] : {std::pair(6, 9), {9, 6}, {4, 4}}) {
+    const Tensors batch = inputs(3, first, second);
+    EXPECT_TRUE(
+        torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]))
+        << first << " " << second;
+  }
+  // Which of them is the batch, the program cannot know.
+  struct PrototypesImpl : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& other) {
+      return x.mm(other.t()).sum(1) / static_cast<double>(other.size(0));
+    }
+  };
+  Model prototypes(std::make_shared<PrototypesImpl>());
+  const auto rows = [](int64_t samples, int64_t others) {
+    return Tensors{torch::randn({samples, 8}), torch::randn({others, 8})};
+  };
+  export_torchscript(prototypes, temp / "b.pt", rows(4, 4));
+  Model alike = load_torchscript_trusted(temp / "b.pt");
+  expect_error<c10::ValueError>(
+      [&] { alike.forward(rows(6, 4)); },
+      {"dimension 0 of input 1 has a size of 4 and dimension 0 of input 0 one "
+       "of 6",
+       "in which they differ"});
+  export_torchscript(prototypes, temp / "b.pt", rows(5, 4));
+  Model apart = load_torchscript_trusted(temp / "b.pt");
+  const Tensors six = rows(6, 4), three = rows(3, 7);
+  EXPECT_TRUE(
+      torch::allclose(apart.forward(six)[0], prototypes.forward(six)[0]));
+  EXPECT_TRUE(
+      torch::allclose(apart.forward(three)[0], prototypes.forward(three)[0]));
+}
+
+// A half that is rounded down is not one that is rounded up, and what pads to a
+// multiple of 32 pads nothing of a multiple.
+TEST(TorchScript, AnswersOddSizesOrRefusesThem) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  const auto rounded = [](SizedImpl& net, const torch::Tensor& x) {
+    return torch::adaptive_avg_pool2d(
+        net.conv(x),
+        {x.size(2) / 2, x.size(3) / 2});
+  };
+  const auto padded = [](SizedImpl& net, const torch::Tensor& x) {
+    const auto rest = [&](int64_t size) { return (32 - size % 32) % 32; };
+    const auto larger =
+        torch::constant_pad_nd(x, {0, rest(x.size(3)), 0, rest(x.size(2))});
+    return net.conv(larger).mean({2, 3});
+  };
+  for (const SizedNet& net :
+       {SizedNet{"rounded", rounded}, SizedNet{"padded", padded}}) {
+    SCOPED_TRACE(net.name);
+    Model model(std::make_shared<SizedImpl>(net.forward));
+    export_torchscript(model, temp / "a.pt", {torch::randn({2, 3, 64, 64})});
+    Model loaded = load_torchscript_trusted(temp / "a.pt");
+    expect_error<c10::ValueError>(
+        [&] {
+          loaded.forward({torch::randn({2, 3, 65, 64})});
+        },
+        {"[Model] dimension 2 of input 0 has a size of 65; expected 64"});
+  }
+}
+
+TEST(TorchScript, SaysOfWhatASizeIsToBeAMultiple) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  struct PairsImpl : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x) {
+      return x.view({x.size(0), -1, 2}).sum(2);
+    }
+  };
+  Model pairs(std::make_shared<PairsImpl>());
+  export_torchscript(pairs, temp / "a.pt", {torch::randn({2, 8})});
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  const Tensors ten = {torch::randn({3, 10})};
+  EXPECT_TRUE(torch::equal(loaded.forward(ten)[0], pairs.forward(ten)[0]));
+  expect_error<c10::ValueError>(
+      [&] {
+        loaded.forward({torch::randn({3, 9})});
+      },
+      {"dimension 1 of input 0 has a size that is no multiple of 2"});
+}
+
+// Numbers of values may be those of sizes by chance.
+TEST(TorchScript, ANumberThatValuesDecideIsNoSize) {
+  struct MeanImpl : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
+      return x.sum(1) / static_cast<double>(mask.sum().item<int64_t>());
+    }
+  };
+  const TempFolder temp;
+  expect_error<c10::ValueError>(
+      [&] {
+        export_torchscript(
+            Model(std::make_shared<MeanImpl>()),
+            temp / "a.pt",
+            {torch::randn({2, 6}), torch::ones({2, 6}, torch::kBool)});
+      },
+      {"aten::div", "no number that values decide"});
+  // What is chosen by them may be all rows of the example.
+  struct ChosenImpl : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x) {
+      return x.index({x.sum(1) > 0});
+    }
+  };
+  const torch::NoGradGuard no_grad;
+  export_torchscript(
+      Model(std::make_shared<ChosenImpl>()),
+      temp / "b.pt",
+      {torch::ones({3, 4})});
+  Model loaded = load_torchscript_trusted(temp / "b.pt");
+  EXPECT_EQ(loaded.forward({torch::eye(4) - 0.5})[0].size(0), 0);
+  EXPECT_EQ(loaded.forward({torch::eye(4)})[0].size(0), 4);
+}
+
+// Neither two small batches nor two short sequences tell of a bound.
+TEST(TorchScript, ABoundBeyondTheFirstSizesIsSeen) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  const auto bounded = [](int64_t dimension) {
+    return Model(std::make_shared<SizedImpl>(
+        [dimension](SizedImpl&, const torch::Tensor& x) {
+          const int64_t few = std::min<int64_t>(x.size(dimension), 28);
+          return x - x.slice(dimension, 0, few).mean(dimension, true);
+        }));
+  };
+  expect_error<c10::ValueError>(
+      [&] {
+        export_torchscript(bounded(0), temp / "a.pt", {torch::randn({2, 6})});
+      },
+      {"aten::slice", "and 28 for one of 67"});
+  export_torchscript(bounded(1), temp / "a.pt", {torch::randn({2, 8})});
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  expect_error<c10::ValueError>(
+      [&] {
+        loaded.forward({torch::randn({2, 9})});
+      },
+      {"dimension 1 of input 0 has a size of 9; expected 8",
+       "28 for one of 32"});
+}
+
+// Of a graph: an edge may name any node, so that two rows are too few.
+TEST(TorchScript, ANetworkThatTakesNoTwoSamplesIsTracedWithTheExamples) {
+  struct GraphImpl : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& edges) {
+      const torch::Tensor from = x.index_select(0, edges[0]);
+      return torch::zeros({x.size(0), 8}).index_add(0, edges[1], from);
+    }
+  };
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  Model model(std::make_shared<GraphImpl>());
+  const auto inputs = [](int64_t nodes, int64_t edges) {
+    return Tensors{torch::randn({nodes, 8}), torch::randint(8, {2, edges})};
+  };
+  export_torchscript(model, temp / "a.pt", inputs(8, 30));
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  for (const auto& [nodes, edges] : {std::pair(8, 30), {20, 7}, {9, 40}}) {
+    const Tensors batch = inputs(nodes, edges);
+    EXPECT_TRUE(
+        torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]));
+  }
+}
+
+// What a first call makes is there for the next ones.
+TEST(TorchScript, WhatAFirstCallKeepsIsNoOtherPath) {
+  struct LazyImpl : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x) {
+      if (!later_.defined()) later_ = torch::ones({6, 6}).tril();
+      return torch::matmul(later_, x);
+    }
+    torch::Tensor later_;
+  };
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  Model model(std::make_shared<LazyImpl>());
+  export_torchscript(model, temp / "a.pt", {torch::randn({2, 6, 8})});
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  const Tensors batch = {torch::randn({5, 6, 8})};
+  EXPECT_TRUE(
+      torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]));
+}
+
+TEST(TorchScript, AnEmptyExampleIsRefused) {
+  const TempFolder temp;
+  expect_error<c10::ValueError>(
+      [&] {
+        export_torchscript(point_net(), temp / "a.pt", {torch::zeros({0, 2})});
+      },
+      {"[export_torchscript] the example is [0, 2] Float",
+       "inputs with numbers in them"});
 }
 
 // Two small batches do not tell that it computes 32 samples at a time.
