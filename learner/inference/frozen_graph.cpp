@@ -74,8 +74,42 @@ std::shared_ptr<jit::Graph> constant_graph(
   return graph;
 }
 
+namespace {
+
+// PyTorch's pass folds by running statistics, also a BatchNorm that takes those
+// of the batch. One whose arguments are no constants it leaves alone.
+class HiddenBatchStatistics {
+ public:
+  explicit HiddenBatchStatistics(jit::Graph& graph) : graph_(graph) {
+    constexpr size_t kTraining = 5;
+    for (jit::Node* node : graph.nodes()) {
+      if (node->kind() != c10::aten::batch_norm) continue;
+      if (jit::toIValue(node->input(kTraining)) == c10::IValue(false)) continue;
+      if (!hidden_) hidden_ = graph.addInput()->setType(c10::BoolType::get());
+      node->replaceInput(kTraining, hidden_);
+    }
+  }
+  ~HiddenBatchStatistics() {
+    if (!hidden_) return;
+    const jit::WithInsertPoint here(*graph_.nodes().begin());
+    hidden_->replaceAllUsesWith(graph_.insertConstant(true));
+    graph_.eraseInput(graph_.inputs().size() - 1);
+  }
+  HiddenBatchStatistics(const HiddenBatchStatistics&) = delete;
+  HiddenBatchStatistics& operator=(const HiddenBatchStatistics&) = delete;
+
+ private:
+  jit::Graph& graph_;
+  jit::Value* hidden_ = nullptr;
+};
+
+}  // namespace
+
 void fold_batch_norms(std::shared_ptr<jit::Graph>& graph) {
-  jit::FoldFrozenConvBatchnorm(graph);
+  {
+    const HiddenBatchStatistics hidden(*graph);
+    jit::FoldFrozenConvBatchnorm(graph);
+  }
   for (jit::Node* node : graph->nodes()) {
     if (node->kind() != c10::aten::_convolution) continue;
     std::string name = node->input(1)->debugName();

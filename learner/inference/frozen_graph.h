@@ -25,8 +25,8 @@ std::shared_ptr<torch::jit::Graph> constant_graph(
     torch::jit::Graph& forward,
     const char* call);
 
-/// Folds each BatchNorm into the convolution before it; the folded weights keep
-/// the convolution's names.
+/// Folds each BatchNorm into the convolution before it, unless it normalizes by
+/// the batch's statistics; the folded weights keep the convolution's names.
 void fold_batch_norms(std::shared_ptr<torch::jit::Graph>& graph);
 
 /// Both, for ONNX.

@@ -18,9 +18,9 @@ struct SmallNet {
   const char* name;
   std::function<Model()> make;
   int64_t side = 64;
-  // OpenCV 4.6 lacks operators of some, and multiplies by gates of one size
-  // alone.
-  enum { any_batch, fixed_batch, none } opencv = any_batch;
+  // OpenCV 4.6 lacks Clip and LayerNormalization, and multiplies by gates of
+  // one size alone.
+  enum { any_batch, fixed_batch, decomposed, none } opencv = any_batch;
 };
 
 inline ResNet small_resnet(const ResNetOptions& options) {
@@ -83,19 +83,19 @@ inline std::vector<SmallNet> classifiers() {
              ConvNeXtOptions{kClasses});
        },
        64,
-       SmallNet::none},
+       SmallNet::decomposed},
       {"vit",
        [vit] {
          return ViT(vit, ViTOptions{kClasses, 3, /*image_size=*/32});
        },
        64,
-       SmallNet::none},
+       SmallNet::decomposed},
       {"timm_vit",
        [vit] {
          return TimmViT(vit, ViTOptions{kClasses, 3, /*image_size=*/64});
        },
        64,
-       SmallNet::none},
+       SmallNet::decomposed},
       // Windows at an edge, shifted ones, and padding.
       {"swin",
        [] {
@@ -104,7 +104,7 @@ inline std::vector<SmallNet> classifiers() {
              SwinOptions{kClasses});
        },
        72,
-       SmallNet::none},
+       SmallNet::decomposed},
       {"vision_model",
        [] { return VisionModel(VisionArch(small_resnet), 3, kClasses); }}};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/native/TypeProperties.h>
 #include <fmt/format.h>
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -20,6 +21,21 @@ bool is_default(
   return std::ranges::all_of(all, [&](int64_t x) { return x == given[0]; });
 }
 
+std::optional<torch::Tensor> tensor_of(const Value* given) {
+  const auto known = jit::toIValue(given);
+  if (!known || !known->isTensor()) return std::nullopt;
+  return known->toTensor();
+}
+
+// What a view only shows in another shape, or repeats; null for other nodes.
+const Value* source_of_view(const jit::Node& node) {
+  const std::string name = node.kind().toQualString();
+  const bool is_view = name == "aten::expand" || name == "aten::expand_as" ||
+                       name == "aten::reshape" || name == "aten::view" ||
+                       name == "aten::unsqueeze";
+  return is_view ? node.input(0) : nullptr;
+}
+
 }  // namespace
 
 bool AtenNode::has(std::string_view name) const {
@@ -31,12 +47,27 @@ bool AtenNode::has(std::string_view name) const {
 
 Value* AtenNode::value(std::string_view name) {
   Value* const value = optional_value(name);
-  if (!value) refuse(fmt::format("it has no {}; expected one", name));
+  if (!value) refuse(fmt::format("it has no {}; expected one. Pass it", name));
   return value;
 }
 
+// A number is written in the type that is wanted, which leaves out a Cast.
 Value* AtenNode::value(std::string_view name, torch::ScalarType type) {
+  const Value* const given = argument(name);
+  const auto number = jit::toIValue(given);
+  if (number && number->isScalar()) {
+    read(name);
+    return graph_.constant(torch::full({}, number->toScalar(), type));
+  }
   return graph_.cast(value(name), this->type(name), type);
+}
+
+Term AtenNode::term(std::string_view name) {
+  return {graph_, value(name), type(name)};
+}
+
+Term AtenNode::term(std::string_view name, torch::ScalarType type) {
+  return {graph_, value(name, type), type};
 }
 
 Value* AtenNode::optional_value(std::string_view name) {
@@ -45,16 +76,30 @@ Value* AtenNode::optional_value(std::string_view name) {
 }
 
 Values AtenNode::values(std::string_view name) {
+  return values(name, torch::ScalarType::Undefined);
+}
+
+Values AtenNode::values(std::string_view name, torch::ScalarType type) {
   const Value* const given = argument(name);
   read(name);
+  const auto cast = [&](Value* value, torch::ScalarType from) {
+    const bool stays = type == torch::ScalarType::Undefined;
+    return stays ? value : graph_.cast(value, from, type);
+  };
   Values values;
   if (const auto constants = jit::toIValue(given)) {
     for (const c10::IValue& x : constants->toListRef()) {
-      values.push_back(x.isNone() ? nullptr : graph_.constant(x.toTensor()));
+      if (x.isNone()) {
+        values.push_back(nullptr);
+      } else {
+        const torch::Tensor tensor = x.toTensor();
+        values.push_back(cast(graph_.constant(tensor), tensor.scalar_type()));
+      }
     }
   } else {  // prim::ListConstruct
     for (const Value* x : given->node()->inputs()) {
-      values.push_back(graph_.value(x));
+      Value* const value = graph_.value(x);
+      values.push_back(value ? cast(value, type_of(x)) : nullptr);
     }
   }
   return values;
@@ -64,11 +109,11 @@ Values AtenNode::values(std::string_view name) {
 
 c10::IValue AtenNode::constant(std::string_view name) {
   const Value* const given = read(name);
-  if (!given) refuse(fmt::format("it has no {}; expected one", name));
+  if (!given) refuse(fmt::format("it has no {}; expected one. Pass it", name));
   if (const auto constant = jit::toIValue(given)) return *constant;
   refuse(fmt::format(
       "its argument {} is a result of the model; expected a constant, as ONNX "
-      "has it",
+      "has it. Write it as a number",
       name));
 }
 
@@ -78,6 +123,25 @@ int64_t AtenNode::integer(std::string_view name) {
 
 double AtenNode::number(std::string_view name) {
   return constant(name).toScalar().toDouble();
+}
+
+std::string AtenNode::string(std::string_view name) {
+  return has(name) ? constant(name).toStringRef() : "";
+}
+
+std::optional<torch::Tensor> AtenNode::known_tensor(
+    std::string_view name) const {
+  return tensor_of(argument(name));
+}
+
+std::optional<torch::Tensor> AtenNode::known_rows(std::string_view name) const {
+  const Value* given = argument(name);
+  const int64_t length = sizes_of(given).back();
+  while (const auto source = source_of_view(*given->node())) {
+    if (sizes_of(source).empty() || sizes_of(source).back() != length) break;
+    given = source;
+  }
+  return tensor_of(given);
 }
 
 bool AtenNode::flag(std::string_view name) {
@@ -117,6 +181,21 @@ at::ArrayRef<const Value*> AtenNode::outputs() const {
   return giver.outputs();
 }
 
+torch::ScalarType AtenNode::common_type(
+    std::initializer_list<std::string_view> names) const {
+  at::native::ResultTypeState state = {};
+  for (const std::string_view name : names) {
+    const Value* const given = argument(name);
+    const bool has_dimensions = !sizes_of(given).empty();
+    const torch::Tensor like =
+        torch::empty(Integers(has_dimensions ? 1 : 0, 0), type_of(given));
+    const bool is_tensor = given->type()->cast<c10::TensorType>() != nullptr;
+    if (!is_tensor) like.unsafeGetTensorImpl()->set_wrapped_number(true);
+    state = at::native::update_result_type_state(like, state);
+  }
+  return at::native::result_type(state);
+}
+
 // ---- Arguments that are not read ----
 
 void AtenNode::ignore(std::initializer_list<std::string_view> names) {
@@ -131,10 +210,11 @@ void AtenNode::check_unread() const {
     const auto& usual = argument.default_value();
     const auto constant = jit::toIValue(given);
     if (constant && is_default(*constant, usual)) continue;
+    const bool is_number = constant && !constant->isTensor();
     refuse(fmt::format(
         "its argument {} is {}; expected {}. Write the module without it",
         argument.name(),
-        constant ? c10::str(*constant) : "a result of the model",
+        is_number ? c10::str(*constant) : "a tensor",
         usual ? c10::str(*usual) : "false or none"));
   }
 }

@@ -6,11 +6,13 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/types.h>
 
 #include "tern/learner/export/onnx/onnx_graph.h"
+#include "tern/learner/export/onnx/term.h"
 
 namespace tern::onnx {
 
@@ -37,8 +39,13 @@ class AtenNode {
   Value* value(std::string_view name, torch::ScalarType type);
   /// Null if it is not given.
   Value* optional_value(std::string_view name);
+  /// The same, to compute with.
+  Term term(std::string_view name);
+  Term term(std::string_view name, torch::ScalarType type);
   /// A list of tensors; null for None in it.
   Values values(std::string_view name);
+  /// Each cast to a type.
+  Values values(std::string_view name, torch::ScalarType type);
 
   // ---- Constants, as attributes of ONNX operators ----
 
@@ -46,6 +53,13 @@ class AtenNode {
   c10::IValue constant(std::string_view name);
   int64_t integer(std::string_view name);
   double number(std::string_view name);
+  /// Empty if it is not given.
+  std::string string(std::string_view name);
+  /// A tensor that does not depend on the inputs; none if the model computes it.
+  std::optional<torch::Tensor> known_tensor(std::string_view name) const;
+  /// The rows of a tensor, its last dimension, where they do not depend on the
+  /// inputs, though how often they are repeated may; none if they do.
+  std::optional<torch::Tensor> known_rows(std::string_view name) const;
   /// False if it is not given.
   bool flag(std::string_view name);
   /// Of a list or of one integer; empty if it is not given.
@@ -58,6 +72,10 @@ class AtenNode {
   Integers sizes(std::string_view name) const;
   int64_t rank(std::string_view name) const;
   torch::ScalarType type(std::string_view name) const;
+  /// The type in which PyTorch compares or computes with these arguments: a
+  /// number counts less than a tensor, and a tensor of no dimensions less too.
+  torch::ScalarType common_type(
+      std::initializer_list<std::string_view> names) const;
 
   /// The results; of an operator that gives a list, the parts of this list.
   at::ArrayRef<const Value*> outputs() const;

@@ -1,66 +1,49 @@
-// Convolutions, pooling, and what changes the size of images.
-#include <fmt/format.h>
+// Convolutions, windows, and what moves channels into space and back.
+#include <numeric>
 
 #include "tern/learner/export/onnx/operators.h"
+#include "tern/learner/export/onnx/spatial.h"
 
 namespace tern::onnx {
 
 namespace {
 
-// PyTorch allows one number for all spatial dimensions, ONNX does not.
-Integers per_dimension(Integers numbers, int64_t spatial_rank) {
-  if (numbers.size() == 1) numbers.resize(spatial_rank, numbers[0]);
-  return numbers;
+void check_is_image(const AtenNode& node) {
+  if (node.rank("self") == 4) return;
+  refuse("its self is no [N, C, H, W]; expected 4 dimensions. View it so");
 }
 
-// PyTorch pads both sides of a dimension alike. ONNX has the beginnings of all
-// dimensions, then the ends.
-Integers pads(const Integers& padding, int64_t spatial_rank) {
-  const Integers begins = per_dimension(padding, spatial_rank);
-  Integers pads = begins;
-  pads.insert(pads.end(), begins.begin(), begins.end());
-  return pads;
-}
-
-// Images have two dimensions before the spatial ones: N and C.
-int64_t spatial_rank(const AtenNode& node) {
-  return node.rank("self") - 2;
-}
-
-Attributes window(AtenNode& node) {
-  const int64_t rank = spatial_rank(node);
-  const Integers kernel = node.integers("kernel_size");
-  const Integers stride = node.integers("stride");
-  return {
-      {"kernel_shape", per_dimension(kernel, rank)},
-      // PyTorch's default is the kernel's size, ONNX's is 1.
-      {"strides", per_dimension(stride.empty() ? kernel : stride, rank)}};
-}
-
-// ONNX has global pooling, and none for other sizes.
-void require_output_of_one(AtenNode& node) {
-  const Integers sizes = node.integers("output_size");
-  if (sizes == Integers(sizes.size(), 1)) return;
-  refuse(fmt::format(
-      "its output_size is {}; expected 1, the only one that ONNX has",
-      c10::str(c10::IValue(sizes))));
-}
-
-}  // namespace
-
-// ---- Convolutions ----
-
-// Of any number of dimensions, also transposed.
-Values convolution(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"benchmark", "deterministic", "cudnn_enabled", "allow_tf32"});
-  const Integers weight = node.sizes("weight");  // [out, in, kernel...]
-  const Integers kernel(weight.begin() + 2, weight.end());
+// `pads` are those of the beginnings, then of the ends.
+Attributes
+convolved(const Integers& kernel, const Integers& pads, AtenNode& node) {
   const int64_t rank = std::ssize(kernel);
-  Attributes attributes = {
+  return {
       {"kernel_shape", kernel},
       {"strides", per_dimension(node.integers("stride"), rank)},
-      {"pads", pads(node.integers("padding"), rank)},
-      {"dilations", per_dimension(node.integers("dilation"), rank)}};
+      {"pads", pads},
+      {"dilations", per_dimension(node.integers("dilation"), rank)},
+      {"group", node.integer("groups")}};
+}
+
+Integers kernel_of(const AtenNode& node) {
+  const Integers weight = node.sizes("weight");  // [out, in, kernel...]
+  return {weight.begin() + 2, weight.end()};
+}
+
+Values
+with_weights(const char* type, const Attributes& attributes, AtenNode& node) {
+  const Term input = node.term("input");
+  Value* const weight = node.value("weight");
+  return input.op_with(type, {weight, node.optional_value("bias")}, attributes);
+}
+
+// Of any number of dimensions, also transposed.
+Values convolution(AtenNode& node, OnnxGraph&) {
+  node.ignore({"benchmark", "deterministic", "cudnn_enabled", "allow_tf32"});
+  const Integers kernel = kernel_of(node);
+  const int64_t rank = std::ssize(kernel);
+  const Integers pads = both_sides(node.integers("padding"), rank);
+  Attributes attributes = convolved(kernel, pads, node);
   const bool is_transposed = node.flag("transposed");
   const Integers output_padding = node.integers("output_padding");
   if (is_transposed) {
@@ -68,116 +51,102 @@ Values convolution(AtenNode& node, OnnxGraph& graph) {
         "output_padding",
         per_dimension(output_padding, rank));
   }
-  attributes.emplace_back("group", node.integer("groups"));
-  return {graph.op(
+  return with_weights(
       is_transposed ? "ConvTranspose" : "Conv",
-      {node.value("input"), node.value("weight"), node.optional_value("bias")},
-      attributes)};
+      attributes,
+      node);
 }
 
-// ---- Pooling ----
-
-// `max_pool1d` and `max_pool2d`.
-Values max_pool(AtenNode& node, OnnxGraph& graph) {
-  const int64_t rank = spatial_rank(node);
-  Attributes attributes = window(node);
-  attributes.emplace_back("pads", pads(node.integers("padding"), rank));
-  attributes.emplace_back(
-      "dilations",
-      per_dimension(node.integers("dilation"), rank));
-  attributes.emplace_back("ceil_mode", node.flag("ceil_mode"));
-  return {graph.op("MaxPool", {node.value("self")}, attributes)};
-}
-
-// `avg_pool1d` and `avg_pool2d`. A divisor_override is refused, and so is
-// padding with ceil_mode: ONNX before opset 19 counts what a window has beyond
-// the padding as well, PyTorch does not.
-Values avg_pool(AtenNode& node, OnnxGraph& graph) {
-  Attributes attributes = window(node);
-  if (node.flag("ceil_mode")) {
-    attributes.emplace_back("ceil_mode", true);
-    node.ignore({"count_include_pad"});
-  } else {
-    attributes.emplace_back(
-        "pads",
-        pads(node.integers("padding"), spatial_rank(node)));
-    attributes.emplace_back(
-        "count_include_pad",
-        node.flag("count_include_pad"));
+// Padded by a word: "same" for an output of the input's size, or "valid". Of an
+// odd number, the end gets one more.
+Values convolution_by_mode(AtenNode& node, OnnxGraph&) {
+  const Integers kernel = kernel_of(node);
+  const int64_t rank = std::ssize(kernel);
+  const Integers dilation = per_dimension(node.integers("dilation"), rank);
+  Integers pads(2 * rank, 0);
+  for (int64_t i = 0; node.string("padding") == "same" && i < rank; ++i) {
+    const int64_t total = dilation[i] * (kernel[i] - 1);
+    pads[i] = total / 2;
+    pads[rank + i] = total - total / 2;
   }
-  return {graph.op("AveragePool", {node.value("self")}, attributes)};
+  return with_weights("Conv", convolved(kernel, pads, node), node);
 }
 
-// `adaptive_avg_pool1d` and `adaptive_avg_pool2d`.
-Values adaptive_avg_pool(AtenNode& node, OnnxGraph& graph) {
-  require_output_of_one(node);
-  return {graph.op("GlobalAveragePool", {node.value("self")})};
-}
-
-// Without the places of the maxima, which ONNX does not give.
-Values adaptive_max_pool2d(AtenNode& node, OnnxGraph& graph) {
-  require_output_of_one(node);
-  return {graph.op("GlobalMaxPool", {node.value("self")})};
-}
-
-// ---- Sizes of images ----
-
-namespace {
-
-// `input_name`: overloads with scale_factors call the images `input`, those
-// with an output_size alone `self`.
-Values resize(AtenNode& node, OnnxGraph& graph, const Attributes& attributes) {
-  const char* const images = node.has("input") ? "input" : "self";
-  const Integers from = node.sizes(images), to = node.output_sizes();
-  // Given a scale, PyTorch computes places with it. ONNX does so with the
-  // ratio of the sizes, which is the same for whole numbers.
-  const bool is_multiple = to[2] % from[2] == 0 && to[3] % from[3] == 0;
-  if (node.integers("output_size").empty() && !is_multiple) {
-    refuse(
-        "its scale is no whole number; expected one, or an output_size. Give "
-        "the size");
+// The windows of an image as columns, [N, C * kernel, windows].
+Values im2col(AtenNode& node, OnnxGraph& graph) {
+  check_is_image(node);
+  const Integers kernel = per_dimension(node.integers("kernel_size"), 2);
+  const Integers dilation = per_dimension(node.integers("dilation"), 2);
+  const Integers padding = per_dimension(node.integers("padding"), 2);
+  const Integers stride = per_dimension(node.integers("stride"), 2);
+  const Integers sizes = node.sizes("self");
+  Integers pads(2 * sizes.size(), 0);
+  for (int64_t i = 0; i < 2; ++i) {
+    pads[sizes.size() - 2 + i] = pads[2 * sizes.size() - 2 + i] = padding[i];
   }
-  node.ignore({"output_size", "scale_factors"});  // that of the output
-  // Resize has a region of interest and scales as optional inputs before the
-  // sizes.
-  Value* const sizes = graph.integers(to);
-  return {graph.op(
-      "Resize",
-      {node.value(images), nullptr, nullptr, sizes},
-      attributes)};
+  const auto places = [&](int64_t i) {
+    const int64_t size = sizes[sizes.size() - 2 + i] + 2 * padding[i];
+    const int64_t extent = dilation[i] * (kernel[i] - 1) + 1;
+    const int64_t windows = (size - extent) / stride[i] + 1;
+    return torch::arange(kernel[i]).unsqueeze(1) * dilation[i] +
+           torch::arange(windows) * stride[i];
+  };
+  const Term x = node.term("self");
+  const Term padded = x.op_with("Pad", {graph.integers(pads)});
+  // [N, C, kh, h, kw, w] to [N, C, kh, kw, h, w].
+  const Term windows =
+      term::gather(term::gather(padded, places(0), 2), places(1), 4);
+  const Term columns = term::transpose(windows, {0, 1, 2, 4, 3, 5});
+  return term::reshape(columns, node.output_sizes());
+}
+
+// ONNX Runtime moves pixels of floats alone.
+Term movable(AtenNode& node) {
+  const Term x = node.term("self");
+  return x.is_float() ? x : x.to(torch::kDouble);
+}
+
+// Channels in the order that PyTorch has: column, row, depth.
+Values pixel_shuffle(AtenNode& node, OnnxGraph&) {
+  check_is_image(node);
+  return movable(node)
+      .op("DepthToSpace",
+          {},
+          {{"blocksize", node.integer("upscale_factor")}, {"mode", "CRD"}})
+      .to(node.type("self"));
+}
+
+// ONNX puts the place in a block before the channel, PyTorch after it.
+Values pixel_unshuffle(AtenNode& node, OnnxGraph&) {
+  check_is_image(node);
+  const int64_t factor = node.integer("downscale_factor");
+  const int64_t channels = node.sizes("self")[1];
+  const Term blocks =
+      movable(node).op("SpaceToDepth", {}, {{"blocksize", factor}});
+  const auto order =
+      torch::arange(channels * factor * factor).view({-1, channels}).t();
+  return term::gather(blocks, order.flatten(), 1).to(node.type("self"));
+}
+
+// Channel k of each group after the other.
+Values channel_shuffle(AtenNode& node, OnnxGraph&) {
+  const int64_t channels = node.sizes("self")[1];
+  const auto order =
+      torch::arange(channels).view({node.integer("groups"), -1}).t();
+  return term::gather(node.term("self"), order.flatten(), 1);
 }
 
 }  // namespace
 
-Values upsample_nearest2d(AtenNode& node, OnnxGraph& graph) {
-  return resize(
-      node,
-      graph,
-      {{"nearest_mode", "floor"},
-       {"coordinate_transformation_mode", "asymmetric"}});
-}
-
-// Without align_corners both have the centers of pixels at halves, which is
-// ONNX's default, "half_pixel".
-Values upsample_bilinear2d(AtenNode& node, OnnxGraph& graph) {
-  Attributes attributes = {{"mode", "linear"}};
-  if (node.flag("align_corners")) {
-    attributes.emplace_back("coordinate_transformation_mode", "align_corners");
-  }
-  return resize(node, graph, attributes);
-}
-
-// With -0.75 in the cubic, as in PyTorch; align_corners is refused.
-Values upsample_bicubic2d(AtenNode& node, OnnxGraph& graph) {
-  return resize(node, graph, {{"mode", "cubic"}});
-}
-
-// Channels in the order that PyTorch has: column, row, depth.
-Values pixel_shuffle(AtenNode& node, OnnxGraph& graph) {
-  return {graph.op(
-      "DepthToSpace",
-      {node.value("self")},
-      {{"blocksize", node.integer("upscale_factor")}, {"mode", "CRD"}})};
+OperatorTable convolutions() {
+  return {
+      {"aten::_convolution", convolution},
+      {"aten::_convolution_mode", convolution_by_mode},
+      {"aten::channel_shuffle", channel_shuffle},
+      {"aten::im2col", im2col},
+      {"aten::pixel_shuffle", pixel_shuffle},
+      {"aten::pixel_unshuffle", pixel_unshuffle},
+  };
 }
 
 }  // namespace tern::onnx

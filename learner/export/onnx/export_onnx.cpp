@@ -87,7 +87,9 @@ void export_onnx(
     results = outputs.size();
     return outputs;
   };
-  onnx::OnnxGraph first(nullptr, options.half), second(&first, options.half);
+  const bool half = options.half, decompose = options.decompose_layer_norm;
+  onnx::OnnxGraph first(nullptr, half, decompose);
+  onnx::OnnxGraph second(&first, half, decompose);
   for (onnx::OnnxGraph* graph : {&first, &second}) {
     const bool is_second = graph == &second;
     const auto inputs = traced_inputs(example_inputs, options, is_second);

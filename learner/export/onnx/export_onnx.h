@@ -21,6 +21,9 @@ struct OnnxOptions {
   bool dynamic_size = false;
   /// Stores weights of 1,000 numbers and more in fp16; all computes in fp32.
   bool half = false;
+  /// Writes LayerNorm as mean, difference, power and division, for readers
+  /// without LayerNormalization, such as OpenCV 4.6.
+  bool decompose_layer_norm = false;
   /// If set, the file takes RGB bytes [N, H, W, C], scales them to 0..1 and
   /// normalizes. Usually `learn.data().preprocessing`; resizing stays outside.
   std::optional<ImagePreprocessing> preprocessing = std::nullopt;
@@ -42,10 +45,11 @@ struct OnnxOptions {
 ///
 /// \param example_inputs  One batch of one sample or more, as `forward` gets
 ///                        it, on the model's device and of its type.
-/// \throws c10::ValueError naming an operator that the exporter cannot write
-///         and the module it is in; if there is no input, the number of names
-///         differs from that of inputs or outputs, the model is TorchScript, or
-///         weights take more than 2 GiB; IoError. Nothing is written then.
+/// \throws c10::ValueError naming an operator that the exporter cannot write,
+///         the module it is in and what to write instead; if there is no
+///         input, the number of names differs from that of inputs or outputs,
+///         the model is TorchScript, or weights take more than 2 GiB; IoError.
+///         Nothing is written then.
 void export_onnx(
     Model model,
     const std::filesystem::path& path,

@@ -20,8 +20,8 @@ Places places_of(Values indices, OnnxGraph& graph) {
   });
   if (!is_supported) {
     refuse(
-        "it has slices or a mask; expected a tensor of integers for each of "
-        "the first dimensions");
+        "its indices have slices or a mask; expected a tensor of integers for "
+        "each of the first dimensions. Use where, masked_fill or index_select");
   }
   Value* broadcast = indices[0];
   for (Value* index : indices) broadcast = graph.op("Add", {broadcast, index});
@@ -33,8 +33,6 @@ Places places_of(Values indices, OnnxGraph& graph) {
   return {graph.op("Concat", indices, {{"axis", -1}}), shape};
 }
 
-}  // namespace
-
 // ---- Reading ----
 
 // A number as index takes the dimension away, in both.
@@ -43,10 +41,6 @@ Values select(AtenNode& node, OnnxGraph& graph) {
       "Gather",
       {node.value("self"), node.value("index")},
       {{"axis", node.integer("dim")}})};
-}
-
-Values index_select(AtenNode& node, OnnxGraph& graph) {
-  return select(node, graph);
 }
 
 // ONNX's Gather is index_select, and its GatherElements is gather.
@@ -71,7 +65,7 @@ Values index(AtenNode& node, OnnxGraph& graph) {
 
 // PyTorch has one row for each place, ONNX one for each dimension.
 Values nonzero(AtenNode& node, OnnxGraph& graph) {
-  Value* const places = graph.op("NonZero", {node.value("self")});
+  Value* const places = graph.op("NonZero", {node.value("self", torch::kBool)});
   return {graph.op("Transpose", {places})};
 }
 
@@ -97,7 +91,9 @@ Values scatter(AtenNode& node, OnnxGraph& graph) {
   const bool is_tensor = node.has("src");
   const char* const source = is_tensor ? "src" : "value";
   if (is_tensor && node.sizes("src") != node.sizes("index")) {
-    refuse("its src is cut to index; expected one of the same shape. Cut it");
+    refuse(
+        "its src is cut to index; expected one of the same shape. Cut it with "
+        "slice");
   }
   Value* const shape = graph.op("Shape", {node.value("index")});
   Value* const updates =
@@ -106,6 +102,21 @@ Values scatter(AtenNode& node, OnnxGraph& graph) {
       "ScatterElements",
       {node.value("self"), node.value("index"), updates},
       {{"axis", node.integer("dim")}})};
+}
+
+}  // namespace
+
+OperatorTable indexing() {
+  return {
+      {"aten::embedding", embedding},
+      {"aten::gather", gather},
+      {"aten::index", index},
+      {"aten::index_put", index_put},
+      {"aten::index_select", select},
+      {"aten::nonzero", nonzero},
+      {"aten::scatter", scatter},
+      {"aten::select", select},
+  };
 }
 
 }  // namespace tern::onnx

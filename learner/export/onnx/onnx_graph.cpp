@@ -63,6 +63,21 @@ void set_attribute(
   if (value.isString()) node.s_(symbol, value.toStringRef());
   if (value.isInt()) node.i_(symbol, value.toInt());
   if (value.isBool()) node.i_(symbol, value.toBool() ? 1 : 0);
+  if (!value.isList() || value.isIntList()) return;
+  std::vector<std::string> strings;
+  for (const c10::IValue& x : value.toListRef()) {
+    strings.push_back(x.toStringRef());
+  }
+  node.ss_(symbol, strings);
+}
+
+// Of a value, also of a part of a constant list; none if the model computes it.
+std::optional<c10::IValue> constant_of(const Value* traced) {
+  const jit::Node& node = *traced->node();
+  if (node.kind() != c10::prim::ListUnpack) return jit::toIValue(traced);
+  const auto list = jit::toIValue(node.input());
+  if (!list) return std::nullopt;
+  return list->toListRef()[traced->offset()];
 }
 
 }  // namespace
@@ -143,6 +158,8 @@ Value* OnnxGraph::constant(
     const torch::Tensor& tensor,
     const std::string& name) {
   const torch::Tensor first = in_first_trace(tensor).toTensor();
+  const std::string differs = std::string("a tensor that it takes") + kDiffers;
+  if (first.dim() != tensor.dim()) refuse(differs);
   // One part of it along each dimension that has another size.
   torch::Tensor part = tensor;
   for (int64_t i = 0; i < tensor.dim(); ++i) {
@@ -150,15 +167,117 @@ Value* OnnxGraph::constant(
   }
   const bool is_repeated = torch::equal(part.expand_as(first), first) &&
                            torch::equal(part.expand_as(tensor), tensor);
-  if (!is_repeated) refuse(std::string("a tensor that it takes") + kDiffers);
-  Value* const value = initializer(part, name);
-  if (part.sizes() == tensor.sizes()) return value;
-  Value* const shape = integers(first.sizes().vec(), tensor.sizes().vec());
-  return insert(1, "Expand", {value, shape})[0];
+  if (is_repeated) {
+    Value* const value = initializer(part, name);
+    if (part.sizes() == tensor.sizes()) return value;
+    Value* const shape = integers(first.sizes().vec(), tensor.sizes().vec());
+    return insert(1, "Expand", {value, shape})[0];
+  }
+  if (Value* const value = counting(first, tensor)) return value;
+  if (Value* const value = triangular(first, tensor)) return value;
+  refuse(differs);
+}
+
+Value* OnnxGraph::counting(
+    const torch::Tensor& first,
+    const torch::Tensor& own) {
+  const torch::ScalarType type = own.scalar_type();
+  if (type == torch::kBool || own.numel() == 0) return nullptr;
+  const auto differs = [&](int64_t i) { return first.size(i) != own.size(i); };
+  // The numbers at place 0 of what differs, and the step from there to place 1.
+  torch::Tensor part = own;
+  Integers steps(own.dim(), 0);
+  for (int64_t i = 0; i < own.dim(); ++i) {
+    if (!differs(i)) continue;
+    part = part.narrow(i, 0, 1);
+    if (own.size(i) < 2) continue;
+    const torch::Tensor line =
+        own.transpose(0, i).reshape({own.size(i), -1}).select(1, 0);
+    steps[i] = (line[1] - line[0]).to(torch::kLong).item<int64_t>();
+  }
+  const auto counts_up = [&](const torch::Tensor& all) {
+    torch::Tensor sum = part;
+    for (int64_t i = 0; i < all.dim(); ++i) {
+      if (!differs(i)) continue;
+      Integers shape(all.dim(), 1);
+      shape[i] = all.size(i);
+      sum = sum + steps[i] * torch::arange(all.size(i)).to(type).view(shape);
+    }
+    return torch::equal(sum.expand_as(all), all);
+  };
+  if (!counts_up(first) || !counts_up(own)) return nullptr;
+  Value* sum = initializer(part);
+  for (int64_t i = 0; i < own.dim(); ++i) {
+    if (!differs(i)) continue;
+    Value* const place = places(first.size(i), own.size(i), i, own.dim());
+    Value* const step = initializer(torch::tensor(steps[i]));
+    Value* const counted = insert(1, "Mul", {place, step})[0];
+    sum = insert(1, "Add", {sum, cast(counted, torch::kLong, type)})[0];
+  }
+  return sum;
+}
+
+Value* OnnxGraph::triangular(
+    const torch::Tensor& first,
+    const torch::Tensor& own) {
+  const int64_t rank = own.dim();
+  if (rank < 2) return nullptr;
+  const int64_t rows = own.size(-2), columns = own.size(-1);
+  if (own.numel() != rows * columns || first.numel() == 0) return nullptr;
+  const torch::Tensor matrix = own.view({rows, columns});
+  const torch::Tensor above = matrix[0][columns - 1].clone();
+  const torch::Tensor below = matrix[rows - 1][0].clone();
+  // The first column that is above the diagonal, in row 0; or before it.
+  const auto count = [&](const torch::Tensor& line) {
+    return line.eq(above).sum().item<int64_t>();
+  };
+  const int64_t in_row = count(matrix[0]),
+                in_column = count(matrix.select(1, 0));
+  const int64_t offset = in_row < columns ? columns - in_row : 1 - in_column;
+  const auto is_triangular = [&](const torch::Tensor& all) {
+    const torch::Tensor row = torch::arange(all.size(-2)).unsqueeze(1);
+    const torch::Tensor is_above = torch::arange(all.size(-1)) - row >= offset;
+    return torch::equal(
+        torch::where(is_above, above, below),
+        all.reshape({all.size(-2), all.size(-1)}));
+  };
+  if (!is_triangular(first) || !is_triangular(own)) return nullptr;
+  Value* const row = places(first.size(-2), rows, rank - 2, rank);
+  Value* const column = places(first.size(-1), columns, rank - 1, rank);
+  Value* const distance = insert(1, "Sub", {column, row})[0];
+  Value* const least = initializer(torch::tensor(offset));
+  Value* const is_below = insert(1, "Less", {distance, least})[0];
+  // ONNX Runtime chooses between numbers, not between booleans.
+  const torch::ScalarType type = own.scalar_type();
+  const auto chosen = type == torch::kBool ? torch::kInt : type;
+  Value* const below_it = initializer(below.to(chosen));
+  Value* const above_it = initializer(above.to(chosen));
+  Value* const all = insert(1, "Where", {is_below, below_it, above_it})[0];
+  return cast(all, chosen, type);
+}
+
+Value*
+OnnxGraph::places(int64_t first, int64_t own, int64_t dimension, int64_t rank) {
+  Value* const axes = initializer(torch::tensor({int64_t{0}}));
+  Value* const size = insert(1, "Squeeze", {integer(first, own), axes})[0];
+  Value* const range = insert(
+      1,
+      "Range",
+      {initializer(torch::tensor(int64_t{0})),
+       size,
+       initializer(torch::tensor(int64_t{1}))})[0];
+  Integers shape(rank, 1);
+  shape[dimension] = -1;
+  return insert(1, "Reshape", {range, initializer(torch::tensor(shape))})[0];
 }
 
 Value* OnnxGraph::scalar(double number, torch::ScalarType type) {
-  return constant(torch::full({}, number, type));
+  if (!c10::isIntegralType(type, /*includeBool=*/false)) {
+    return constant(torch::full({}, number, type));
+  }
+  // -1 of bytes is 255, as PyTorch computes.
+  const auto whole = static_cast<int64_t>(number);
+  return constant(torch::full({}, whole, torch::kLong).to(type));
 }
 
 Value* OnnxGraph::integers(const Integers& numbers) {
@@ -214,6 +333,20 @@ Value* OnnxGraph::initializer(const torch::Tensor& tensor, std::string name) {
   return is_half ? cast(value, torch::kHalf, torch::kFloat) : value;
 }
 
+// ---- What differs between the traces ----
+
+bool OnnxGraph::differ(const Integers& numbers) {
+  const bool differs = in_first_trace(numbers).toIntVector() != numbers;
+  if (differs) is_compared_ = false;
+  return differs;
+}
+
+Value* OnnxGraph::sizes_at(Value* tensor, const Integers& dimensions) {
+  Value* const shape = insert(1, "Shape", {tensor})[0];
+  Value* const places = initializer(torch::tensor(dimensions));
+  return insert(1, "Gather", {shape, places})[0];
+}
+
 // ---- Values of the trace ----
 
 Value* OnnxGraph::value(const Value* traced) {
@@ -221,8 +354,13 @@ Value* OnnxGraph::value(const Value* traced) {
   if (const auto known = values_.find(traced); known != values_.end()) {
     return known->second;
   }
-  const auto number = jit::toIValue(traced);
-  if (!number) refuse("it takes a result that the exporter does not write");
+  const auto number = constant_of(traced);
+  if (!number) {
+    refuse(fmt::format(
+        "it takes a result of {} that the exporter does not write; expected "
+        "another one. Compute it otherwise",
+        traced->node()->kind().toQualString()));
+  }
   const torch::Tensor tensor =
       number->isTensor() ? number->toTensor()
                          : torch::full({}, number->toScalar(), type_of(traced));
@@ -232,6 +370,7 @@ Value* OnnxGraph::value(const Value* traced) {
 }
 
 void OnnxGraph::set_value(const Value* traced, Value* value) {
+  begin_step();
   values_[traced] = value;
   onnx_type(type_of(traced));  // throws where ONNX has no such type
   const Integers own = sizes_of(traced),
@@ -262,6 +401,7 @@ void OnnxGraph::add_output(const Value* traced, const std::string& name) {
 }
 
 void OnnxGraph::check_path(const std::string& step) {
+  begin_step();
   TORCH_CHECK_VALUE(
       in_first_trace(step) == step,
       "[export_onnx] the path of the model",
@@ -269,11 +409,37 @@ void OnnxGraph::check_path(const std::string& step) {
 }
 
 c10::IValue OnnxGraph::in_first_trace(const c10::IValue& own) {
-  record_.push_back(own);
-  return first_ == nullptr ? own : first_->record_.at(record_.size() - 1);
+  record_.back().push_back(own);
+  if (first_ == nullptr || !is_compared_) return own;
+  const auto& step = first_->record_.at(record_.size() - 1);
+  const size_t place = record_.back().size() - 1;
+  if (place >= step.size() || step[place].tagKind() != own.tagKind()) {
+    refuse(std::string("what it computes") + kDiffers);
+  }
+  return step[place];
 }
 
-std::string OnnxGraph::serialize() const {
+void OnnxGraph::begin_step() {
+  record_.emplace_back();
+  is_compared_ = true;
+}
+
+void OnnxGraph::remove_unused() {
+  for (auto node = graph_->nodes().rbegin(); node != graph_->nodes().rend();
+       ++node) {
+    if (!node->hasUses()) node.destroyCurrent();
+  }
+  for (size_t i = graph_->inputs().size(); i-- > 0;) {
+    const Value* const input = graph_->inputs()[i];
+    const std::string name = input->debugName();
+    if (input->hasUses() || !initializers_.contains(name)) continue;
+    initializers_.erase(name);
+    graph_->eraseInput(i);
+  }
+}
+
+std::string OnnxGraph::serialize() {
+  remove_unused();
   size_t bytes_of_all = 1 << 20;  // and what is not weights
   for (const auto& [name, x] : initializers_) bytes_of_all += x.nbytes();
   TERN_CHECK_VALUE(

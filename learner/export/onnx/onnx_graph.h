@@ -19,7 +19,8 @@ namespace jit = torch::jit;
 using jit::Value;
 using Values = std::vector<Value*>;
 using Integers = std::vector<int64_t>;
-/// By ONNX's names: integers, booleans, floats, strings and lists of integers.
+/// By ONNX's names: integers, booleans, floats, strings, and lists of integers
+/// or strings.
 using Attributes = std::vector<std::pair<std::string, c10::IValue>>;
 
 /// Throws a c10::ValueError. `translate` puts the operator that it was about,
@@ -47,7 +48,13 @@ class OnnxGraph {
  public:
   /// \param first  The graph of the first trace, complete; null for that one.
   /// \param half   Stores large weights in fp16; all computes in fp32.
-  OnnxGraph(const OnnxGraph* first, bool half) : first_(first), half_(half) {}
+  /// \param decompose_layer_norm  As in OnnxOptions.
+  OnnxGraph(const OnnxGraph* first, bool half, bool decompose_layer_norm)
+      : first_(first),
+        half_(half),
+        decompose_layer_norm_(decompose_layer_norm) {}
+
+  bool decompose_layer_norm() const { return decompose_layer_norm_; }
 
   // ---- Operators ----
 
@@ -70,8 +77,9 @@ class OnnxGraph {
 
   // ---- Constants ----
 
-  /// A tensor. If its sizes differ between the traces, it must be one number,
-  /// row or the like repeated, which the graph then does with Expand.
+  /// A tensor. If its sizes differ between the traces, the graph computes it,
+  /// where it is one number, row or the like repeated, counts up as `arange`
+  /// does, or has two numbers above and below a diagonal, as `triu` gives it.
   Value* constant(const torch::Tensor& tensor, const std::string& name = "");
   Value* scalar(double number, torch::ScalarType type);
   /// Integers as a tensor, which ONNX wants for shapes and places; those that
@@ -80,6 +88,16 @@ class OnnxGraph {
   /// The same, with -1 in place of one size that depends on the inputs, which
   /// Reshape infers.
   Value* shape_to_infer(const Integers& sizes);
+
+  // ---- What differs between the traces ----
+
+  /// Whether these numbers do. If so, the rest of the operator is not compared
+  /// with the first trace, for which it took another path: from there on it has
+  /// to read sizes with `sizes_at`, from tensors of the graph.
+  bool differ(const Integers& numbers);
+  /// The sizes of some dimensions of a tensor of the graph, as its operators
+  /// read them.
+  Value* sizes_at(Value* tensor, const Integers& dimensions);
 
   // ---- Values of the trace ----
 
@@ -95,11 +113,14 @@ class OnnxGraph {
   /// \throws c10::ValueError if the first trace had another one here.
   void check_path(const std::string& step);
 
-  /// The file's bytes.
-  std::string serialize() const;
+  /// The file's bytes, without what no output depends on.
+  std::string serialize();
 
  private:
+  /// What the first graph was given where this one is given `own`.
   c10::IValue in_first_trace(const c10::IValue& own);
+  /// The traces may differ within a step; the next one is compared again.
+  void begin_step();
   /// `op` without a comparison of its attributes, for operators that only the
   /// second graph has: those that compute sizes.
   Values insert(
@@ -108,16 +129,26 @@ class OnnxGraph {
       const Values& inputs,
       const Attributes& attributes = {});
   Value* initializer(const torch::Tensor& tensor, std::string name = "");
+  void remove_unused();
   Value* integers(const Integers& first, const Integers& own);
+  /// A tensor that counts up along the dimensions that differ; null if `own`
+  /// does not.
+  Value* counting(const torch::Tensor& first, const torch::Tensor& own);
+  /// A matrix of two numbers above and below a diagonal; null if `own` is none.
+  Value* triangular(const torch::Tensor& first, const torch::Tensor& own);
+  /// 0, 1, 2 and so on, up to a size, along one of `rank` dimensions.
+  Value* places(int64_t first, int64_t own, int64_t dimension, int64_t rank);
   Value* integer(int64_t first, int64_t own);
 
   const OnnxGraph* first_;
   bool half_;
+  bool decompose_layer_norm_;
   std::shared_ptr<jit::Graph> graph_ = std::make_shared<jit::Graph>();
   std::unordered_map<const Value*, Value*> values_;
   std::map<std::string, torch::Tensor> initializers_;
-  /// What the two graphs compare, in order.
-  std::vector<c10::IValue> record_;
+  /// What the two graphs compare, in order, by steps of the translation.
+  std::vector<std::vector<c10::IValue>> record_ = {{}};
+  bool is_compared_ = true;
   /// Where a size can be read: by its numbers in the two traces, a tensor and
   /// its dimension.
   std::map<std::pair<int64_t, int64_t>, std::pair<Value*, int64_t>> sizes_;

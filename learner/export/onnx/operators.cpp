@@ -1,133 +1,134 @@
 #include "tern/learner/export/onnx/operators.h"
 
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
 namespace tern::onnx {
 
-const std::map<std::string, Operator>& operators() {
-  static const std::map<std::string, Operator> table = {
-      // elementwise.cpp
-      {"aten::abs", abs},
-      {"aten::ceil", ceil},
-      {"aten::cos", cos},
-      {"aten::erf", erf},
-      {"aten::exp", exp},
-      {"aten::floor", floor},
-      {"aten::log", log},
-      {"aten::neg", neg},
-      {"aten::round", round},
-      {"aten::sign", sign},
-      {"aten::sin", sin},
-      {"aten::sqrt", sqrt},
-      {"aten::tanh", tanh},
-      {"aten::relu", relu},
-      {"aten::leaky_relu", leaky_relu},
-      {"aten::elu", elu},
-      {"aten::sigmoid", sigmoid},
-      {"aten::hardsigmoid", hardsigmoid},
-      {"aten::hardswish", hardswish},
-      {"aten::silu", silu},
-      {"aten::mish", mish},
-      {"aten::gelu", gelu},
-      {"aten::clamp", clamp},
-      {"aten::clamp_min", clamp_min},
-      {"aten::hardtanh", hardtanh},
-      {"aten::add", add},
-      {"aten::sub", sub},
-      {"aten::mul", mul},
-      {"aten::div", div},
-      {"aten::pow", pow},
-      {"aten::maximum", maximum},
-      {"aten::minimum", minimum},
-      {"aten::eq", eq},
-      {"aten::ne", ne},
-      {"aten::gt", gt},
-      {"aten::lt", lt},
-      {"aten::ge", ge},
-      {"aten::le", le},
-      {"aten::where", where},
-      {"aten::masked_fill", masked_fill},
-      {"aten::to", to},
-      {"aten::type_as", to},
-      {"aten::alias", same},
-      {"aten::clone", same},
-      {"aten::contiguous", same},
-      {"aten::detach", same},
-      {"aten::dropout", dropout},
-      {"aten::feature_dropout", dropout},
-      // reductions.cpp
-      {"aten::sum", sum},
-      {"aten::mean", mean},
-      {"aten::amax", amax},
-      {"aten::amin", amin},
-      {"aten::argmax", argmax},
-      {"aten::topk", topk},
-      {"aten::softmax", softmax},
-      {"aten::log_softmax", log_softmax},
-      // shapes.cpp
-      {"aten::view", view},
-      {"aten::reshape", reshape},
-      {"aten::view_as", view_as},
-      {"aten::flatten", flatten},
-      {"aten::unflatten", unflatten},
-      {"aten::squeeze", squeeze},
-      {"aten::unsqueeze", unsqueeze},
-      {"aten::expand", expand},
-      {"aten::expand_as", expand_as},
-      {"aten::permute", permute},
-      {"aten::transpose", transpose},
-      {"aten::t", transpose_matrix},
-      {"aten::mT", transpose_matrix},
-      {"aten::slice", slice},
-      {"aten::narrow", narrow},
-      {"aten::split", split},
-      {"aten::split_with_sizes", split},
-      {"aten::chunk", split},
-      {"aten::unfold", unfold},
-      {"aten::cat", cat},
-      {"aten::roll", roll},
-      {"aten::constant_pad_nd", constant_pad_nd},
-      {"aten::reflection_pad2d", reflection_pad2d},
-      {"aten::replication_pad2d", replication_pad2d},
-      {"aten::empty_like", zeros},
-      {"aten::new_zeros", zeros},
-      {"aten::zeros_like", zeros},
-      {"aten::new_ones", ones},
-      {"aten::ones_like", ones},
-      {"aten::fill", fill},
-      // indexing.cpp
-      {"aten::select", select},
-      {"aten::index_select", index_select},
-      {"aten::gather", gather},
-      {"aten::embedding", embedding},
-      {"aten::index", index},
-      {"aten::nonzero", nonzero},
-      {"aten::index_put", index_put},
-      {"aten::scatter", scatter},
-      // convolutions.cpp
-      {"aten::_convolution", convolution},
-      {"aten::max_pool1d", max_pool},
-      {"aten::max_pool2d", max_pool},
-      {"aten::avg_pool1d", avg_pool},
-      {"aten::avg_pool2d", avg_pool},
-      {"aten::adaptive_avg_pool1d", adaptive_avg_pool},
-      {"aten::adaptive_avg_pool2d", adaptive_avg_pool},
-      {"aten::adaptive_max_pool2d", adaptive_max_pool2d},
-      {"aten::upsample_nearest2d", upsample_nearest2d},
-      {"aten::upsample_bilinear2d", upsample_bilinear2d},
-      {"aten::upsample_bicubic2d", upsample_bicubic2d},
-      {"aten::pixel_shuffle", pixel_shuffle},
-      // layers.cpp
-      {"aten::matmul", matmul},
-      {"aten::mm", mm},
-      {"aten::bmm", mm},
-      {"aten::addmm", addmm},
-      {"aten::linear", linear},
-      {"aten::batch_norm", batch_norm},
-      {"aten::layer_norm", layer_norm},
-      {"aten::scaled_dot_product_attention", scaled_dot_product_attention},
-      {"aten::lstm", lstm},
-      {"aten::gru", gru},
-  };
+namespace {
+
+using Advice = std::pair<std::string_view, std::string_view>;
+
+constexpr std::string_view kRandom =
+    "it draws random numbers in evaluation; expected none, as a file answers "
+    "alike for the same input. Draw them only if is_training(), or pass them "
+    "as an input";
+constexpr std::string_view kPacked =
+    "it packs or unpacks a sequence; expected a padded one. Call the recurrent "
+    "layer with the padded tensor, and mask what it gives";
+
+// What is refused for a reason of its own.
+constexpr Advice kReasons[] = {
+    {"aten::_pack_padded_sequence", kPacked},
+    {"aten::_pad_packed_sequence", kPacked},
+    {"aten::bernoulli", kRandom},
+    {"aten::exponential", kRandom},
+    {"aten::multinomial", kRandom},
+    {"aten::normal", kRandom},
+    {"aten::poisson", kRandom},
+    {"aten::rand", kRandom},
+    {"aten::rand_like", kRandom},
+    {"aten::randint", kRandom},
+    {"aten::randint_like", kRandom},
+    {"aten::randn", kRandom},
+    {"aten::randn_like", kRandom},
+    {"aten::random", kRandom},
+    {"aten::randperm", kRandom},
+    {"aten::uniform", kRandom}};
+
+// What to write instead of an operator that the tables do not have.
+constexpr Advice kInstead[] = {
+    {"aten::_upsample_bicubic2d_aa", "upsample_bicubic2d without antialias"},
+    {"aten::_upsample_bilinear2d_aa", "upsample_bilinear2d without antialias"},
+    {"aten::col2im", "conv_transpose2d"},
+    {"aten::copy",
+     "cat, where or constant_pad_nd in place of an assignment to a part"},
+    {"aten::cummax", "amax, or topk"},
+    {"aten::cumprod", "cumsum of logarithms, then exp"},
+    {"aten::diff", "a difference of two slices"},
+    {"aten::embedding_bag", "embedding, then sum, mean or amax over the bag"},
+    {"aten::hstack", "cat"},
+    {"aten::hypot", "(a * a + b * b).sqrt()"},
+    {"aten::index_add", "scatter, or a matmul with a matrix of ones and zeros"},
+    {"aten::index_copy", "index_put"},
+    {"aten::index_fill", "masked_fill"},
+    {"aten::linalg_norm", "norm or linalg_vector_norm"},
+    {"aten::logaddexp", "logsumexp of a stack"},
+    {"aten::masked_scatter", "where"},
+    {"aten::masked_select", "where or masked_fill, which keep the shape"},
+    {"aten::median", "sort, then select"},
+    {"aten::meshgrid", "view and expand"},
+    {"aten::nan_to_num", "where and isnan"},
+    {"aten::one_hot", "a comparison with arange: x.unsqueeze(-1) == arange"},
+    {"aten::scatter_add", "a matmul with a matrix of ones and zeros"},
+    {"aten::scatter_reduce", "scatter, where no place comes twice"},
+    {"aten::take", "flatten, then index_select"},
+    {"aten::take_along_dim", "gather"},
+    {"aten::tensor_split", "split"},
+    {"aten::vstack", "cat"}};
+
+}  // namespace
+
+bool is_in_place(const jit::Node& node) {
+  const std::string name = node.kind().toQualString();
+  return name.ends_with('_') && !name.ends_with("__");  // __and__ is not
+}
+
+std::string operator_name(const jit::Node& node) {
+  std::string name = node.kind().toQualString();
+  if (is_in_place(node)) name.pop_back();
+  return name;
+}
+
+const OperatorTable& operators() {
+  static const OperatorTable table = [] {
+    OperatorTable all;
+    for (const auto& subject :
+         {activations,
+          arithmetic,
+          attention,
+          comparisons,
+          convolutions,
+          functions,
+          indexing,
+          matrix_products,
+          new_tensors,
+          norms,
+          padding,
+          pooling,
+          recurrent_layers,
+          reductions,
+          resizing,
+          shapes,
+          sorting}) {
+      all.merge(subject());
+    }
+    return all;
+  }();
   return table;
+}
+
+Operator formula(Term (*function)(const Term& x)) {
+  return [function](AtenNode& node, OnnxGraph&) -> Values {
+    return function(node.term("self", node.output_type()));
+  };
+}
+
+std::string why_refused(const std::string& name) {
+  for (const auto& [refused, why] : kReasons) {
+    if (refused == name) return std::string(why);
+  }
+  for (const auto& [refused, instead] : kInstead) {
+    if (refused != name) continue;
+    return fmt::format(
+        "the exporter cannot write it; expected operators of the list in "
+        "docs/inference.md. Write {}",
+        instead);
+  }
+  return "the exporter cannot write it; expected operators of the list in "
+         "docs/inference.md. Write the module with those";
 }
 
 }  // namespace tern::onnx

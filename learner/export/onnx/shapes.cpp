@@ -1,5 +1,9 @@
-// Views, slices, joins, padding, and new tensors of one number.
+// Views, orders of dimensions, parts and joins.
 #include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include <fmt/format.h>
 
 #include "tern/learner/export/onnx/operators.h"
 
@@ -7,58 +11,17 @@ namespace tern::onnx {
 
 namespace {
 
-// ONNX's Reshape needs all sizes, for which a trace has those of the result.
-Values reshape_to_output(Value* x, AtenNode& node, OnnxGraph& graph) {
-  return {graph.op("Reshape", {x, graph.shape_to_infer(node.output_sizes())})};
-}
-
-Values filled_like_output(double number, AtenNode& node, OnnxGraph& graph) {
-  node.ignore(
-      {"self",
-       "size",
-       "dtype",
-       "layout",
-       "device",
-       "pin_memory",
-       "memory_format"});
-  Value* const value = graph.scalar(number, node.output_type());
-  return {graph.op("Expand", {value, graph.integers(node.output_sizes())})};
-}
-
-}  // namespace
-
 // ---- Views ----
 
-Values view(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"size"});
-  return reshape_to_output(node.value("self"), node, graph);
-}
-
-Values reshape(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"shape"});
-  return reshape_to_output(node.value("self"), node, graph);
-}
-
-Values view_as(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"other"});
-  return reshape_to_output(node.value("self"), node, graph);
-}
-
-// ONNX's Flatten always gives two dimensions.
-Values flatten(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"start_dim", "end_dim"});
-  return reshape_to_output(node.value("self"), node, graph);
-}
-
-Values unflatten(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"dim", "sizes"});
-  return reshape_to_output(node.value("self"), node, graph);
-}
-
-// PyTorch leaves alone a dimension that is not 1, ONNX's Squeeze refuses it.
-Values squeeze(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"dim"});
-  return reshape_to_output(node.value("self"), node, graph);
+// ONNX's Reshape needs all sizes, for which a trace has those of the result.
+Operator view(std::initializer_list<std::string_view> arguments) {
+  return [names = std::vector<std::string_view>(
+              arguments)](AtenNode& node, OnnxGraph& graph) -> Values {
+    for (const std::string_view name : names) node.ignore({name});
+    Value* const self = node.value("self");
+    return {
+        graph.op("Reshape", {self, graph.shape_to_infer(node.output_sizes())})};
+  };
 }
 
 Values unsqueeze(AtenNode& node, OnnxGraph& graph) {
@@ -68,15 +31,48 @@ Values unsqueeze(AtenNode& node, OnnxGraph& graph) {
 
 // ONNX has no -1 for a size that stays.
 Values expand(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"size"});
+  node.ignore({"size", "other", "implicit"});
   Value* const self = node.value("self");
-  return {graph.op("Expand", {self, graph.integers(node.output_sizes())})};
+  const Integers sizes = node.sizes("self"), wanted = node.output_sizes();
+  Value* const shape = graph.integers(wanted);
+  const bool is_known = !graph.differ(sizes) && !graph.differ(wanted);
+  if (is_known && sizes == wanted) return {self};
+  return {graph.op("Expand", {self, shape})};
 }
 
-Values expand_as(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"other"});
-  Value* const self = node.value("self");
-  return {graph.op("Expand", {self, graph.integers(node.output_sizes())})};
+// `repeat` and `tile`: as often as it says along each dimension, of which new
+// ones come first.
+Values repeat(AtenNode& node, OnnxGraph& graph) {
+  Integers times = node.integers(node.has("repeats") ? "repeats" : "dims");
+  const int64_t rank = node.rank("self");
+  while (std::ssize(times) < rank) times.insert(times.begin(), 1);
+  Value* x = node.value("self");
+  if (std::ssize(times) > rank) {
+    Integers axes(std::ssize(times) - rank);
+    std::iota(axes.begin(), axes.end(), 0);
+    x = graph.op("Unsqueeze", {x, graph.integers(axes)});
+  }
+  return {graph.op("Tile", {x, graph.integers(times)})};
+}
+
+// Each element several times, one after the other. Without `dim`, of the
+// flattened tensor.
+Values repeat_interleave(AtenNode& node, OnnxGraph& graph) {
+  node.ignore({"output_size"});
+  const int64_t times = node.integer("repeats");
+  Term x = node.term("self");
+  int64_t rank = node.rank("self"), axis = 0;
+  if (node.has("dim")) {
+    axis = node.dimension("dim");
+  } else {
+    x = x.op_with("Reshape", {graph.integers({-1})});
+    rank = 1;
+  }
+  Integers tiles(rank + 1, 1);
+  tiles[axis + 1] = times;
+  const Term repeated =
+      term::unsqueeze(x, axis + 1).op_with("Tile", {graph.integers(tiles)});
+  return term::reshape(repeated, node.output_sizes());
 }
 
 // ---- Order of the dimensions ----
@@ -103,9 +99,25 @@ Values transpose_matrix(AtenNode& node, OnnxGraph& graph) {
   return {graph.swap_dimensions(self, rank, rank - 2, rank - 1)};
 }
 
-// ---- Parts ----
+Values reverse_dimensions(AtenNode& node, OnnxGraph& graph) {
+  Integers order(node.rank("self"));
+  std::iota(order.rbegin(), order.rend(), 0);
+  return {graph.op("Transpose", {node.value("self")}, {{"perm", order}})};
+}
 
-namespace {
+// The order is that of a tensor whose sizes are the numbers of its dimensions.
+Values movedim(AtenNode& node, OnnxGraph& graph) {
+  Integers numbers(node.rank("self"));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Integers order =
+      torch::empty(numbers)
+          .movedim(node.integers("source"), node.integers("destination"))
+          .sizes()
+          .vec();
+  return {graph.op("Transpose", {node.value("self")}, {{"perm", order}})};
+}
+
+// ---- Parts ----
 
 // The length is that of the result in the trace, so that a slice to the end
 // of a dynamic dimension ends there for other sizes too.
@@ -123,8 +135,6 @@ slice_from(int64_t start, int64_t step, AtenNode& node, OnnxGraph& graph) {
   Value* const steps = graph.integers({step});
   return {graph.op("Slice", {self, starts, ends, axes, steps})};
 }
-
-}  // namespace
 
 Values slice(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"end"});
@@ -158,7 +168,9 @@ Values split(AtenNode& node, OnnxGraph& graph) {
 Values unfold(AtenNode& node, OnnxGraph& graph) {
   const Integers sizes = node.sizes("self");
   if (node.dimension("dimension") + 1 != std::ssize(sizes)) {
-    refuse("it has another dimension; expected the last one. Permute before");
+    refuse(
+        "its dimension is another one; expected the last one. Transpose before "
+        "it");
   }
   const torch::Tensor windows =
       torch::arange(sizes.back())
@@ -167,90 +179,148 @@ Values unfold(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Gather", {node.value("self"), indices}, {{"axis", -1}})};
 }
 
-// ---- Joins, shifts and padding ----
+// Each part of length 1, without its dimension.
+Values unbind(AtenNode& node, OnnxGraph& graph) {
+  const int64_t axis = node.dimension("dim");
+  Values parts = graph.op_with_outputs(
+      node.outputs().size(),
+      "Split",
+      {node.value("self"), graph.integers(Integers(node.outputs().size(), 1))},
+      {{"axis", axis}});
+  for (Value*& x : parts) {
+    x = graph.op("Squeeze", {x, graph.integers({axis})});
+  }
+  return parts;
+}
 
+// ---- Joins, shifts and triangles ----
+
+// PyTorch casts all to the type of the result.
 Values cat(AtenNode& node, OnnxGraph& graph) {
   return {graph.op(
       "Concat",
-      node.values("tensors"),
+      node.values("tensors", node.output_type()),
       {{"axis", node.integer("dim")}})};
 }
 
-// ONNX has no Roll: a Gather for each dimension.
+Values stack(AtenNode& node, OnnxGraph& graph) {
+  const int64_t given = node.integer("dim");
+  const int64_t axis =
+      given < 0 ? given + std::ssize(node.output_sizes()) : given;
+  Values tensors = node.values("tensors", node.output_type());
+  for (Value*& x : tensors) {
+    x = graph.op("Unsqueeze", {x, graph.integers({axis})});
+  }
+  return {graph.op("Concat", tensors, {{"axis", axis}})};
+}
+
+// ONNX has no Roll: what comes before and after the end, joined the other way.
+Term rolled(const Term& x, int64_t shift, int64_t axis, int64_t size) {
+  const int64_t places = size == 0 ? 0 : shift % size;
+  if (places == 0) return x;
+  OnnxGraph& graph = x.graph();
+  constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+  const auto part = [&](int64_t start, int64_t end) {
+    return x
+        .op_with(
+            "Slice",
+            {graph.integers({start}),
+             graph.integers({end}),
+             graph.integers({axis})})
+        .value();
+  };
+  Value* const last = part(-places, kEnd);
+  Value* const first = part(0, -places);
+  return {graph, graph.op("Concat", {last, first}, {{"axis", axis}}), x.type()};
+}
+
+// Without `dims`, of the flattened tensor.
 Values roll(AtenNode& node, OnnxGraph& graph) {
   const Integers shifts = node.integers("shifts");
   const Integers dims = node.integers("dims");
   const Integers sizes = node.sizes("self");
-  if (dims.empty()) refuse("it has no dims; expected those that it rolls");
-  Value* x = node.value("self");
-  for (size_t i = 0; i < dims.size(); ++i) {
-    const int64_t size = sizes[(dims[i] + sizes.size()) % sizes.size()];
-    const torch::Tensor places = torch::arange(size).roll(shifts[i]);
-    x = graph.op("Gather", {x, graph.constant(places)}, {{"axis", dims[i]}});
+  Term x = node.term("self");
+  if (dims.empty()) {
+    const Term flat = x.op_with("Reshape", {graph.integers({-1})});
+    int64_t count = 1;
+    for (const int64_t size : sizes) count *= size;
+    return term::reshape(rolled(flat, shifts[0], 0, count), sizes);
   }
-  return {x};
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const int64_t axis = dims[i] < 0 ? dims[i] + std::ssize(sizes) : dims[i];
+    x = rolled(x, shifts[i], axis, sizes[axis]);
+  }
+  return x;
 }
 
-namespace {
+// From the last element to the first.
+Values flip(AtenNode& node, OnnxGraph& graph) {
+  const Integers axes = node.integers("dims");
+  Value* const self = node.value("self");
+  if (axes.empty()) return {self};
+  constexpr int64_t kBeforeTheFirst = std::numeric_limits<int64_t>::min();
+  const Integers last(axes.size(), -1), ends(axes.size(), kBeforeTheFirst);
+  Value* const starts = graph.integers(last);
+  Value* const stops = graph.integers(ends);
+  Value* const dims = graph.integers(axes);
+  Value* const steps = graph.integers(last);
+  return {graph.op("Slice", {self, starts, stops, dims, steps})};
+}
 
-// PyTorch has a beginning and an end for each dimension, from the last one
-// backwards, and may leave out the first dimensions. ONNX has the beginnings
-// of all dimensions in their order, then the ends.
-Value* onnx_pads(const Integers& padding, AtenNode& node, OnnxGraph& graph) {
-  const int64_t rank = node.rank("self");
-  Integers pads(2 * rank, 0);
-  for (int64_t i = 0; i < std::ssize(padding); i += 2) {
-    const int64_t dimension = rank - 1 - i / 2;
-    pads[dimension] = padding[i];
-    pads[rank + dimension] = padding[i + 1];
-  }
-  return graph.integers(pads);
+Operator triangle(bool is_upper) {
+  return [is_upper](AtenNode& node, OnnxGraph& graph) -> Values {
+    const Term x = node.term("self");
+    const int64_t diagonal = node.integer("diagonal");
+    Value* const k =
+        graph.constant(torch::scalar_tensor(diagonal, torch::kLong));
+    const bool is_known = x.is_float() || x.type() == torch::kLong;
+    return x.to(is_known ? x.type() : torch::kLong)
+        .op_with("Trilu", {k}, {{"upper", is_upper}})
+        .to(x.type());
+  };
 }
 
 }  // namespace
 
-Values constant_pad_nd(AtenNode& node, OnnxGraph& graph) {
-  Value* const number = node.value("value", node.type("self"));
-  Value* const self = node.value("self");
-  return {graph.op(
-      "Pad",
-      {self, onnx_pads(node.integers("pad"), node, graph), number},
-      {{"mode", "constant"}})};
-}
-
-Values reflection_pad2d(AtenNode& node, OnnxGraph& graph) {
-  Value* const self = node.value("self");
-  return {graph.op(
-      "Pad",
-      {self, onnx_pads(node.integers("padding"), node, graph)},
-      {{"mode", "reflect"}})};
-}
-
-Values replication_pad2d(AtenNode& node, OnnxGraph& graph) {
-  Value* const self = node.value("self");
-  return {graph.op(
-      "Pad",
-      {self, onnx_pads(node.integers("padding"), node, graph)},
-      {{"mode", "edge"}})};
-}
-
-// ---- New tensors ----
-
-// `zeros_like`, `new_zeros`, and `empty_like`, whose numbers are replaced.
-Values zeros(AtenNode& node, OnnxGraph& graph) {
-  return filled_like_output(0, node, graph);
-}
-
-// `ones_like` and `new_ones`.
-Values ones(AtenNode& node, OnnxGraph& graph) {
-  return filled_like_output(1, node, graph);
-}
-
-// Of the tensor, only the shape and type count.
-Values fill(AtenNode& node, OnnxGraph& graph) {
-  node.ignore({"self"});
-  Value* const value = node.value("value", node.output_type());
-  return {graph.op("Expand", {value, graph.integers(node.output_sizes())})};
+OperatorTable shapes() {
+  return {
+      {"aten::cat", cat},
+      {"aten::chunk", split},
+      {"aten::expand", expand},
+      {"aten::expand_as", expand},
+      {"aten::flatten", view({"start_dim", "end_dim"})},
+      {"aten::flip", flip},
+      {"aten::mT", transpose_matrix},
+      {"aten::movedim", movedim},
+      {"aten::narrow", narrow},
+      {"aten::numpy_T", reverse_dimensions},
+      {"aten::permute", permute},
+      {"aten::ravel", view({})},
+      {"aten::repeat", repeat},
+      {"aten::repeat_interleave", repeat_interleave},
+      {"aten::reshape", view({"shape"})},
+      {"aten::reshape_as", view({"other"})},
+      {"aten::roll", roll},
+      {"aten::slice", slice},
+      {"aten::split", split},
+      {"aten::split_with_sizes", split},
+      // PyTorch leaves alone a dimension that is not 1, ONNX refuses it.
+      {"aten::squeeze", view({"dim"})},
+      {"aten::stack", stack},
+      {"aten::t", transpose_matrix},
+      {"aten::tile", repeat},
+      {"aten::transpose", transpose},
+      {"aten::tril", triangle(/*is_upper=*/false)},
+      {"aten::triu", triangle(/*is_upper=*/true)},
+      {"aten::unbind", unbind},
+      {"aten::unflatten", view({"dim", "sizes"})},
+      {"aten::unfold", unfold},
+      {"aten::unsafe_chunk", split},
+      {"aten::unsafe_split", split},
+      {"aten::unsqueeze", unsqueeze},
+      {"aten::view", view({"size"})},
+      {"aten::view_as", view({"other"})},
+  };
 }
 
 }  // namespace tern::onnx

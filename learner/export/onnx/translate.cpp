@@ -22,8 +22,14 @@ void add_makers(const Value* value, std::set<const Value*>& makers) {
   // It has none in eval mode.
   const bool is_dropout = name.ends_with("dropout");
   const c10::FunctionSchema* const schema = node.maybeSchema();
+  // Parts of an unsafe_chunk, of which PyTorch's cells use each for itself; of
+  // a constant they are constants.
+  const auto is_part = [&](size_t input) {
+    const std::string giver = node.input(input)->node()->kind().toQualString();
+    return giver.starts_with("aten::unsafe") || giver == "prim::Constant";
+  };
   const auto shares = [&](size_t input) {
-    if (is_list) return true;
+    if (is_list) return !is_part(input);
     if (is_dropout) return input == 0;
     return schema && schema->may_contain_alias(
                          {c10::SchemaArgType::input, input},
@@ -63,15 +69,12 @@ bool overwrites_others(const jit::Node& node) {
 void translate_node(jit::Node& node, OnnxGraph& graph) {
   const std::string name = node.kind().toQualString();
   graph.check_path(name + std::to_string(sizes_of(node.output(0)).size()));
-  if (name.ends_with('_') && overwrites_others(node)) {
-    refuse("it writes into what is read later. Use the operator without _");
-  }
-  const auto function =
-      operators().find(name.substr(0, name.find_last_not_of('_') + 1));
-  if (function == operators().end()) {
+  const auto function = operators().find(operator_name(node));
+  if (function == operators().end()) refuse(why_refused(operator_name(node)));
+  if (is_in_place(node) && overwrites_others(node)) {
     refuse(
-        "the exporter cannot write it; expected operators of the list in "
-        "docs/inference.md. Write the module with those");
+        "it writes into what is read later; expected an operator that writes "
+        "into nothing. Use the operator without _");
   }
   AtenNode aten(node, graph);
   const Values results = function->second(aten, graph);

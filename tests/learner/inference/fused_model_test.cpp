@@ -111,6 +111,23 @@ TEST_F(FusedModel, ComputesActivationsWithinTheConvolution) {
   }
 }
 
+// Its running statistics are others, by which it would be folded.
+TEST_F(FusedModel, ABatchNormOfTheBatchsStatisticsIsNotFolded) {
+  expect_same([](Net& net, const torch::Tensor& x) {
+    const torch::Tensor y = net.conv(x);
+    return torch::batch_norm(
+        y,
+        net.norm->weight,
+        net.norm->bias,
+        net.norm->running_mean.clone(),
+        net.norm->running_var.clone(),
+        /*training=*/true,
+        /*momentum=*/0,
+        /*eps=*/1e-5,
+        /*cudnn_enabled=*/false);
+  });
+}
+
 TEST_F(FusedModel, AddsWithinTheConvolutionWhereNobodyReadsTheOtherLater) {
   expect_same([](Net& net, const torch::Tensor& x) {
     const torch::Tensor y = net.normed(x).relu();

@@ -64,12 +64,18 @@ TEST_P(Classifiers, AreTheSameInOnnx) {
     EXPECT_THROW(run_opencv(file, x), cv::Exception);
   }
   if (net.opencv == SmallNet::none) return;
-  if (net.opencv == SmallNet::fixed_batch) {
+  const bool is_fixed = net.opencv != SmallNet::any_batch;
+  if (is_fixed) {
     file = temp_ / "fixed.onnx";
-    export_onnx(model, file, {x.slice(0, 0, 1)}, {.dynamic_batch = false});
+    const bool decompose = net.opencv == SmallNet::decomposed;
+    export_onnx(
+        model,
+        file,
+        {x.slice(0, 0, 1)},
+        {.dynamic_batch = false, .decompose_layer_norm = decompose});
   }
   for (const int64_t size : {1, 4}) {
-    if (size > 1 && net.opencv == SmallNet::fixed_batch) continue;
+    if (size > 1 && is_fixed) continue;
     const torch::Tensor batch = x.slice(0, 0, size);
     const torch::Tensor expected = model.forward({batch})[0];
     const cv::Mat actual = run_opencv(file, batch);

@@ -1,0 +1,192 @@
+// Activations, and dropout, which evaluation leaves out.
+#include <cmath>
+#include <numbers>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "tern/learner/export/onnx/operators.h"
+
+namespace tern::onnx {
+
+namespace {
+
+// An operator of ONNX with one number, which PyTorch has under another name.
+Operator
+with_number(const char* type, const char* attribute, const char* argument) {
+  return [=](AtenNode& node, OnnxGraph&) -> Values {
+    return node.term("self").op(type, {}, {{attribute, node.number(argument)}});
+  };
+}
+
+// As a maximum, since ONNX Runtime's Relu takes no int64.
+Term relu(const Term& x) {
+  return x.is_float() ? x.op("Relu") : term::max(x, x.number(0));
+}
+
+// ONNX's alpha is 0.2 by default, PyTorch's slope is 1 / 6.
+Term hardsigmoid(const Term& x) {
+  return x.op("HardSigmoid", {}, {{"alpha", 1.0 / 6}});
+}
+
+Term hardswish(const Term& x) {
+  return x.op("HardSwish");
+}
+
+Term log_sigmoid(const Term& x) {
+  return -(-x).op("Softplus");
+}
+
+Term mish(const Term& x) {
+  return x * term::tanh(x.op("Softplus"));
+}
+
+Term relu6(const Term& x) {
+  return x.op("Clip", {x.number(0), x.number(6)});
+}
+
+Term selu(const Term& x) {
+  return x.op("Selu");
+}
+
+Term silu(const Term& x) {
+  return x * term::sigmoid(x);
+}
+
+// scale and input_scale, by which PyTorch multiplies, must be 1.
+Values elu(AtenNode& node, OnnxGraph&) {
+  return node.term("self").op("Elu", {}, {{"alpha", node.number("alpha")}});
+}
+
+// ONNX has no Gelu before opset 20.
+Values gelu(AtenNode& node, OnnxGraph&) {
+  const Term x = node.term("self");
+  if (node.string("approximate") == "none") {
+    return x * 0.5 * ((x * (1 / std::numbers::sqrt2)).op("Erf") + 1);
+  }
+  const double scale = std::sqrt(2 / std::numbers::pi);
+  return x * 0.5 * (term::tanh((x + x * x * x * 0.044715) * scale) + 1);
+}
+
+// a * sigmoid(b) of the two halves.
+Values glu(AtenNode& node, OnnxGraph& graph) {
+  const int64_t axis = node.dimension("dim");
+  const int64_t half = node.sizes("self")[axis] / 2;
+  const torch::ScalarType type = node.type("self");
+  const Values halves = graph.op_with_outputs(
+      2,
+      "Split",
+      {node.value("self"), graph.integers({half, half})},
+      {{"axis", axis}});
+  return Term(graph, halves[0], type) *
+         term::sigmoid(Term(graph, halves[1], type));
+}
+
+// Limits of integers are whole.
+Values hardtanh(AtenNode& node, OnnxGraph&) {
+  const Term x = node.term("self");
+  const Term min = node.term("min_val", x.type());
+  const Term max = node.term("max_val", x.type());
+  return x.op("Clip", {min, max});
+}
+
+// A slope for each channel, the second dimension, or one for all.
+Values prelu(AtenNode& node, OnnxGraph&) {
+  const Term x = node.term("self");
+  const Term weight = node.term("weight");
+  const int64_t rank = node.rank("self");
+  Integers shape(rank, 1);
+  if (rank > 1) shape[1] = -1;
+  return x.op("PRelu", {term::reshape(weight, shape)});
+}
+
+// In evaluation, a leaky ReLU of the mean slope.
+Values rrelu(AtenNode& node, OnnxGraph&) {
+  node.ignore({"generator"});
+  if (node.flag("training")) {
+    refuse(
+        "its training is true, so that it draws random slopes in evaluation; "
+        "expected false. Pass is_training()");
+  }
+  const double slope = (node.number("lower") + node.number("upper")) / 2;
+  return node.term("self").op("LeakyRelu", {}, {{"alpha", slope}});
+}
+
+Values softplus(AtenNode& node, OnnxGraph&) {
+  const Term x = node.term("self");
+  const double beta = node.number("beta");
+  const Term scaled = x * beta;
+  return term::where(
+      scaled > node.number("threshold"),
+      x,
+      scaled.op("Softplus") / beta);
+}
+
+// Towards 0 by `bias`, and 0 between.
+Values shrink(AtenNode& node, bool moves) {
+  const double limit = node.number("lambd");
+  return node.term("self").op(
+      "Shrink",
+      {},
+      {{"lambd", limit}, {"bias", moves ? limit : 0.0}});
+}
+
+Values softshrink(AtenNode& node, OnnxGraph&) {
+  return shrink(node, /*moves=*/true);
+}
+
+Values hardshrink(AtenNode& node, OnnxGraph&) {
+  return shrink(node, /*moves=*/false);
+}
+
+Values threshold(AtenNode& node, OnnxGraph&) {
+  const Term x = node.term("self");
+  const Term limit = node.term("threshold", x.type());
+  return term::where(x <= limit, node.term("value", x.type()), x);
+}
+
+// Off in eval mode, unless it is called with `train` for good.
+Values dropout(AtenNode& node, OnnxGraph&) {
+  if (node.flag("train") && node.number("p") != 0) {
+    refuse(fmt::format(
+        "its train is true and p is {}, so that it draws random numbers in "
+        "evaluation; expected train = false. Pass is_training()",
+        node.number("p")));
+  }
+  node.ignore({"p"});
+  return {node.value("input")};
+}
+
+}  // namespace
+
+OperatorTable activations() {
+  return {
+      {"aten::alpha_dropout", dropout},
+      {"aten::celu", with_number("Celu", "alpha", "alpha")},
+      {"aten::dropout", dropout},
+      {"aten::elu", elu},
+      {"aten::feature_alpha_dropout", dropout},
+      {"aten::feature_dropout", dropout},
+      {"aten::gelu", gelu},
+      {"aten::glu", glu},
+      {"aten::hardshrink", hardshrink},
+      {"aten::hardsigmoid", formula(hardsigmoid)},
+      {"aten::hardswish", formula(hardswish)},
+      {"aten::hardtanh", hardtanh},
+      {"aten::leaky_relu", with_number("LeakyRelu", "alpha", "negative_slope")},
+      {"aten::log_sigmoid", formula(log_sigmoid)},
+      {"aten::mish", formula(mish)},
+      {"aten::prelu", prelu},
+      {"aten::relu", formula(relu)},
+      {"aten::relu6", formula(relu6)},
+      {"aten::rrelu", rrelu},
+      {"aten::selu", formula(selu)},
+      {"aten::sigmoid", formula(term::sigmoid)},
+      {"aten::silu", formula(silu)},
+      {"aten::softplus", softplus},
+      {"aten::softshrink", softshrink},
+      {"aten::threshold", threshold},
+  };
+}
+
+}  // namespace tern::onnx

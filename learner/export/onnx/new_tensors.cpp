@@ -1,0 +1,61 @@
+// New tensors of one number. Those that nothing writes into, and `arange`, are
+// constants of a trace, for which no function is called.
+#include "tern/learner/export/onnx/operators.h"
+
+namespace tern::onnx {
+
+namespace {
+
+void ignore_options(AtenNode& node) {
+  node.ignore(
+      {"self",
+       "size",
+       "dtype",
+       "layout",
+       "device",
+       "pin_memory",
+       "memory_format",
+       "names"});
+}
+
+// The numbers of an `empty` are replaced.
+Operator filled(double number) {
+  return [number](AtenNode& node, OnnxGraph& graph) -> Values {
+    ignore_options(node);
+    Value* const value = graph.scalar(number, node.output_type());
+    return {graph.op("Expand", {value, graph.integers(node.output_sizes())})};
+  };
+}
+
+// `full`, `full_like`, `new_full` and `fill`: of a tensor, only the shape and
+// type count.
+Operator filled_by(const char* argument) {
+  return [argument](AtenNode& node, OnnxGraph& graph) -> Values {
+    ignore_options(node);
+    Value* const value = node.value(argument, node.output_type());
+    return {graph.op("Expand", {value, graph.integers(node.output_sizes())})};
+  };
+}
+
+}  // namespace
+
+OperatorTable new_tensors() {
+  return {
+      {"aten::empty", filled(0)},
+      {"aten::empty_like", filled(0)},
+      {"aten::fill", filled_by("value")},
+      {"aten::full", filled_by("fill_value")},
+      {"aten::full_like", filled_by("fill_value")},
+      {"aten::new_empty", filled(0)},
+      {"aten::new_full", filled_by("fill_value")},
+      {"aten::new_ones", filled(1)},
+      {"aten::new_zeros", filled(0)},
+      {"aten::ones", filled(1)},
+      {"aten::ones_like", filled(1)},
+      {"aten::zero", filled(0)},
+      {"aten::zeros", filled(0)},
+      {"aten::zeros_like", filled(0)},
+  };
+}
+
+}  // namespace tern::onnx

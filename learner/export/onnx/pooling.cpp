@@ -1,0 +1,258 @@
+// Maxima and means over windows, or over parts of an image.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tern/learner/export/onnx/operators.h"
+#include "tern/learner/export/onnx/spatial.h"
+
+namespace tern::onnx {
+
+namespace {
+
+// The spatial dimensions come after N and C.
+void check_has_batch(const AtenNode& node, int64_t spatial_rank) {
+  if (node.rank("self") == spatial_rank + 2) return;
+  refuse(fmt::format(
+      "its self has {} dimensions; expected {}, with the batch. Write "
+      "unsqueeze(0) before and squeeze(0) after it",
+      node.rank("self"),
+      spatial_rank + 2));
+}
+
+Attributes window(AtenNode& node, int64_t rank) {
+  const Integers kernel = node.integers("kernel_size");
+  const Integers stride = node.integers("stride");
+  return {
+      {"kernel_shape", per_dimension(kernel, rank)},
+      // PyTorch's default is the kernel's size, ONNX's is 1.
+      {"strides", per_dimension(stride.empty() ? kernel : stride, rank)},
+      {"pads", both_sides(node.integers("padding"), rank)}};
+}
+
+// With ceil_mode a last window may begin in the padding at the end. PyTorch
+// leaves it out; ONNX Runtime did not in some versions.
+Term without_windows_in_padding(const Term& x, AtenNode& node, int64_t rank) {
+  const Integers all = node.output_sizes();
+  const Integers ends(all.begin() + 2, all.end());
+  Integers axes(rank);
+  for (int64_t i = 0; i < rank; ++i) axes[i] = i + 2;
+  return x.op_with(
+      "Slice",
+      {x.graph().integers(Integers(rank, 0)),
+       x.graph().integers(ends),
+       x.graph().integers(axes)});
+}
+
+// Whether the last window of a dimension would begin in the padding at its end.
+bool has_windows_in_padding(AtenNode& node, int64_t rank) {
+  const Integers kernel = per_dimension(node.integers("kernel_size"), rank);
+  const Integers given = node.integers("stride");
+  const Integers stride = given.empty() ? kernel : per_dimension(given, rank);
+  const Integers padding = per_dimension(node.integers("padding"), rank);
+  const Integers dilation = node.has("dilation")
+                                ? per_dimension(node.integers("dilation"), rank)
+                                : Integers(rank, 1);
+  for (int64_t i = 0; i < rank; ++i) {
+    const int64_t extent = dilation[i] * (kernel[i] - 1) + 1;
+    const int64_t room = node.sizes("self")[i + 2] + 2 * padding[i] - extent;
+    const int64_t count = (room + stride[i] - 1) / stride[i] + 1;
+    if (count != node.output_sizes()[i + 2]) return true;
+  }
+  return false;
+}
+
+Term cut_to_output(const Term& x, AtenNode& node, int64_t rank) {
+  if (!node.flag("ceil_mode")) return x;
+  const bool is_longer = has_windows_in_padding(node, rank);
+  x.graph().check_path(is_longer ? "cut" : "whole");
+  return is_longer ? without_windows_in_padding(x, node, rank) : x;
+}
+
+// ONNX Runtime pools floats and bytes.
+Term poolable(AtenNode& node) {
+  const Term x = node.term("self");
+  return x.is_float() ? x : x.to(torch::kDouble);
+}
+
+Operator max_pool(int64_t rank) {
+  return [rank](AtenNode& node, OnnxGraph& graph) -> Values {
+    check_has_batch(node, rank);
+    Attributes attributes = window(node, rank);
+    attributes.emplace_back(
+        "dilations",
+        per_dimension(node.integers("dilation"), rank));
+    attributes.emplace_back("ceil_mode", node.flag("ceil_mode"));
+    const Term x = poolable(node);
+    const Term largest(
+        graph,
+        graph.op("MaxPool", {x.value()}, attributes),
+        x.type());
+    return cut_to_output(largest.to(node.type("self")), node, rank);
+  };
+}
+
+// What PyTorch's mean of a window is of the mean of its numbers that are in the
+// image: it divides by the window's size with its padding, or by an override.
+torch::Tensor shares(AtenNode& node, int64_t rank) {
+  Integers sizes = node.sizes("self");
+  sizes[0] = sizes[1] = 1;
+  for (int64_t i = rank; i < 3; ++i) sizes.insert(sizes.begin() + 2, 1);
+  const auto in_3d = [&](const char* name, int64_t otherwise) {
+    Integers numbers = per_dimension(node.integers(name), rank);
+    if (numbers.empty()) return numbers;
+    numbers.insert(numbers.begin(), 3 - rank, otherwise);
+    return numbers;
+  };
+  std::optional<int64_t> divisor;
+  if (node.has("divisor_override")) divisor = node.integer("divisor_override");
+  torch::Tensor all = torch::avg_pool3d(
+      torch::ones(sizes),
+      in_3d("kernel_size", 1),
+      in_3d("stride", 1),
+      in_3d("padding", 0),
+      node.flag("ceil_mode"),
+      node.flag("count_include_pad"),
+      divisor);
+  for (int64_t i = rank; i < 3; ++i) all = all.squeeze(2);
+  return all.to(node.type("self"));
+}
+
+// ONNX before opset 19 counts what a window has beyond the padding as well,
+// which ceil_mode gives, and PyTorch does not. So ONNX counts numbers of the
+// image alone, and a constant puts right what PyTorch counts more.
+Operator avg_pool(int64_t rank) {
+  return [rank](AtenNode& node, OnnxGraph& graph) -> Values {
+    check_has_batch(node, rank);
+    const Term x = node.term("self");
+    Attributes attributes = window(node, rank);
+    const bool is_ceil = node.flag("ceil_mode");
+    const bool has_divisor = node.has("divisor_override");
+    const bool counts_padding = node.flag("count_include_pad");
+    attributes.emplace_back("ceil_mode", is_ceil);
+    attributes.emplace_back(
+        "count_include_pad",
+        counts_padding && !is_ceil && !has_divisor);
+    const Term mean = x.op("AveragePool", {}, attributes);
+    const Term cut = cut_to_output(mean, node, rank);
+    const Integers padding = node.integers("padding");
+    const bool has_padding = padding != Integers(padding.size(), 0);
+    const bool counts_otherwise = is_ceil && counts_padding && has_padding;
+    if (!has_divisor && !counts_otherwise) return cut;
+    return cut * Term(graph, graph.constant(shares(node, rank)), x.type());
+  };
+}
+
+// ---- Parts of an image ----
+
+// Row k has the share that each number has in mean k of a dimension: [to, from].
+torch::Tensor mean_matrix(int64_t from, int64_t to) {
+  return torch::adaptive_avg_pool1d(torch::eye(from), to).t().contiguous();
+}
+
+// The mean of each part of one dimension, as a product with a matrix.
+Term means_of_parts(const Term& x, int64_t axis, int64_t to, AtenNode& node) {
+  OnnxGraph& graph = x.graph();
+  const int64_t rank = node.rank("self"), from = node.sizes("self")[axis];
+  const torch::Tensor matrix = mean_matrix(from, to).to(x.type());
+  const auto constant = [&](const torch::Tensor& tensor) {
+    return Term(graph, graph.constant(tensor), x.type());
+  };
+  if (axis == rank - 1)
+    return term::matmul(x, constant(matrix.t().contiguous()));
+  if (axis == rank - 2) return term::matmul(constant(matrix), x);
+  const auto swap = [&](const Term& y) {
+    Value* const swapped =
+        graph.swap_dimensions(y.value(), rank, axis, rank - 1);
+    return Term(graph, swapped, x.type());
+  };
+  return swap(term::matmul(swap(x), constant(matrix.t().contiguous())));
+}
+
+struct Parts {
+  Integers from, to;
+  bool is_one = true;      // of all dimensions
+  bool is_divided = true;  // into parts of one size
+};
+
+Parts parts_of(AtenNode& node, int64_t rank) {
+  check_has_batch(node, rank);
+  const Integers self = node.sizes("self"), output = node.output_sizes();
+  node.ignore({"output_size"});  // that of the output
+  Parts parts{
+      {self.begin() + 2, self.end()},
+      {output.begin() + 2, output.end()}};
+  for (int64_t i = 0; i < rank; ++i) {
+    parts.is_one &= parts.to[i] == 1;
+    parts.is_divided &= parts.from[i] % parts.to[i] == 0;
+  }
+  return parts;
+}
+
+// Windows beside each other.
+Attributes windows(const Parts& parts) {
+  Integers kernel;
+  for (size_t i = 0; i < parts.to.size(); ++i) {
+    kernel.push_back(parts.from[i] / parts.to[i]);
+  }
+  return {{"kernel_shape", kernel}, {"strides", kernel}};
+}
+
+Operator adaptive_avg_pool(int64_t rank) {
+  return [rank](AtenNode& node, OnnxGraph& graph) -> Values {
+    const Parts parts = parts_of(node, rank);
+    const Term x = node.term("self");
+    if (parts.is_one) return x.op("GlobalAveragePool");
+    graph.check_path(parts.is_divided ? "windows" : "parts");
+    if (parts.is_divided) return x.op("AveragePool", {}, windows(parts));
+    Term y = x;
+    for (int64_t i = 0; i < rank; ++i) {
+      if (parts.from[i] == parts.to[i]) continue;
+      y = means_of_parts(y, i + 2, parts.to[i], node);
+    }
+    return y;
+  };
+}
+
+// Without the places of the maxima, which ONNX does not give.
+Operator adaptive_max_pool(int64_t rank) {
+  return [rank](AtenNode& node, OnnxGraph&) -> Values {
+    const Parts parts = parts_of(node, rank);
+    const Term x = poolable(node);
+    const torch::ScalarType type = node.type("self");
+    if (parts.is_one) return x.op("GlobalMaxPool").to(type);
+    if (!parts.is_divided) {
+      refuse(fmt::format(
+          "its output_size is {} of {}; expected a size that divides the "
+          "image's, as ONNX has windows of one size. Pad the image, or use "
+          "adaptive_avg_pool",
+          c10::str(c10::IValue(parts.to)),
+          c10::str(c10::IValue(parts.from))));
+    }
+    return x.op("MaxPool", {}, windows(parts)).to(type);
+  };
+}
+
+}  // namespace
+
+OperatorTable pooling() {
+  return {
+      {"aten::adaptive_avg_pool1d", adaptive_avg_pool(1)},
+      {"aten::adaptive_avg_pool2d", adaptive_avg_pool(2)},
+      {"aten::adaptive_avg_pool3d", adaptive_avg_pool(3)},
+      {"aten::adaptive_max_pool1d", adaptive_max_pool(1)},
+      {"aten::adaptive_max_pool2d", adaptive_max_pool(2)},
+      {"aten::adaptive_max_pool3d", adaptive_max_pool(3)},
+      {"aten::avg_pool1d", avg_pool(1)},
+      {"aten::avg_pool2d", avg_pool(2)},
+      {"aten::avg_pool3d", avg_pool(3)},
+      {"aten::max_pool1d", max_pool(1)},
+      {"aten::max_pool2d", max_pool(2)},
+      {"aten::max_pool2d_with_indices", max_pool(2)},
+      {"aten::max_pool3d", max_pool(3)},
+  };
+}
+
+}  // namespace tern::onnx
