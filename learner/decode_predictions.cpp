@@ -145,6 +145,10 @@ std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss) {
   return info;
 }
 
+bool is_mask(const torch::Tensor& output, const OutputInfo& info) {
+  return output.defined() && kind_of(output, info) == TargetKind::mask;
+}
+
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info) {
   Tensors activated;
   for (size_t i = 0; i < outputs.size(); ++i) {

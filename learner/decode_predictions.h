@@ -21,6 +21,10 @@ std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss);
 /// numbers.
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 
+/// Whether an output of one sample, without the batch dimension, is a mask:
+/// classes of pixels.
+bool is_mask(const torch::Tensor& output, const OutputInfo& info);
+
 /// Says what a model's answer to one sample means.
 ///
 ///   Predictions answers = learn.get_preds();

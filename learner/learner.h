@@ -23,11 +23,13 @@
 
 namespace tern {
 
+class Predictor;            // vision/predict/predictor.h
 class Recorder;             // learner/recorder.h
 struct LearnerParts;        // learner/learner_parts.h
 struct ExportOptions;       // learner/export/export_model.h
 struct OnnxOptions;         // learner/export/onnx/export_onnx.h
 struct TorchScriptOptions;  // learner/export/torchscript.h
+struct PredictorOptions;
 struct ResumeOptions;
 struct LoadModelOptions;  // learner/checkpoint/save.h
 struct LrFind;            // callbacks/schedules/lr_find.h
@@ -174,6 +176,11 @@ class Learner {
   void export_model(
       const std::filesystem::path& path,
       const ExportOptions& options);
+  /// A Predictor of the weights as they are now, in memory of its own: other
+  /// threads may ask it while this Learner trains on, which it does not change.
+  /// Between fits or from a callback; vision/predict/predictor.h.
+  Predictor predictor();
+  Predictor predictor(const PredictorOptions& options);
   /// Writes the model as ONNX, in fp32 whatever the precision is now;
   /// learner/export/onnx/export_onnx.h.
   void export_onnx(

@@ -178,6 +178,10 @@ struct Ranks {
   std::map<std::pair<const Sampler*, bool>, std::shared_ptr<DataLoader>> shards;
 };
 
+/// What is known of outputs that are shown as probabilities of classes though
+/// nothing says what makes them so; predictions.cpp.
+enum class RawOutputs { unseen, are_fine, warned_of };
+
 struct LearnerParts {
   LearnerParts(DataBunch data, Model model, LearnerOptions options);
   ~LearnerParts();
@@ -200,6 +204,7 @@ struct LearnerParts {
   CurrentStep step;
   TrainingPosition position;
   Evaluation evaluation;
+  RawOutputs raw_outputs = RawOutputs::unseen;
   StopRequest stop;
   Ranks ranks;
 

@@ -209,6 +209,13 @@ void in_forward_precision(LearnerParts& l, c10::function_ref<void()> compute);
 Tensors run_model(LearnerParts& l, const Tensors& inputs);
 /// Sets the loss that suits targets of this type, unless there is one.
 void choose_loss(LearnerParts& l, const Tensors& targets);
+/// The same before the first batch with a target, by one of the data's, unless
+/// their description or class names tell what is learnt.
+void choose_loss_by_data(LearnerParts& l);
+/// Warns once if the outputs are to be probabilities of classes, and nothing says
+/// what makes them so.
+/// \param output  Of a batch, as it will be shown; undefined: not known yet.
+void warn_of_raw_outputs(LearnerParts& l, const torch::Tensor& output = {});
 torch::Tensor compute_loss(LearnerParts& l);
 /// How much of the batch its loss counts, by its targets in host memory: a GPU
 /// is not waited for, and of targets that are there alone samples count.

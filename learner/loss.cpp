@@ -111,6 +111,7 @@ torch::Tensor in_32_bits(const torch::Tensor& values) {
 
 Loss& Loss::activation(Activation activation) {
   activation_ = activation;
+  knows_activation_ = true;
   return *this;
 }
 

@@ -177,6 +177,7 @@ class Loss {
       activation(Activation::sigmoid);
     }
     is_bce_of_probabilities_ = std::same_as<Impl, torch::nn::BCELossImpl>;
+    knows_activation_ |= is_bce_of_probabilities_;
   }
 
   template <class F>
@@ -275,6 +276,9 @@ class Loss {
   const std::string& name() const { return name_; }
   Activation activation() const { return activation_; }
   Loss& activation(Activation activation);
+  /// Whether the activation was said, or is that of a loss module; of a function
+  /// nobody knows it.
+  bool knows_activation() const { return knows_activation_; }
   /// Says that the target is the index of a class, which is then checked.
   Loss& target_is_class(int64_t ignore_index = -100);
   /// The class that the loss leaves out; -100 if there is none.
@@ -303,6 +307,7 @@ class Loss {
   // The loss is the sum of `values_`, divided by what counts.
   bool sums_values_ = false;
   Activation activation_ = Activation::none;
+  bool knows_activation_ = false;
   bool target_is_class_ = false;
   bool is_bce_of_probabilities_ = false;
   int64_t ignore_index_ = -100;

@@ -55,6 +55,9 @@ class ModelImpl {
   virtual void to(torch::Device device) = 0;
   virtual FixedModes fixed_modes() const { return {}; }
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
+  /// The same network in memory of its own, sharing nothing; null where only a
+  /// clone of `module()` can be one, or nothing.
+  virtual std::shared_ptr<ModelImpl> copy() const { return nullptr; }
   /// Calls `forward` of another module of the type of `module()`.
   virtual std::shared_ptr<ModelImpl> with_module(
       const std::shared_ptr<torch::nn::Module>&) const {

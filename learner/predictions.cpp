@@ -1,8 +1,10 @@
 // Learner::predict, get_preds and tta: passes that keep the answers.
 
 #include <algorithm>
+#include <string>
 
 #include <c10/util/ScopeExit.h>
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/data/support/error_text.h"
@@ -12,9 +14,9 @@
 
 namespace tern {
 
-namespace {
-
-void choose_loss_by_data(LearnerParts& l) {
+void loop::choose_loss_by_data(LearnerParts& l) {
+  const bool is_known = !l.data.classes.empty() || !l.data.outputs.empty();
+  if (l.options.loss || is_known || !l.step.host_targets.empty()) return;
   for (const auto& loader : {l.data.valid, l.data.train}) {
     if (!loader || loader->dataset().size() == 0) continue;
     const Tensors targets = loader->dataset().get_batch({0}, {}).targets;
@@ -26,13 +28,66 @@ void choose_loss_by_data(LearnerParts& l) {
   }
 }
 
-// Before the first batch with a target, the data's description or class names
-// tell what is learnt, or the target of some sample.
+// No softmax is guessed: the model may have one, or its loss a meaning of its
+// own for the numbers, and a program that asks for them gets them.
+void loop::warn_of_raw_outputs(LearnerParts& l, const torch::Tensor& output) {
+  const Loss& loss = l.options.loss;
+  if (l.raw_outputs == RawOutputs::warned_of || !loss ||
+      loss.knows_activation()) {
+    return;
+  }
+  const bool is_described = !l.data.outputs.empty();
+  if (is_described && l.data.outputs[0].activation) return;
+  const OutputInfo info = output_info(l.data, loss)[0];
+  if (info.kind == TargetKind::number) return;
+  std::string range;
+  if (output.defined()) {
+    if (output.numel() == 0) return;
+    const bool has_pixels = output.dim() > 2;
+    if (has_pixels != (info.kind == TargetKind::mask)) {  // numbers
+      l.raw_outputs = RawOutputs::are_fine;
+      return;
+    }
+    const double least = output.min().item<double>();
+    const double most = output.max().item<double>();
+    constexpr double kRounding = 1e-3;  // of 16-bit numbers
+    if (!(least < -kRounding) && !(most > 1 + kRounding)) {
+      l.raw_outputs = RawOutputs::are_fine;
+      return;
+    }
+    range = fmt::format(", from {:.3g} to {:.3g}", least, most);
+  } else if (l.raw_outputs == RawOutputs::are_fine) {
+    return;
+  }
+  l.raw_outputs = RawOutputs::warned_of;
+  const bool is_alone =
+      output.defined() && (output.dim() == 1 || output.size(1) == 1);
+  const char* const usual = info.kind == TargetKind::multi_category || is_alone
+                                ? "sigmoid"
+                                : "softmax";
+  l.options.sink->warning(fmt::format(
+      "The loss is {}, and nothing says what makes probabilities of the "
+      "model's outputs: predictions have them as they are{}. If they are "
+      "logits, set learn.data().outputs{} = {}Activation::{}{}, or "
+      ".activation(Activation::{}) of the Loss; if they are meant so, "
+      "Activation::none.",
+      loss.name(),
+      range,
+      is_described ? "[0].activation" : "",
+      is_described ? "" : "{{.activation = ",
+      usual,
+      is_described ? "" : "}}",
+      usual));
+}
+
+namespace {
+
 Tensors activated(LearnerParts& l) {
-  const bool is_known = !l.data.classes.empty() || !l.data.outputs.empty();
-  if (!l.options.loss && !is_known && l.step.host_targets.empty())
-    choose_loss_by_data(l);
-  return activate(l.state.outputs, output_info(l.data, l.options.loss));
+  loop::choose_loss_by_data(l);
+  Tensors outputs =
+      activate(l.state.outputs, output_info(l.data, l.options.loss));
+  if (!outputs.empty()) loop::warn_of_raw_outputs(l, outputs[0]);
+  return outputs;
 }
 
 Tensors on_cpu(Tensors tensors) {
@@ -190,9 +245,10 @@ Prediction Learner::predict(at::TensorList inputs) {
   Batch batch;
   for (const torch::Tensor& input : inputs) {
     TORCH_CHECK_VALUE(
-        input.defined() && (input.dim() > 0 || inputs.size() > 1),
-        "[Learner::predict] the sample is undefined or 0-dim; expected one "
-        "input of the model without the batch dimension.");
+        input.defined() && (input.dim() > 0 || inputs.size() > 1 ||
+                            !input.is_floating_point()),
+        "[Learner::predict] the sample is undefined or one floating number, "
+        "0-dim; expected one input of the model without the batch dimension.");
     batch.inputs.push_back(input.unsqueeze(0));
   }
   TORCH_CHECK_VALUE(

@@ -35,6 +35,7 @@
 #include "tern/vision/models/matting/matting_refine.h"
 #include "tern/vision/models/vision_arch.h"
 #include "tern/vision/predict/image_predict.h"
+#include "tern/vision/predict/photo_geometry.h"
 #include "tern/vision/predict/predictor.h"
 #include "tern/vision/predict/predictor_queue.h"
 #include "tern/vision/transforms/augment_batch.h"

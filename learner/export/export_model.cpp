@@ -10,9 +10,11 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/decode_predictions.h"
+#include "tern/learner/export/card_of.h"
 #include "tern/learner/export/embedded_torchscript.h"
 #include "tern/learner/export/model_card.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/learner/weights/model_weights.h"
@@ -20,9 +22,9 @@
 
 namespace tern {
 
-namespace {
-
 ModelCard card_of(Learner& learn, const ExportOptions& options) {
+  loop::choose_loss_by_data(parts_of(learn));
+  loop::warn_of_raw_outputs(parts_of(learn));
   std::optional<Architecture> architecture = architecture_of(learn.model());
   if (!architecture || options.traced) architecture = {kGraph};
   const std::vector<OutputInfo> outputs =
@@ -33,7 +35,8 @@ ModelCard card_of(Learner& learn, const ExportOptions& options) {
       .activation = *outputs[0].activation,
       .outputs = outputs,
       .preprocessing = options.preprocessing ? options.preprocessing
-                                             : learn.data().preprocessing};
+                                             : learn.data().preprocessing,
+      .metadata = options.metadata};
   if (!learn.recorder().epochs().empty()) {
     const EpochRecord& last = learn.recorder().epochs().back();
     card.metrics = last.metrics;
@@ -43,6 +46,8 @@ ModelCard card_of(Learner& learn, const ExportOptions& options) {
   }
   return card;
 }
+
+namespace {
 
 // Whether the Python program builds a network of this name.
 bool is_in_python(const std::string& network) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "tern/data/image_preprocessing.h"
 
@@ -30,6 +32,10 @@ struct ExportOptions {
   bool sha256_file = false;
   /// What happens to an image before the model; unset: as the DataBunch says.
   std::optional<ImagePreprocessing> preprocessing = {};
+  /// Texts of your own by name, such as a vocabulary or the statistics of a
+  /// table: the file keeps them, and a Predictor gives them back as
+  /// `card().metadata`. UTF-8, of at most 8 MiB in all.
+  std::map<std::string, std::string> metadata = {};
 };
 
 }  // namespace tern

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <ranges>
+#include <string_view>
 
 #include <fmt/ranges.h>
 
@@ -21,6 +22,10 @@ namespace {
 
 constexpr const char* kCardVersion = "1";
 constexpr const char* kChecksum = "tern.card";
+// Begins the keys of the program's own texts, so that none is one of Tern's.
+constexpr std::string_view kUserKeys = "tern.user.";
+// Of these texts in the header, which readers take up to 16 MiB of.
+constexpr size_t kMaxUserBytes = size_t{8} << 20;
 
 constexpr std::array<std::pair<const char*, Activation>, 4> kActivations = {{
     {"none", Activation::none},
@@ -81,6 +86,27 @@ void check_names(const std::vector<std::string>& classes) {
         "UTF-8; rename it in DataBunch::classes.",
         printable(name));
   }
+}
+
+void check_own_texts(const std::map<std::string, std::string>& own) {
+  size_t bytes = 0;
+  for (const auto& [name, text] : own) {
+    TERN_CHECK_VALUE(
+        !name.empty() && is_utf8(name) && is_utf8(text),
+        "[Learner::export_model] ExportOptions::metadata has the name {} "
+        "with a text of {} bytes, and one of them is {}; expected a name, and "
+        "UTF-8 in both. Write bytes as hexadecimal digits.",
+        printable(name),
+        text.size(),
+        name.empty() ? "empty" : "not UTF-8");
+    bytes += json_quoted(name).size() + json_quoted(text).size();
+  }
+  TERN_CHECK_VALUE(
+      bytes <= kMaxUserBytes,
+      "[Learner::export_model] ExportOptions::metadata takes {} bytes as JSON; "
+      "expected at most {}. Keep what is larger in a file of its own.",
+      bytes,
+      kMaxUserBytes);
 }
 
 std::string metrics_json(std::vector<MetricValue> metrics) {
@@ -185,6 +211,7 @@ const char* kind_name(TargetKind kind) {
 
 std::map<std::string, std::string> to_metadata(const ModelCard& card) {
   check_names(card.classes);
+  check_own_texts(card.metadata);
   std::map<std::string, std::string> metadata = {
       {"format", "pt"},
       {"tern.model", kCardVersion},
@@ -196,6 +223,9 @@ std::map<std::string, std::string> to_metadata(const ModelCard& card) {
       {"tern.metrics", metrics_json(card.metrics)}};
   if (card.preprocessing) {
     metadata["tern.preprocessing"] = to_json(*card.preprocessing);
+  }
+  for (const auto& [name, text] : card.metadata) {
+    metadata[std::string(kUserKeys) + name] = text;
   }
   return metadata;
 }
@@ -257,6 +287,10 @@ ModelCard parse_model_card(
   }
   if (metadata.count("tern.preprocessing") != 0) {
     card.preprocessing = parse_image_preprocessing(text("preprocessing"), path);
+  }
+  for (const auto& [key, own] : metadata) {
+    if (!key.starts_with(kUserKeys)) continue;
+    card.metadata[key.substr(kUserKeys.size())] = own;
   }
   return card;
 }

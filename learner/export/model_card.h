@@ -26,14 +26,18 @@ struct ModelCard {
   std::optional<ImagePreprocessing> preprocessing = {};
   /// Losses and metrics of the last epoch of training.
   std::vector<MetricValue> metrics = {};
+  /// The program's own texts, as `ExportOptions::metadata` had them.
+  std::map<std::string, std::string> metadata = {};
 };
 
 /// "multi_category", as the card calls it.
 const char* kind_name(TargetKind kind);
 
 /// The card as the texts that a safetensors file has room for, all but the
-/// architecture's name and numbers JSON, under keys that begin with "tern.".
-/// \throws c10::ValueError for a class whose name is not UTF-8.
+/// architecture's name and the program's own texts JSON, under keys that begin
+/// with "tern."; the program's own ones with "tern.user.".
+/// \throws c10::ValueError for a class whose name is not UTF-8, and for texts of
+///         the program that have no name, are not UTF-8, or are too long.
 std::map<std::string, std::string> to_metadata(const ModelCard& card);
 
 /// \param path  Of the file, for error messages.

@@ -1,5 +1,6 @@
 #include <exception>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -118,6 +119,12 @@ class JitModel final : public ModelImpl {
   void train(bool on) override { module_.train(on); }
   bool is_training() const override { return module_.is_training(); }
   void to(torch::Device device) override { module_.to(device); }
+  // A deepcopy would share the program, with what its optimizer has seen.
+  std::shared_ptr<ModelImpl> copy() const override {
+    std::stringstream bytes;
+    module_.save(bytes);
+    return std::make_shared<JitModel>(torch::jit::load(bytes));
+  }
 
  private:
   // The interpreter's errors are a listing of the program, and the reason after

@@ -210,6 +210,8 @@ class LoraModel final : public ModelImpl,
     if (module == inner_.module()) {
       return std::const_pointer_cast<LoraModel>(shared_from_this());
     }
+    // Merged weights need no adapters, which the other would share.
+    if (is_merged_) return inner_.with_module(module).impl();
     return std::make_shared<LoraModel>(*this, module);
   }
 

@@ -11,6 +11,7 @@
 #include "tern/learner/decode_predictions.h"
 #include "tern/learner/learner.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::predictions_test {
@@ -238,6 +239,127 @@ TEST(Predictions, OfImagesAreNoClassesThoughTheDataHaveThem) {
   EXPECT_EQ(answer.kind, TargetKind::number);
   EXPECT_EQ(answer.label, "");
   EXPECT_EQ(to_string(answer), "[3, 4, 4] Float");
+}
+
+// ---- Logits that are shown as probabilities ----
+
+/// Outputs a multiple of x, whatever is learnt.
+struct TimesImpl : torch::nn::Module {
+  explicit TimesImpl(double factor, bool is_softmax = false)
+      : factor(factor), is_softmax(is_softmax) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = factor * x * scale;
+    return is_softmax ? y.softmax(1) : y;
+  }
+  torch::Tensor scale = register_parameter("scale", torch::ones({1}));
+  double factor;
+  bool is_softmax;
+};
+
+struct Told {
+  std::shared_ptr<MemorySink> sink = std::make_shared<MemorySink>();
+  Learner learn;
+
+  Told(
+      const Model& model,
+      const Loss& loss,
+      std::vector<OutputInfo> outputs = {})
+      : learn(
+            [&] {
+              DataBunch data = point_data();
+              data.outputs = std::move(outputs);
+              return data;
+            }(),
+            model,
+            {.loss = loss, .sink = sink}) {}
+};
+
+torch::Tensor own_loss(const torch::Tensor& pred, const torch::Tensor& target) {
+  return torch::cross_entropy_loss(pred, target);
+}
+
+TEST(Predictions, OfClassesThatAreNoProbabilitiesAreWarnedOfOnce) {
+  Told told(std::make_shared<TimesImpl>(5), own_loss);
+  const torch::Tensor preds = told.learn.get_preds().preds;
+  EXPECT_LT(preds.min().item<double>(), 0);  // they stay what they are
+  told.learn.get_preds();
+  told.learn.predict(torch::ones({2}));
+  told.learn.tta();
+  ASSERT_EQ(told.sink->warnings.size(), 1U);
+  for (const char* words :
+       {"loss is a function",
+        "from -",
+        "learn.data().outputs = {{.activation = Activation::softmax}}",
+        ".activation(Activation::softmax) of the Loss",
+        "Activation::none"}) {
+    EXPECT_NE(told.sink->warnings[0].find(words), std::string::npos) << words;
+  }
+  // The cure.
+  told.learn.data().outputs = {{.activation = Activation::softmax}};
+  const torch::Tensor sums = told.learn.get_preds().preds.sum(1);
+  EXPECT_TRUE(torch::allclose(sums, torch::ones_like(sums)));
+}
+
+TEST(Predictions, AreNotWarnedOfWhereTheyAreProbabilitiesOrMeantSo) {
+  const auto expect_silence = [](Told told) {
+    told.learn.get_preds();
+    told.learn.predict(torch::ones({2}));
+    EXPECT_EQ(told.sink->warnings, Strings());
+  };
+  const Model times = std::make_shared<TimesImpl>(5);
+  expect_silence(
+      {std::make_shared<TimesImpl>(5, /*is_softmax=*/true), own_loss});
+  expect_silence({times, torch::nn::CrossEntropyLoss()});
+  expect_silence({times, Loss(own_loss).activation(Activation::softmax)});
+  expect_silence({times, Loss(own_loss).activation(Activation::none)});
+  expect_silence({times, own_loss, {{.activation = Activation::softmax}}});
+  expect_silence({times, own_loss, {{.activation = Activation::none}}});
+  expect_silence({times, own_loss, {{.kind = TargetKind::number}}});
+  expect_silence({times, Loss()});
+}
+
+TEST(Predictions, OfSeveralClassesOrOneOutputAreWarnedOfWithTheirCure) {
+  const auto warning = [](Told told) {
+    told.learn.get_preds();
+    return told.sink->warnings.empty() ? "" : told.sink->warnings[0];
+  };
+  const auto has = [](const std::string& text, const char* words) {
+    return text.find(words) != std::string::npos;
+  };
+  EXPECT_TRUE(
+      has(warning(
+              {std::make_shared<TimesImpl>(5),
+               own_loss,
+               {{.kind = TargetKind::multi_category}}}),
+          "outputs[0].activation = Activation::sigmoid,"));
+  EXPECT_TRUE(has(
+      warning({std::make_shared<TimesImpl>(5), torch::nn::MultiMarginLoss()}),
+      "loss is MultiMarginLoss,"));
+  struct OneImpl : TimesImpl {
+    OneImpl() : TimesImpl(5) {}
+    torch::Tensor forward(const torch::Tensor& x) {
+      return TimesImpl::forward(x).narrow(1, 0, 1);
+    }
+  };
+  EXPECT_TRUE(
+      has(warning({std::make_shared<OneImpl>(), own_loss}),
+          "Activation::sigmoid}}"));
+}
+
+TEST(Predictions, OfAnExportedModelAreWarnedOfBefore) {
+  const TempFolder temp;
+  Told told(std::make_shared<TimesImpl>(5), own_loss);
+  told.learn.export_model(temp / "a.safetensors");
+  told.learn.get_preds();
+  ASSERT_EQ(told.sink->warnings.size(), 1U);
+  EXPECT_NE(
+      told.sink->warnings[0].find("as they are. If they are logits"),
+      std::string::npos);
+  // A model that was seen to answer with probabilities is believed.
+  Told known(std::make_shared<TimesImpl>(5, /*is_softmax=*/true), own_loss);
+  known.learn.get_preds();
+  known.learn.export_model(temp / "a.safetensors");
+  EXPECT_EQ(known.sink->warnings, Strings());
 }
 
 TEST(Predictions, SayWhichOutputsCannotBeJoined) {

@@ -136,9 +136,18 @@ torch::Tensor ImagePreprocessor::prepared(
   return out;
 }
 
-torch::Tensor ImagePreprocessor::read(const std::string& path) const {
+Matrix3 ImagePreprocessor::matrix(ImageSize image) const {
+  SamplePlan plan;
+  SampleRng none(0, 0, 0);
+  make_plan(transforms_, sizing_, image, size_, none, plan);
+  return plan.warp().matrix;
+}
+
+torch::Tensor ImagePreprocessor::read(const std::string& path, ImageSize* size)
+    const {
   static thread_local ScratchBuffer buffer;
   const EncodedImage image(read_image_file(path, buffer), path, decode_);
+  if (size) *size = image.size();
   return prepared(image.size(), path, [&](const Warp& warp, uint8_t* pixels) {
     image.sample(warp, size_, pixels);
   });

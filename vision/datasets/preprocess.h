@@ -31,12 +31,16 @@ class ImagePreprocessor {
   /// Returns an image file as [height, width, channels] kByte.
   /// \throws IoError, DataError as EncodedImage, or if the model takes images
   ///         of one size only and this is another.
-  torch::Tensor read(const std::string& path) const;
+  /// \param size  Gets the height and width of the image, turned upright.
+  torch::Tensor read(const std::string& path, ImageSize* size = nullptr) const;
   /// The same for an image of OpenCV: grey, BGR or BGRA with 8 or 16 bits.
   /// \param where  The caller, for error messages.
   torch::Tensor convert(const cv::Mat& image, std::string_view where) const;
   /// The same for [H, W] or [H, W, 1 or 3] kByte, RGB.
   torch::Tensor convert(const torch::Tensor& image) const;
+
+  /// From pixels of what is made of an image of this size to the image's own.
+  Matrix3 matrix(ImageSize image) const;
 
   int64_t channels() const { return decode_.channels; }
 

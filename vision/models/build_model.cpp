@@ -61,6 +61,11 @@ ModelBuilder find_builder(const std::string& name) {
 
 }  // namespace
 
+bool is_architecture(const std::string& name) {
+  const std::lock_guard lock(mutex);
+  return builders().contains(name);
+}
+
 Model build_model(const Architecture& architecture) {
   return find_builder(architecture.name)(architecture);
 }

@@ -23,6 +23,9 @@ using ModelBuilder = std::function<Model(const Architecture&)>;
 ///         for options of another network.
 Model build_model(const Architecture& architecture);
 
+/// Whether `build_model` knows the name.
+bool is_architecture(const std::string& name);
+
 /// Builds the network of a file that `Learner::export_model` wrote, with its
 /// weights, in eval mode.
 /// \param trusted  Allows a TorchScript graph, which is a program.

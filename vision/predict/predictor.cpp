@@ -22,6 +22,7 @@
 #include "tern/vision/datasets/image_items.h"
 #include "tern/vision/datasets/preprocess.h"
 #include "tern/vision/models/build_model.h"
+#include "tern/vision/predict/photo_geometry.h"
 
 namespace tern {
 namespace {
@@ -30,17 +31,17 @@ namespace fs = std::filesystem;
 
 void check(const PredictorOptions& options) {
   check_device_exists(
-      "Predictor::load",
+      "Predictor",
       options.device,
       "set PredictorOptions::device to one that is there, or to the CPU");
   TERN_CHECK_VALUE(
       options.precision == torch::kFloat || options.precision == torch::kHalf ||
           options.precision == torch::kBFloat16,
-      "[Predictor::load] precision is {}; expected kFloat, kBFloat16 or kHalf.",
+      "[Predictor] precision is {}; expected kFloat, kBFloat16 or kHalf.",
       torch::toString(options.precision));
   TERN_CHECK_VALUE(
       options.batch_size > 0,
-      "[Predictor::load] batch_size is {}; expected at least 1.",
+      "[Predictor] batch_size is {}; expected at least 1.",
       options.batch_size);
 }
 
@@ -72,6 +73,15 @@ bool is_fused(const PredictorOptions& options) {
          (options.precision == torch::kBFloat16 && multiplies_bfloat16());
 }
 
+/// Whether two inputs make a batch. Whole numbers of another type would become
+/// those of a third, and bytes that are to be normalised floating numbers.
+bool are_alike(const torch::Tensor& one, const torch::Tensor& other) {
+  const bool are_floating =
+      one.is_floating_point() && other.is_floating_point();
+  return one.sizes() == other.sizes() &&
+         (are_floating || one.scalar_type() == other.scalar_type());
+}
+
 template <class F>
 void for_each_sample(int64_t count, const F& f) {
   parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
@@ -91,21 +101,51 @@ struct Predictor::Loaded {
     TORCH_CHECK_VALUE(
         images,
         "[Predictor] the exported model does not describe how to prepare an "
-        "image; expected a floating tensor. Export it with "
+        "image; expected the model's own input as a tensor. Export it with "
         "ExportOptions::preprocessing to predict images.");
     return *images;
   }
-};
 
-Predictor::Predictor(std::shared_ptr<const Loaded> loaded)
-    : loaded_(std::move(loaded)) {}
+  /// Those of one sample's outputs.
+  void give_masks_size(Tensors& outputs, ImageSize photo) const {
+    const PhotoGeometry geometry(*card.preprocessing, photo);
+    for (size_t i = 0; i < outputs.size() && i < card.outputs.size(); ++i) {
+      if (is_mask(outputs[i], card.outputs[i]) && outputs[i].dim() == 3) {
+        outputs[i] = geometry.map_on_photo(outputs[i]);
+      }
+    }
+  }
+
+  Tensors forward(const Tensors& inputs) const {
+    try {
+      return model.forward(inputs);
+    } catch (c10::Error& error) {
+      if (!images && inputs[0].scalar_type() == torch::kByte) {
+        error.add_context(
+            "[Predictor] the bytes went to the model as they are, for the "
+            "exported model does not describe how to prepare an image. Export "
+            "it with ExportOptions::preprocessing to predict images.");
+      }
+      throw;
+    }
+  }
+};
 
 Predictor Predictor::load(
     const fs::path& path,
     const PredictorOptions& options) {
-  check(options);
+  check(options);  // before a large file is read
   auto [model, card] = load_exported(path, options.trusted);
+  return {std::move(model), std::move(card), options};
+}
+
+Predictor::Predictor(
+    Model model,
+    ModelCard card,
+    const PredictorOptions& options) {
+  check(options);
   const torch::NoGradGuard no_grad;
+  model.eval();
   for (const ModelTensor& t : model.parameters()) {
     torch::Tensor(t.tensor).requires_grad_(false);
   }
@@ -120,9 +160,14 @@ Predictor Predictor::load(
     model = fused_model(model, full);
   }
   std::optional<ImagePreprocessor> images;
+  TORCH_CHECK_VALUE(
+      card.preprocessing || !options.original_size,
+      "[Predictor] original_size is set, but the model does not describe how "
+      "an image becomes its input. Export it with "
+      "ExportOptions::preprocessing, or leave original_size out.");
   if (card.preprocessing) images.emplace(*card.preprocessing);
-  return Predictor(std::make_shared<const Loaded>(
-      Loaded{options, std::move(card), std::move(images), std::move(model)}));
+  loaded_ = std::make_shared<const Loaded>(
+      Loaded{options, std::move(card), std::move(images), std::move(model)});
 }
 
 const ModelCard& Predictor::card() const {
@@ -133,53 +178,82 @@ const PredictorOptions& Predictor::options() const {
   return loaded_->options;
 }
 
-torch::Tensor Predictor::prepare(const fs::path& image) const {
-  return loaded_->preprocessor().read(image.string());
+PreparedSample Predictor::prepare_sample(const fs::path& image) const {
+  ImageSize photo;
+  torch::Tensor input = loaded_->preprocessor().read(image.string(), &photo);
+  return {{std::move(input)}, photo};
 }
 
-torch::Tensor Predictor::prepare(const cv::Mat& image) const {
-  return loaded_->preprocessor().convert(image, "Predictor::predict");
+PreparedSample Predictor::prepare_sample(const cv::Mat& image) const {
+  return {
+      {loaded_->preprocessor().convert(image, "Predictor::predict")},
+      ImageSize(image.rows, image.cols)};
 }
 
-torch::Tensor Predictor::prepare(const torch::Tensor& sample) const {
+PreparedSample Predictor::prepare_sample(const torch::Tensor& sample) const {
   TORCH_CHECK_VALUE(
-      sample.defined() && sample.dim() > 0,
-      "[Predictor::predict] the sample is undefined or 0-dim; expected one "
-      "input of the model without the batch dimension.");
-  if (sample.is_floating_point()) return sample.detach().cpu();
-  const ImagePreprocessor& images = loaded_->preprocessor();
-  const int64_t channels = images.channels();
-  TERN_CHECK_VALUE(
-      sample.scalar_type() == torch::kByte && sample.dim() == 3 &&
-          sample.size(2) == channels && sample.numel() > 0,
-      "[Predictor::predict] the sample is {}; expected an image [H, W, {}] "
-      "of Byte, or what the model takes as floating numbers.",
-      shapes_of({sample}),
-      channels);
-  return images.convert(sample);
+      sample.defined() && (sample.dim() > 0 || !sample.is_floating_point()),
+      "[Predictor::predict] the sample is undefined or one floating number, "
+      "0-dim; expected one input of the model without the batch dimension.");
+  return prepare_first(sample);
 }
 
-Tensors Predictor::prepare(const Tensors& inputs) const {
-  Tensors prepared;
+/// The first input, which may be an image.
+PreparedSample Predictor::prepare_first(const torch::Tensor& input) const {
+  if (!loaded_->images || input.is_floating_point()) {
+    return {{input.detach().cpu()}};
+  }
+  const int64_t channels = loaded_->images->channels();
+  const bool has_pixels = input.dim() == 3 && input.size(2) == channels;
+  const bool is_image = has_pixels && input.scalar_type() == torch::kByte;
+  // Pixels as other whole numbers are more likely an oversight than ids.
+  TERN_CHECK_VALUE(
+      (is_image && input.numel() > 0) ||
+          (!has_pixels && input.scalar_type() != torch::kByte),
+      "[Predictor::predict] the sample is {}; expected an image [H, W, {}] "
+      "of Byte, or the model's own input, as floating or whole numbers.",
+      shapes_of({input}),
+      channels);
+  if (!is_image) return {{input.detach().cpu()}};
+  return {
+      {loaded_->images->convert(input)},
+      ImageSize(input.size(0), input.size(1))};
+}
+
+PreparedSample Predictor::prepare_sample(const Tensors& inputs) const {
+  if (inputs.size() == 1) return prepare_sample(inputs[0]);
+  TORCH_CHECK_VALUE(
+      !inputs.empty(),
+      "[Predictor::predict] there is no input; expected those of one sample.");
+  PreparedSample prepared;
   for (const torch::Tensor& input : inputs) {
     TORCH_CHECK_VALUE(
         input.defined(),
         "[Predictor::predict] an input is undefined; expected those of one "
         "sample without the batch dimension.");
-    prepared.push_back(
-        prepared.empty() ? prepare(input) : input.detach().cpu());
+    if (prepared.inputs.empty()) {
+      prepared = prepare_first(input);
+    } else {
+      prepared.inputs.push_back(input.detach().cpu());
+    }
   }
   return prepared;
 }
 
 std::vector<Prediction> Predictor::answer(at::TensorList batch) const {
+  return answer(batch, Photos());
+}
+
+std::vector<Prediction> Predictor::answer(
+    at::TensorList batch,
+    const Photos& photos) const {
   const torch::NoGradGuard no_grad;
   const PredictorOptions& options = loaded_->options;
   Tensors inputs;
   for (const torch::Tensor& part : batch) {
     torch::Tensor input = part.to(options.device);
-    if (inputs.empty() && input.scalar_type() == torch::kByte) {
-      loaded_->preprocessor();  // fails if there is none
+    if (inputs.empty() && loaded_->images &&
+        input.scalar_type() == torch::kByte) {
       const ImagePreprocessing& images = *loaded_->card.preprocessing;
       input = normalize_images(
           input,
@@ -194,7 +268,7 @@ std::vector<Prediction> Predictor::answer(at::TensorList batch) const {
   // What TorchScript's optimizer makes of a graph has other last bits.
   const torch::jit::GraphOptimizerEnabledGuard optimizer(!options.exact);
   const Tensors outputs =
-      activate(loaded_->model.forward(inputs), loaded_->card.outputs);
+      activate(loaded_->forward(inputs), loaded_->card.outputs);
   std::vector<Tensors> samples(batch[0].size(0));
   for (const torch::Tensor& output : outputs) {
     const torch::Tensor on_cpu = output.cpu();
@@ -208,48 +282,63 @@ std::vector<Prediction> Predictor::answer(at::TensorList batch) const {
   }
   std::vector<Prediction> answers;
   answers.reserve(samples.size());
-  for (const Tensors& sample : samples) {
-    answers.push_back(decode(sample, loaded_->card.outputs));
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (options.original_size && i < photos.size() && photos[i]) {
+      loaded_->give_masks_size(samples[i], *photos[i]);
+    }
+    answers.push_back(decode(samples[i], loaded_->card.outputs));
   }
   return answers;
 }
 
 std::vector<Prediction> Predictor::answer(
     const std::vector<Tensors>& samples) const {
+  std::vector<PreparedSample> prepared;
+  prepared.reserve(samples.size());
+  for (const Tensors& inputs : samples) prepared.push_back({inputs});
+  return answer(prepared);
+}
+
+std::vector<Prediction> Predictor::answer(
+    const std::vector<PreparedSample>& samples) const {
   Tensors batch;
-  for (size_t input = 0; !samples.empty() && input < samples[0].size();
+  for (size_t input = 0; !samples.empty() && input < samples[0].inputs.size();
        ++input) {
     Tensors parts;
-    for (const Tensors& sample : samples) {
+    for (const PreparedSample& sample : samples) {
       TERN_CHECK_VALUE(
-          sample.size() == samples[0].size() &&
-              sample[input].sizes() == samples[0][input].sizes(),
+          sample.inputs.size() == samples[0].inputs.size() &&
+              are_alike(sample.inputs[input], samples[0].inputs[input]),
           "[Predictor] one sample is {}, another {}; expected inputs of equal "
-          "sizes in a batch. Predict samples of other sizes one by one.",
-          shapes_of(samples[0]),
-          shapes_of(sample));
-      parts.push_back(sample[input]);
+          "sizes and types in a batch. Predict others one by one, or pad them "
+          "as in training.",
+          shapes_of(samples[0].inputs),
+          shapes_of(sample.inputs));
+      parts.push_back(sample.inputs[input]);
     }
     batch.push_back(torch::stack(parts));
   }
-  return answer(batch);
+  Photos photos;
+  photos.reserve(samples.size());
+  for (const PreparedSample& sample : samples) photos.push_back(sample.photo);
+  return answer(batch, photos);
 }
 
 std::vector<Prediction> Predictor::answer_all(
     int64_t count,
-    c10::function_ref<std::optional<Tensors>(int64_t)> prepare) const {
+    c10::function_ref<std::optional<PreparedSample>(int64_t)> prepare) const {
   // As many at a time as keep all threads busy, however small the batches are.
   const int64_t batch_size = options().batch_size;
   const int64_t threads = at::get_num_threads();
   const int64_t at_once = (threads + batch_size - 1) / batch_size * batch_size;
   std::vector<Prediction> answers(count);
   for (int64_t begin = 0; begin < count; begin += at_once) {
-    std::vector<std::optional<Tensors>> prepared(
+    std::vector<std::optional<PreparedSample>> prepared(
         std::min(at_once, count - begin));
     for_each_sample(std::ssize(prepared), [&](int64_t i) {
       prepared[i] = prepare(begin + i);
     });
-    std::vector<Tensors> batch;
+    std::vector<PreparedSample> batch;
     std::vector<int64_t> places;
     for (int64_t i = 0; i < std::ssize(prepared); ++i) {
       if (prepared[i]) {
@@ -274,7 +363,8 @@ std::vector<Prediction> Predictor::answer_all(
 std::vector<Prediction> Predictor::predict_batch(
     const torch::Tensor& samples) const {
   TORCH_CHECK_VALUE(
-      samples.defined() && samples.dim() > 1,
+      samples.defined() &&
+          samples.dim() > (samples.is_floating_point() ? 1 : 0),
       "[Predictor::predict_batch] the samples are undefined or have no batch "
       "dimension; expected [N, ...].");
   return predict_batch(samples.unbind());
@@ -287,9 +377,9 @@ std::vector<FilePrediction> Predictor::predict_folder(
     files.push_back({.path = item.path});
   }
   loaded_->preprocessor();  // fails once, not for each file
-  const auto prepared = [&](int64_t i) -> std::optional<Tensors> {
+  const auto prepared = [&](int64_t i) -> std::optional<PreparedSample> {
     try {
-      return Tensors{prepare(fs::path(files[i].path))};
+      return prepare_sample(fs::path(files[i].path));
     } catch (const DataError& error) {
       files[i].error = error.what();
       return std::nullopt;

@@ -12,6 +12,7 @@
 
 #include "tern/learner/export/model_card.h"
 #include "tern/learner/learner.h"
+#include "tern/vision/decode/image_size.h"
 
 namespace cv {
 class Mat;
@@ -36,6 +37,22 @@ struct PredictorOptions {
   /// takes numbers from the size of the batch, as an LSTM's state does, is
   /// computed as by the Learner.
   bool exact = false;
+  /// Gives masks, and the probabilities of their pixels, the height and width of
+  /// the photograph instead of the model's: padding is cut off, and what a crop
+  /// has left out is of class 0 with probabilities of 0. For files, cv::Mats and
+  /// images as tensors; PhotoGeometry is for points. Each prediction takes 4
+  /// bytes for each class and pixel.
+  bool original_size = false;
+};
+
+/// A sample as part of a batch.
+struct PreparedSample {
+  /// [height, width, channels] kByte, or the model's own input, on the CPU; of a
+  /// model with several inputs each.
+  Tensors inputs;
+  /// Height and width of the image that inputs[0] was made of, as seen; unset
+  /// for the model's own input.
+  std::optional<ImageSize> photo = {};
 };
 
 /// The prediction for an image file, or an error.
@@ -52,6 +69,15 @@ struct FilePrediction {
 ///   Prediction prediction = predictor.predict("cat.jpg");
 ///   fmt::print("{}\n", prediction.label);
 ///
+/// `learn.predictor()` makes one of a Learner without a file, also from a
+/// callback, for other threads to use while the training goes on: a copy of the
+/// model's weights as they are then, in fp32 (of a 16-bit model the master
+/// weights; adapters of `add_lora` merged), with what `export_model` would say
+/// of it. It is on the data's device unless the options name one, and always
+/// `exact`, for a fused network would share the training's random numbers. A
+/// model that no name builds again and that has no clone() is copied as its
+/// graph, as `ExportOptions::traced` says.
+///
 /// Returns the numbers of `Learner::get_preds`, to the last bit if it is
 /// `exact`. Executes no code from the file, unless it is `trusted`. Thread-safe
 /// if the network's `forward` in eval mode has no side effects, as is the case
@@ -59,10 +85,12 @@ struct FilePrediction {
 /// the requests of many threads.
 ///
 /// A sample is an image file; a cv::Mat, 8 or 16 bits, BGR, BGRA or grey, of
-/// any size; a tensor [H, W, C] kByte, RGB, of any size; a floating tensor
-/// without the batch dimension, which is passed to the model unchanged; or
-/// Tensors, the inputs of a model that has several: the first as above, the
-/// others passed unchanged.
+/// any size; a tensor [H, W, C] kByte, RGB, of any size; or the model's own
+/// input without the batch dimension, which is passed unchanged: floating
+/// numbers, or whole ones such as the ids of words and categories, which may be
+/// 0-dim. Bytes are an image where the file describes how to prepare one, else
+/// numbers as well. Tensors are the inputs of a model that has several: the
+/// first as above, the others passed unchanged.
 class Predictor {
  public:
   /// \throws DataError if the file is damaged, not an exported model or of a
@@ -72,26 +100,31 @@ class Predictor {
   static Predictor load(
       const std::filesystem::path& path,
       const PredictorOptions& options = {});
+  /// Of a model in memory, which belongs to the Predictor from now on: it is put
+  /// into eval mode, converted and moved as the options say.
+  /// \param card  What its outputs mean and how an image is prepared.
+  /// \throws c10::ValueError for options that make no sense.
+  Predictor(Model model, ModelCard card, const PredictorOptions& options = {});
 
   /// \throws DataError for a bad image; c10::ValueError for any other sample,
   ///         or an image if the file does not describe how to prepare one.
   template <class Sample>
   Prediction predict(const Sample& sample) const {
-    return answer(std::vector<Tensors>(1, Tensors{prepare(sample)}))[0];
+    return answer(std::vector<PreparedSample>(1, prepare_sample(sample)))[0];
   }
 
   /// Returns one prediction per sample, in order; prepares a batch at a time, or
   /// several small ones, on all cores.
   /// \param samples  Paths, cv::Mats or tensors, as for `predict`.
-  /// \throws as `predict`, for the first bad sample; c10::ValueError if
-  ///         floating tensors differ in size.
+  /// \throws as `predict`, for the first bad sample; c10::ValueError if the
+  ///         model's own inputs differ in size or type.
   template <class Sample>
   std::vector<Prediction> predict_batch(
       const std::vector<Sample>& samples) const {
     return answer_all(
         std::ssize(samples),
-        [&](int64_t i) -> std::optional<Tensors> {
-          return Tensors{prepare(samples[i])};
+        [&](int64_t i) -> std::optional<PreparedSample> {
+          return prepare_sample(samples[i]);
         });
   }
   /// The same, for `predict_batch({"cat.jpg", "dog.jpg"})`.
@@ -99,7 +132,8 @@ class Predictor {
       const std::vector<std::filesystem::path>& images) const {
     return predict_batch<std::filesystem::path>(images);
   }
-  /// \param samples  [N, ...]: N samples as above, of one size.
+  /// \param samples  [N, ...]: N samples as above, of one size; [N] of whole
+  ///                 numbers are N of them.
   std::vector<Prediction> predict_batch(const torch::Tensor& samples) const;
   /// Predicts all images below a folder, sorted by path. A bad image does not
   /// affect the others. \throws DataError if there is no such folder.
@@ -112,28 +146,48 @@ class Predictor {
 
   // ---- In two steps; PredictorQueue batches between them ----
 
-  /// Returns the sample as part of a batch: [height, width, channels] kByte, or
-  /// the floating tensor, on the CPU.
-  torch::Tensor prepare(const std::filesystem::path& image) const;
-  torch::Tensor prepare(const cv::Mat& image) const;
-  torch::Tensor prepare(const torch::Tensor& sample) const;
+  /// Returns the sample as part of a batch.
+  PreparedSample prepare_sample(const std::filesystem::path& image) const;
+  PreparedSample prepare_sample(const cv::Mat& image) const;
+  PreparedSample prepare_sample(const torch::Tensor& sample) const;
   /// Prepares the inputs of one sample for a model that has several.
-  Tensors prepare(const Tensors& inputs) const;
+  PreparedSample prepare_sample(const Tensors& inputs) const;
+  /// Answers prepared samples in one forward pass.
+  /// \throws c10::ValueError if their sizes or types differ.
+  std::vector<Prediction> answer(
+      const std::vector<PreparedSample>& samples) const;
+  /// The same without the size of the photograph, for which `original_size`
+  /// then has no effect.
+  torch::Tensor prepare(const std::filesystem::path& image) const {
+    return prepare_sample(image).inputs[0];
+  }
+  torch::Tensor prepare(const cv::Mat& image) const {
+    return prepare_sample(image).inputs[0];
+  }
+  torch::Tensor prepare(const torch::Tensor& sample) const {
+    return prepare_sample(sample).inputs[0];
+  }
+  Tensors prepare(const Tensors& inputs) const {
+    return prepare_sample(inputs).inputs;
+  }
   /// \param batch  [N, ...] of prepared samples, for each input of the model.
   std::vector<Prediction> answer(at::TensorList batch) const;
-  /// Answers prepared samples, each a list of inputs, in one forward pass.
-  /// \throws c10::ValueError if their sizes differ.
+  /// The same of samples, each a list of inputs.
   std::vector<Prediction> answer(const std::vector<Tensors>& samples) const;
 
  private:
   struct Loaded;
+  using Photos = std::vector<std::optional<ImageSize>>;
+  PreparedSample prepare_first(const torch::Tensor& input) const;
+  /// \param photos  Of each sample; empty: of none.
+  std::vector<Prediction> answer(at::TensorList batch, const Photos& photos)
+      const;
   /// Prepares some samples in parallel, answers them in batches, and goes on.
   /// \param prepare  Nothing for a sample that is left out, whose prediction is
   ///                 empty.
   std::vector<Prediction> answer_all(
       int64_t count,
-      c10::function_ref<std::optional<Tensors>(int64_t)> prepare) const;
-  explicit Predictor(std::shared_ptr<const Loaded> loaded);
+      c10::function_ref<std::optional<PreparedSample>(int64_t)> prepare) const;
 
   std::shared_ptr<const Loaded> loaded_;
 };

@@ -41,7 +41,7 @@ int64_t PredictorQueue::batches() const {
 }
 
 std::future<Prediction> PredictorQueue::enqueue(
-    c10::function_ref<Tensors()> prepare) {
+    c10::function_ref<PreparedSample()> prepare) {
   Item item;
   std::future<Prediction> answer = item.promise.get_future();
   try {
@@ -83,7 +83,7 @@ std::vector<PredictorQueue::Item> PredictorQueue::next_batch() {
 }
 
 void PredictorQueue::answer(std::vector<Item>& items) {
-  std::vector<Tensors> samples;
+  std::vector<PreparedSample> samples;
   for (const Item& item : items) samples.push_back(item.sample);
   std::vector<Prediction> answers;
   try {

@@ -47,7 +47,7 @@ class PredictorQueue {
   /// calling thread.
   template <class Sample>
   std::future<Prediction> submit(const Sample& sample) {
-    return enqueue([&] { return Tensors{predictor_.prepare(sample)}; });
+    return enqueue([&] { return predictor_.prepare_sample(sample); });
   }
 
   /// Number of forward passes so far.
@@ -56,12 +56,12 @@ class PredictorQueue {
  private:
   using Clock = std::chrono::steady_clock;
   struct Item {
-    Tensors sample;
+    PreparedSample sample;
     std::promise<Prediction> promise;
     Clock::time_point deadline;
   };
 
-  std::future<Prediction> enqueue(c10::function_ref<Tensors()> prepare);
+  std::future<Prediction> enqueue(c10::function_ref<PreparedSample()> prepare);
   std::vector<Item> next_batch();
   void answer(std::vector<Item>& items);
 

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "tern/learner/export/export_model.h"
+#include "tern/learner/export/model_card.h"
+
+namespace tern {
+
+class Learner;
+
+/// The card of the file that `learn.export_model` would write now. Private to
+/// Tern.
+ModelCard card_of(Learner& learn, const ExportOptions& options);
+
+}  // namespace tern

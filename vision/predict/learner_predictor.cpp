@@ -1,0 +1,120 @@
+// Learner::predictor: a copy of the model for other threads.
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/nn/module.h>
+#include <torch/utils.h>
+
+#include "tern/data/support/error_text.h"
+#include "tern/learner/export/card_of.h"
+#include "tern/learner/export/embedded_torchscript.h"
+#include "tern/learner/inference/trace.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/weights/lora.h"
+#include "tern/vision/models/build_model.h"
+#include "tern/vision/predict/predictor.h"
+
+namespace tern {
+namespace {
+
+using torch::nn::Module;
+
+bool are_equal(const torch::Tensor& one, const torch::Tensor& other) {
+  if (one.sizes() != other.sizes()) return false;
+  const torch::Tensor both_nan = one.ne(one) & other.ne(other);
+  return (one.eq(other) | both_nan).all().item<bool>();
+}
+
+// LibTorch leaves a plain nn::Module inside a Cloneable one out of the clone,
+// without a word: it is the same module, or one as reset() has made it.
+bool is_whole_clone(const Module& clone, const Module& module) {
+  const auto originals = module.modules(), copies = clone.modules();
+  for (const auto& copy : copies) {
+    if (std::ranges::count(originals, copy) > 0) return false;
+  }
+  auto tensors = module.named_parameters(), cloned = clone.named_parameters();
+  for (const auto& b : module.named_buffers()) {
+    tensors.insert(b.key(), b.value());
+  }
+  for (const auto& b : clone.named_buffers()) cloned.insert(b.key(), b.value());
+  return copies.size() == originals.size() && tensors.size() == cloned.size() &&
+         std::ranges::all_of(tensors, [&](const auto& t) {
+           const torch::Tensor* const copy = cloned.find(t.key());
+           return copy && are_equal(*copy, t.value());
+         });
+}
+
+/// Nothing if it has no clone() that copies all of it.
+std::optional<Model> copy_of(const Model& model) {
+  const std::shared_ptr<Module> module = model.module();
+  if (!module) {
+    const std::shared_ptr<ModelImpl> copy = model.impl()->copy();
+    return copy ? std::optional<Model>(copy) : std::nullopt;
+  }
+  try {
+    const std::shared_ptr<Module> clone = module->clone();
+    if (!is_whole_clone(*clone, *module)) return std::nullopt;
+    return model.with_module(clone);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
+/// The Learner's network, with its weights in fp32 in memory of its own.
+Model independent_model(Learner& learn, const ModelCard& card) {
+  const MergedLora merged(learn.model(), learn.state_dict());
+  const StateDict weights = learn.state_dict();
+  if (is_architecture(card.architecture.name)) {
+    Model built = build_model(card.architecture);
+    built.load_state_dict(weights);
+    return built;
+  }
+  if (const std::optional<Model> copy = copy_of(learn.model())) {
+    for (const ModelTensor& t : copy->state()) {
+      torch::Tensor(t.tensor).set_data(weights[t.name].detach().clone());
+    }
+    return *copy;
+  }
+  try {
+    return model_of_graph(graph_of(learn, /*half=*/false), "the model's copy");
+  } catch (const c10::ValueError& error) {
+    C10_THROW_ERROR(
+        ValueError,
+        "[Learner::predictor] the model has no name that builds it again and "
+        "no clone(), so it is copied as its graph, as by export_model. " +
+            message_of(error));
+  }
+}
+
+// Another thread's stream does not wait for this one's.
+void wait_for(torch::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl devices(device.type());
+  devices.synchronizeDevice(
+      device.has_index() ? device.index() : devices.getDevice().index());
+}
+
+}  // namespace
+
+Predictor Learner::predictor() {
+  return predictor({.device = data().device});
+}
+
+Predictor Learner::predictor(const PredictorOptions& options) {
+  const ModelCard card = card_of(*this, {});
+  const torch::NoGradGuard no_grad;
+  const KeptRandomState random(data().device);  // a new network draws weights
+  PredictorOptions exact = options;
+  // What fuses a network puts random numbers back as they were, from whichever
+  // thread asks first, while this one trains.
+  exact.exact = true;
+  Predictor copy(independent_model(*this, card), card, exact);
+  wait_for(options.device);
+  return copy;
+}
+
+}  // namespace tern

@@ -1,0 +1,121 @@
+#include "tern/vision/predict/photo_geometry.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <torch/types.h>
+
+#include "tern/data/support/error_text.h"
+#include "tern/kernels/check.h"
+#include "tern/vision/datasets/preprocess.h"
+#include "tern/vision/transforms/transform.h"
+
+namespace tern {
+
+PhotoGeometry::PhotoGeometry(const ImagePreprocessing& what, ImageSize photo) {
+  check_size("PhotoGeometry", photo);
+  TERN_CHECK_VALUE(
+      what.resize != "exact" || photo == ImageSize(what.height, what.width),
+      "[PhotoGeometry] the photograph is {} x {} pixels (height x width); the "
+      "model takes {} x {} alone.",
+      photo.height,
+      photo.width,
+      what.height,
+      what.width);
+  // It resizes and moves, for only that can be described.
+  const auto& m = ImagePreprocessor(what).matrix(photo).values;
+  x_ = {
+      .input = what.width,
+      .photo = photo.width,
+      .scale = m[0],
+      .offset = m[2]};
+  y_ = {
+      .input = what.height,
+      .photo = photo.height,
+      .scale = m[4],
+      .offset = m[5]};
+}
+
+torch::Tensor PhotoGeometry::points_on_photo(
+    const torch::Tensor& points) const {
+  TERN_CHECK_VALUE(
+      points.defined() && points.is_floating_point() && points.dim() > 0 &&
+          points.size(-1) == 2,
+      "[PhotoGeometry::points_on_photo] the points are {}; expected floating "
+      "[..., 2], x and y in pixels of the model's input.",
+      shapes_of({points}));
+  const auto like = points.options();
+  return points * torch::tensor({x_.scale, y_.scale}, like) +
+         torch::tensor({x_.offset, y_.offset}, like);
+}
+
+/// Which two values of a map make each of the photograph's rows, or columns.
+struct PhotoGeometry::Samples {
+  int64_t begin = 0;             // the first row that the model has seen
+  torch::Tensor first, second;   // [count] kLong
+  torch::Tensor second_weights;  // [count] kFloat
+};
+
+PhotoGeometry::Samples PhotoGeometry::samples_of(
+    const Axis& axis,
+    int64_t map) {
+  const double per_pixel =
+      static_cast<double>(map) / static_cast<double>(axis.input);
+  const auto on_map = [&](double place) {
+    return (place - axis.offset) / axis.scale * per_pixel;
+  };
+  const auto size = static_cast<double>(map);
+  // Beside the photograph there is padding, which its edge is not mixed with.
+  const double begin = std::max(on_map(0), 0.0);
+  const double end = std::min(on_map(static_cast<double>(axis.photo)), size);
+  const double inset = std::min(0.5, (end - begin) / 2);
+  Samples samples;
+  std::vector<int64_t> first, second;
+  std::vector<float> weights;
+  for (int64_t i = 0; i < axis.photo; ++i) {
+    const double place = on_map(static_cast<double>(i) + 0.5);
+    if (place < 0 || place > size) continue;
+    if (first.empty()) samples.begin = i;
+    // Counted from the centre of the first.
+    const double within = std::clamp(place, begin + inset, end - inset) - 0.5;
+    const double floor = std::clamp(std::floor(within), 0.0, size - 1);
+    first.push_back(static_cast<int64_t>(floor));
+    second.push_back(std::min(first.back() + 1, map - 1));
+    weights.push_back(static_cast<float>(std::clamp(within - floor, 0.0, 1.0)));
+  }
+  samples.first = torch::tensor(first, torch::kLong);
+  samples.second = torch::tensor(second, torch::kLong);
+  samples.second_weights = torch::tensor(weights, torch::kFloat);
+  return samples;
+}
+
+torch::Tensor PhotoGeometry::map_on_photo(const torch::Tensor& map) const {
+  TERN_CHECK_VALUE(
+      map.defined() && map.is_floating_point() && map.dim() == 3 &&
+          map.numel() > 0,
+      "[PhotoGeometry::map_on_photo] the map is {}; expected floating [C, h, "
+      "w], over the whole input of the model.",
+      shapes_of({map}));
+  const Samples rows = samples_of(y_, map.size(1));
+  const Samples columns = samples_of(x_, map.size(2));
+  torch::Tensor result =
+      torch::zeros({map.size(0), y_.photo, x_.photo}, torch::kFloat);
+  const torch::Tensor seen =
+      result.narrow(1, rows.begin, rows.first.size(0))
+          .narrow(2, columns.begin, columns.first.size(0));
+  const torch::Tensor values = map.detach().to(torch::kCPU, torch::kFloat);
+  // One at a time, for the photograph may be large and the classes many.
+  for (int64_t c = 0; c < map.size(0); ++c) {
+    const torch::Tensor high = torch::lerp(
+        values[c].index_select(0, rows.first),
+        values[c].index_select(0, rows.second),
+        rows.second_weights.unsqueeze(1));
+    seen[c].copy_(torch::lerp(
+        high.index_select(1, columns.first),
+        high.index_select(1, columns.second),
+        columns.second_weights));
+  }
+  return result;
+}
+
+}  // namespace tern
