@@ -17,7 +17,9 @@ struct OnnxOptions {
   /// Any size of the first dimension of all inputs; otherwise the example's.
   bool dynamic_batch = true;
   /// Any height and width of inputs [N, C, H, W], where the network's path does
-  /// not depend on them: traces twice the height and three times the width too.
+  /// not depend on them: traces about twice the height and three times the width
+  /// too. Of a network that takes odd sizes by another path or not at all,
+  /// multiples of the example's.
   bool dynamic_size = false;
   /// Stores weights of 1,000 numbers and more in fp16; all computes in fp32.
   bool half = false;
@@ -42,14 +44,17 @@ struct OnnxOptions {
 ///
 /// A trace has one path: what `forward` decides by looking at values is decided
 /// for good. What it takes from the size of the batch is dynamic in the file.
+/// What the file gives is computed, as ONNX's specification says, and compared
+/// with the model for other sizes than the traced ones before it is written.
 ///
 /// \param example_inputs  One batch of one sample or more, as `forward` gets
 ///                        it, on the model's device and of its type.
 /// \throws c10::ValueError naming an operator that the exporter cannot write,
 ///         the module it is in and what to write instead; if there is no
 ///         input, the number of names differs from that of inputs or outputs,
-///         the model is TorchScript, or weights take more than 2 GiB; IoError.
-///         Nothing is written then.
+///         the model is TorchScript, weights take more than 2 GiB, or the file
+///         would give something else than the model; IoError. Nothing is
+///         written then.
 void export_onnx(
     Model model,
     const std::filesystem::path& path,

@@ -3,15 +3,18 @@
 #include "tern/learner/export/onnx/onnx_graph.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <ranges>
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/serialization/export.h>
 
 #include "tern/kernels/check.h"
 #include "tern/learner/export/embedded_torchscript.h"
+#include "tern/learner/export/onnx/interpreter/interpreter.h"
 
 namespace tern::onnx {
 
@@ -51,6 +54,34 @@ int64_t onnx_type(torch::ScalarType type) {
           "ONNX has no numbers of its type, {}",
           torch::toString(type)));
   }
+}
+
+// NaN is NaN.
+bool are_same(const torch::Tensor& a, const torch::Tensor& b) {
+  return torch::equal(a, b) ||
+         (a.is_floating_point() &&
+          ((a == b) | (a.isnan() & b.isnan())).all().item<bool>());
+}
+
+/// LibTorch only warns of a file that no runtime could read.
+class Warnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { text += warning.msg(); }
+  std::string text;
+
+ private:
+  c10::WarningUtils::WarningHandlerGuard guard_{this};
+};
+
+void check_file(const std::string& bytes) {
+  const Warnings warnings;
+  jit::check_onnx_proto(bytes);
+  TERN_CHECK_VALUE(
+      warnings.text.empty(),
+      "[export_onnx] the file would not be one that ONNX accepts ({}); it is a "
+      "fault of Tern: please report it. export_torchscript may write the "
+      "model.",
+      warnings.text);
 }
 
 void set_attribute(
@@ -165,8 +196,8 @@ Value* OnnxGraph::constant(
   for (int64_t i = 0; i < tensor.dim(); ++i) {
     if (first.size(i) != tensor.size(i)) part = part.narrow(i, 0, 1);
   }
-  const bool is_repeated = torch::equal(part.expand_as(first), first) &&
-                           torch::equal(part.expand_as(tensor), tensor);
+  const bool is_repeated = are_same(part.expand_as(first), first) &&
+                           are_same(part.expand_as(tensor), tensor);
   if (is_repeated) {
     Value* const value = initializer(part, name);
     if (part.sizes() == tensor.sizes()) return value;
@@ -303,23 +334,44 @@ Value* OnnxGraph::integers(const Integers& first, const Integers& own) {
   return insert(1, "Concat", parts, {{"axis", 0}})[0];
 }
 
-// Of shape [1]: a constant, or a multiple of a size that can be read.
+// Of shape [1]: a constant, or the smallest multiple of a size that can be read,
+// or of a product of two such.
 Value* OnnxGraph::integer(int64_t first, int64_t own) {
   if (first == own) return initializer(torch::tensor({own}));
-  // The largest size first, of which the smallest multiple is taken.
+  struct Found {
+    int64_t times = std::numeric_limits<int64_t>::max();
+    std::vector<std::pair<Value*, int64_t>> places;
+  } found;
+  const auto consider = [&](int64_t in_first, int64_t in_own, auto... places) {
+    const int64_t times = own / std::max<int64_t>(in_own, 1);
+    if (times * in_first != first || times * in_own != own) return;
+    if (times >= 1 && times < found.times) found = {times, {places...}};
+  };
   for (const auto& [numbers, place] : sizes_ | std::views::reverse) {
-    const auto [size_in_first, size_in_own] = numbers;
-    const auto [tensor, dimension] = place;
-    const int64_t times = own / std::max<int64_t>(size_in_own, 1);
-    if (times * size_in_first != first || times * size_in_own != own) continue;
+    consider(numbers.first, numbers.second, place);
+  }
+  for (const auto& [numbers, place] : sizes_) {
+    for (const auto& [others, other] : sizes_) {
+      consider(
+          numbers.first * others.first,
+          numbers.second * others.second,
+          place,
+          other);
+    }
+  }
+  if (found.places.empty()) {
+    refuse(fmt::format("a size, {} and {},{}", first, own, kDiffers));
+  }
+  Value* product = nullptr;
+  for (const auto& [tensor, dimension] : found.places) {
     Value* const index = initializer(torch::tensor({dimension}));
     Value* const shape = insert(1, "Shape", {tensor})[0];
     Value* const size = insert(1, "Gather", {shape, index})[0];
-    if (times == 1) return size;
-    Value* const factor = initializer(torch::tensor({times}));
-    return insert(1, "Mul", {size, factor})[0];
+    product = product ? insert(1, "Mul", {product, size})[0] : size;
   }
-  refuse(fmt::format("a size, {} and {},{}", first, own, kDiffers));
+  if (found.times == 1) return product;
+  Value* const factor = initializer(torch::tensor({found.times}));
+  return insert(1, "Mul", {product, factor})[0];
 }
 
 Value* OnnxGraph::initializer(const torch::Tensor& tensor, std::string name) {
@@ -327,9 +379,12 @@ Value* OnnxGraph::initializer(const torch::Tensor& tensor, std::string name) {
   if (name.empty()) name = fmt::format(".{}", initializers_.size());
   const bool is_half = half_ && tensor.scalar_type() == torch::kFloat &&
                        tensor.numel() >= 1'000 && fits_half(tensor);
-  initializers_[name] = is_half ? tensor.to(torch::kHalf) : tensor;
+  initializers_[name] = tensor;
+  if (is_half) halved_.insert(name);
   Value* const value = graph_->addInput(name);
-  value->setType(c10::TensorType::create(initializers_[name]));
+  const auto type = is_half ? torch::kHalf : tensor.scalar_type();
+  value->setType(
+      c10::TensorType::createContiguous(type, torch::kCPU, tensor.sizes()));
   return is_half ? cast(value, torch::kHalf, torch::kFloat) : value;
 }
 
@@ -387,6 +442,7 @@ void OnnxGraph::set_value(const Value* traced, Value* value) {
 }
 
 void OnnxGraph::add_input(const Value* traced, const std::string& name) {
+  input_names_.push_back(name);
   set_value(traced, graph_->addInput(name));
 }
 
@@ -438,10 +494,13 @@ void OnnxGraph::remove_unused() {
   }
 }
 
-std::string OnnxGraph::serialize() {
-  remove_unused();
+std::string OnnxGraph::serialize() const {
+  auto stored = initializers_;
+  for (const std::string& name : halved_) {
+    stored[name] = stored[name].to(torch::kHalf);
+  }
   size_t bytes_of_all = 1 << 20;  // and what is not weights
-  for (const auto& [name, x] : initializers_) bytes_of_all += x.nbytes();
+  for (const auto& [name, x] : stored) bytes_of_all += x.nbytes();
   TERN_CHECK_VALUE(
       bytes_of_all >> 31 == 0,
       "[export_onnx] the weights take {:.2f} GiB; expected less than the 2 of "
@@ -449,7 +508,7 @@ std::string OnnxGraph::serialize() {
       static_cast<double>(bytes_of_all) / (1 << 30));
   const auto proto = std::get<0>(jit::export_onnx(
       graph_,
-      initializers_,
+      stored,
       kOpset,
       dynamic_axes_,
       /*defer_weight_export=*/false,
@@ -457,8 +516,16 @@ std::string OnnxGraph::serialize() {
       /*strip_doc_string=*/true,
       /*keep_initializers_as_inputs=*/false));
   std::string bytes = jit::serialize_model_proto_to_string(proto);
-  jit::check_onnx_proto(bytes);
+  check_file(bytes);
   return bytes;
+}
+
+std::vector<torch::Tensor> OnnxGraph::compute(
+    const std::vector<torch::Tensor>& inputs) const {
+  auto all = initializers_;
+  for (size_t i = 0; i < inputs.size(); ++i) all[input_names_[i]] = inputs[i];
+  for (auto& [name, tensor] : all) tensor = tensor.cpu();
+  return interpret(*graph_, std::move(all));
 }
 
 }  // namespace tern::onnx

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -113,8 +114,15 @@ class OnnxGraph {
   /// \throws c10::ValueError if the first trace had another one here.
   void check_path(const std::string& step);
 
-  /// The file's bytes, without what no output depends on.
-  std::string serialize();
+  /// Takes out what no output depends on.
+  void remove_unused();
+  /// The file's bytes.
+  std::string serialize() const;
+  /// What the file computes, by `interpret`; of `half` too with whole weights,
+  /// so that what it gives can be compared closely.
+  /// \param inputs  On any device; the results are on the CPU.
+  std::vector<torch::Tensor> compute(
+      const std::vector<torch::Tensor>& inputs) const;
 
  private:
   /// What the first graph was given where this one is given `own`.
@@ -129,7 +137,6 @@ class OnnxGraph {
       const Values& inputs,
       const Attributes& attributes = {});
   Value* initializer(const torch::Tensor& tensor, std::string name = "");
-  void remove_unused();
   Value* integers(const Integers& first, const Integers& own);
   /// A tensor that counts up along the dimensions that differ; null if `own`
   /// does not.
@@ -145,7 +152,9 @@ class OnnxGraph {
   bool decompose_layer_norm_;
   std::shared_ptr<jit::Graph> graph_ = std::make_shared<jit::Graph>();
   std::unordered_map<const Value*, Value*> values_;
+  std::vector<std::string> input_names_;
   std::map<std::string, torch::Tensor> initializers_;
+  std::set<std::string> halved_;  // those that the file has in fp16
   /// What the two graphs compare, in order, by steps of the translation.
   std::vector<std::vector<c10::IValue>> record_ = {{}};
   bool is_compared_ = true;

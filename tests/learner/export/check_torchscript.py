@@ -22,4 +22,18 @@ try:
     raise AssertionError("three samples were answered")
 except torch.jit.Error as error:
     assert "the batch has 3 samples; expected 2" in str(error), error
+# Random modules at several batch sizes.
+for file in sorted(folder.glob("random_*.pt")):
+    model = torch.jit.load(file)
+    expected = torch.load(file.with_suffix(".pth"), weights_only=True)
+    relative = expected.pop("relative").item()
+    for size in sorted({name.split(".")[0] for name in expected}):
+        outputs = model(expected[f"{size}.input.0"])
+        outputs = [outputs] if isinstance(outputs, torch.Tensor) else outputs
+        for i, actual in enumerate(outputs):
+            wanted = expected[f"{size}.output.{i}"]
+            assert actual.dtype == wanted.dtype and actual.shape == wanted.shape, (file.name, size)
+            largest = wanted.double().abs().max().item()
+            wrong = (actual.double() - wanted.double()).abs().max().item()
+            assert wrong <= relative * max(largest, 0.3), (file.name, size, i, wrong)
 print("Python runs what Tern has traced.")

@@ -1,0 +1,287 @@
+#include "tern/learner/export/onnx/check_graph.h"
+
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/export/onnx/export_onnx.h"
+#include "tern/learner/export/onnx/translate.h"
+#include "tern/learner/inference/frozen_graph.h"
+#include "tern/learner/inference/trace.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+
+namespace tern::check_graph_test {
+namespace {
+
+using torch::Tensor;
+
+struct CallImpl : torch::nn::Module {
+  explicit CallImpl(std::function<Tensor(const Tensor&)> function)
+      : call(std::move(function)) {}
+  Tensor forward(const Tensor& x) { return call(x); }
+  std::function<Tensor(const Tensor&)> call;
+};
+
+Model calling(std::function<Tensor(const Tensor&)> function) {
+  return std::make_shared<CallImpl>(std::move(function));
+}
+
+// The graph of one model beside another one.
+void check_as(const Model& written, const Model& checked) {
+  const torch::NoGradGuard no_grad;
+  Model model = written, other = checked;
+  const Tensors x = {torch::arange(1, 9).view({2, 4}).to(torch::kFloat)};
+  onnx::OnnxGraph graph(
+      nullptr,
+      /*half=*/false,
+      /*decompose_layer_norm=*/false);
+  onnx::translate(*frozen_graph(trace(model, x)), {"input"}, {"scores"}, graph);
+  onnx::check_graph(
+      graph,
+      {"scores"},
+      {x},
+      [&](const Tensors& given) { return other.forward(given); },
+      1e-4);
+}
+
+void expect_told(
+    const Model& written,
+    const Model& checked,
+    std::initializer_list<std::string_view> words) {
+  expect_error<c10::ValueError>([&] { check_as(written, checked); }, words);
+}
+
+TEST(CheckGraph, TellsAnotherModelsGraph) {
+  const Model twice = calling([](const Tensor& x) { return 2 * x; });
+  EXPECT_NO_THROW(check_as(twice, twice));
+  EXPECT_NO_THROW(
+      check_as(twice, calling([](const Tensor& x) { return 2.00001 * x; })));
+  expect_told(
+      twice,
+      calling([](const Tensor& x) { return 2.01 * x; }),
+      {"[export_onnx]",
+       "the output \"scores\"",
+       "8 of 8 numbers of the output",
+       "off by up to 0.005 of the largest one",
+       "inputs of [2, 4] Float",
+       "expected at most 0.0001",
+       "counts its calls"});
+  expect_told(
+      twice,
+      calling([](const Tensor& x) { return 2 * x.flatten(); }),
+      {"would be [2, 4] Float", "expected [8] Float"});
+  expect_told(
+      twice,
+      calling([](const Tensor& x) { return 2 * x.to(torch::kDouble); }),
+      {"would be [2, 4] Float", "expected [2, 4] Double"});
+}
+
+TEST(CheckGraph, TellsOneWrongNumberOfMany) {
+  const auto with = [](float number) {
+    return calling([number](const Tensor& x) {
+      return torch::cat({x.flatten().slice(0, 1), torch::full({1}, number)});
+    });
+  };
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float number : {1.f, infinity, -infinity, nan}) {
+    EXPECT_NO_THROW(check_as(with(number), with(number)));
+    expect_told(with(number), with(0.5), {"off by"});
+    expect_told(with(0.5), with(number), {"off by"});
+  }
+  expect_told(with(infinity), with(-infinity), {"off by up to inf"});
+}
+
+TEST(CheckGraph, TellsAnotherPlace) {
+  const Model last = calling([](const Tensor& x) { return x.argmax(1); });
+  EXPECT_NO_THROW(check_as(last, last));
+  expect_told(
+      last,
+      calling([](const Tensor& x) { return (-x).argmax(1); }),
+      {"off by"});
+}
+
+// At whole numbers rounding decides, at others not.
+TEST(CheckGraph, AllowsWhatRoundingDecides) {
+  const Model below =
+      calling([](const Tensor& x) { return (x * (1 - 1e-7)).floor(); });
+  const Model floor = calling([](const Tensor& x) { return x.floor(); });
+  EXPECT_NO_THROW(check_as(floor, below));
+  expect_told(
+      calling([](const Tensor& x) { return (x + 0.5).floor(); }),
+      calling([](const Tensor& x) { return (x + 1.5).floor(); }),
+      {"off by"});
+}
+
+// Its own numbers change too, but for the same inputs.
+TEST(CheckGraph, TellsARandomModel) {
+  expect_told(
+      calling([](const Tensor& x) { return x + 0.5; }),
+      calling([](const Tensor& x) { return x + torch::rand_like(x); }),
+      {"8 of 8 numbers", "random"});
+}
+
+TEST(CheckGraph, AModelThatCannotBeComputedSaysWhy) {
+  const Model model = calling([](const Tensor& x) { return 2 * x; });
+  expect_told(
+      model,
+      calling([](const Tensor& x) {
+        return x.view({3, 5});
+      }),
+      {"could be traced, but not computed for inputs of [2, 4] Float",
+       "shape '[3, 5]' is invalid"});
+}
+
+// ---- What two traces agree on ----
+
+class ExportChecks : public testing::Test {
+ protected:
+  void refuses(
+      const Model& model,
+      std::initializer_list<std::string_view> words,
+      const OnnxOptions& options = {.dynamic_size = true}) {
+    expect_error<c10::ValueError>(
+        [&] { export_onnx(model, temp_ / "a.onnx", {x_}, options); },
+        words);
+    EXPECT_EQ(temp_.entries(), 0);
+  }
+
+  TempFolder temp_;
+  Tensor x_ = torch::rand({2, 3, 4, 5});
+};
+
+TEST_F(ExportChecks, ANumberOfTheBatchThatTwoSizesShare) {
+  // Traced with 5 and 7.
+  refuses(
+      calling([](const Tensor& x) { return x * (x.size(0) % 2 + 1); }),
+      {"off by", "inputs of [2, 3, 13, 11] Float"});
+  refuses(
+      calling(
+          [](const Tensor& x) { return x.size(0) == 1 ? x.relu() - 1 : x; }),
+      {"inputs of [1, 3, 4, 5] Float"});
+}
+
+TEST_F(ExportChecks, APathThatOneImageSizeTakes) {
+  // Traced with heights of 4 and 9.
+  refuses(
+      calling([](const Tensor& x) { return x.size(2) > 9 ? x * 2 : x * 1; }),
+      {"off by up to 0.5", "inputs of [2, 3, 13, 11] Float"});
+}
+
+// Half of the height, twice, is another number than the height where that is odd.
+TEST_F(ExportChecks, AHalvedSizeIsToldFromTheSize) {
+  const Model model = calling([](const Tensor& x) {
+    const Tensor y = torch::avg_pool2d(x, 2);
+    return torch::upsample_nearest2d(y, {2 * y.size(2), y.size(3)});
+  });
+  export_onnx(model, temp_ / "a.onnx", {x_}, {.dynamic_size = true});
+  const std::vector<uint8_t> bytes = read_file(temp_ / "a.onnx");
+  const std::string file(bytes.begin(), bytes.end());
+  EXPECT_NE(file.find("Mul"), std::string::npos);  // twice the half
+}
+
+// 5 x 4 and 7 x 9 are no multiples of one size.
+TEST_F(ExportChecks, AProductOfTwoSizesIsComputed) {
+  const Model model = calling([](const Tensor& x) {
+    const int64_t n = x.size(0), h = x.size(2), w = x.size(3);
+    return x.permute({0, 2, 3, 1})
+        .reshape({n * h, w, 3})
+        .mean(1)
+        .view({n, h, 3});
+  });
+  EXPECT_NO_THROW(
+      export_onnx(model, temp_ / "a.onnx", {x_}, {.dynamic_size = true}));
+}
+
+TEST_F(ExportChecks, ANetworkOfEvenSizesAlone) {
+  const Model model = calling([](const Tensor& x) {
+    TORCH_CHECK_VALUE(x.size(2) % 4 == 0, "multiples of four");
+    return x + torch::upsample_nearest2d(
+                   torch::avg_pool2d(x, {2, 1}),
+                   {x.size(2), x.size(3)});
+  });
+  EXPECT_NO_THROW(
+      export_onnx(model, temp_ / "a.onnx", {x_}, {.dynamic_size = true}));
+}
+
+TEST_F(ExportChecks, AModelThatCountsItsCalls) {
+  const auto calls = std::make_shared<int>(0);
+  refuses(
+      calling([=](const Tensor& x) { return ++*calls > 2 ? x * 2 : x * 1; }),
+      {"off by", "counts its calls"});
+}
+
+TEST_F(ExportChecks, ASampleThatStandsForAnother) {
+  refuses(
+      calling([](const Tensor& x) {
+        return x + (x.size(0) == 2 ? x.slice(0, 0, 1) : x.slice(0, -1));
+      }),
+      {"off by"});
+}
+
+TEST_F(ExportChecks, BytesToo) {
+  refuses(
+      calling([](const Tensor& x) { return x * (x.size(0) % 2 + 1); }),
+      {"inputs of [2, 4, 5, 3] Byte"},
+      {.preprocessing = ImagePreprocessing()});
+}
+
+TEST_F(ExportChecks, ExamplesOfZerosTell) {
+  x_.zero_();
+  refuses(
+      calling([](const Tensor& x) { return x * (x.size(0) % 2 + 1); }),
+      {"off by"});
+}
+
+TEST_F(ExportChecks, ASizeThatTheModelDoesNotTakeIsLeftOut) {
+  const Model model = calling([](const Tensor& x) {
+    TORCH_CHECK_VALUE(x.size(0) == 5 || x.size(0) == 7, "five or seven");
+    return 2 * x;
+  });
+  EXPECT_NO_THROW(export_onnx(model, temp_ / "a.onnx", {x_}));
+  EXPECT_EQ(temp_.entries(), 1);
+}
+
+TEST_F(ExportChecks, TheTracedSizeIsComparedIfThereIsNoOther) {
+  const auto calls = std::make_shared<int>(0);
+  const Model model = calling([=](const Tensor& x) {
+    TORCH_CHECK_VALUE(x.size(0) == 5 || x.size(0) == 7, "five or seven");
+    return ++*calls > 2 ? x * 2 : x * 1;
+  });
+  refuses(model, {"off by", "inputs of [7, 3, 9, 16] Float"});
+  *calls = 0;
+  x_ = torch::rand({5, 3, 4, 5});
+  const OnnxOptions fixed = {.dynamic_batch = false};
+  refuses(model, {"off by", "inputs of [5, 3, 4, 5] Float"}, fixed);
+}
+
+TEST_F(ExportChecks, SixteenBitsAreComparedAsFarAsTheyReach) {
+  torch::nn::Linear layer(5, 4);
+  layer->to(torch::kBFloat16);
+  const Tensors x = {torch::rand({2, 5}, torch::kBFloat16)};
+  EXPECT_NO_THROW(export_onnx(Model(layer), temp_ / "a.onnx", x));
+}
+
+TEST_F(ExportChecks, ItDrawsNoRandomNumbers) {
+  torch::manual_seed(3);
+  const Tensor expected = torch::rand({4});
+  torch::manual_seed(3);
+  export_onnx(
+      calling([](const Tensor& x) {
+        torch::rand({8});
+        return 2 * x;
+      }),
+      temp_ / "a.onnx",
+      {x_.zero_()});
+  EXPECT_TRUE(torch::equal(torch::rand({4}), expected));
+}
+
+}  // namespace
+}  // namespace tern::check_graph_test
