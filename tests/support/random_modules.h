@@ -697,7 +697,7 @@ inline void add_parts(Steps& steps) {
                 dim),
             [=](X t) {
               const auto p = t.split(part, dim);
-              return torch::cat({p[1], p[0]}, dim);
+              return torch::cat({p.at(1), p[0]}, dim);
             }};
       case 1:
         return RandomStep{
@@ -710,7 +710,7 @@ inline void add_parts(Steps& steps) {
                 dim),
             [=](X t) {
               const auto p = t.split_with_sizes({part, size - part}, dim);
-              return torch::cat({p[1], p[0]}, dim);
+              return torch::cat({p.at(1), p[0]}, dim);
             }};
       default:
         return RandomStep{

@@ -46,6 +46,11 @@ Values trunc(AtenNode& node, OnnxGraph&) {
   return x.is_float() ? term::trunc(x) : x;
 }
 
+// ONNX Runtime has log(x + sqrt(x * x + 1)), which is NaN far below 0.
+Term asinh(const Term& x) {
+  return x.op("Sign") * term::abs(x).op("Asinh");
+}
+
 // exp(x) - 1 would lose the digits of a small x.
 Term expm1(const Term& x) {
   return term::tanh(x / 2) * (term::exp(x) + 1);
@@ -88,7 +93,7 @@ OperatorTable functions() {
       {"aten::acos", of_floats("Acos")},
       {"aten::acosh", of_floats("Acosh")},
       {"aten::asin", of_floats("Asin")},
-      {"aten::asinh", of_floats("Asinh")},
+      {"aten::asinh", formula(asinh)},
       {"aten::atan", of_floats("Atan")},
       {"aten::atanh", of_floats("Atanh")},
       {"aten::ceil", rounded("Ceil")},

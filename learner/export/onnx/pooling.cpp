@@ -22,53 +22,45 @@ void check_has_batch(const AtenNode& node, int64_t spatial_rank) {
       spatial_rank + 2));
 }
 
-Attributes window(AtenNode& node, int64_t rank) {
-  const Integers kernel = node.integers("kernel_size");
-  const Integers stride = node.integers("stride");
-  return {
-      {"kernel_shape", per_dimension(kernel, rank)},
-      // PyTorch's default is the kernel's size, ONNX's is 1.
-      {"strides", per_dimension(stride.empty() ? kernel : stride, rank)},
-      {"pads", both_sides(node.integers("padding"), rank)}};
-}
-
-// With ceil_mode a last window may begin in the padding at the end. PyTorch
-// leaves it out; ONNX Runtime did not in some versions.
-Term without_windows_in_padding(const Term& x, AtenNode& node, int64_t rank) {
-  const Integers all = node.output_sizes();
-  const Integers ends(all.begin() + 2, all.end());
-  Integers axes(rank);
-  for (int64_t i = 0; i < rank; ++i) axes[i] = i + 2;
-  return x.op_with(
-      "Slice",
-      {x.graph().integers(Integers(rank, 0)),
-       x.graph().integers(ends),
-       x.graph().integers(axes)});
-}
-
-// Whether the last window of a dimension would begin in the padding at its end.
-bool has_windows_in_padding(AtenNode& node, int64_t rank) {
+// With ceil_mode there is one window more where numbers are left over. PyTorch
+// has none that would begin in the padding at the end, and readers of ONNX differ
+// there. For known sizes the padding at the end is what the last window needs; of
+// other sizes it has to be certain that no window begins there.
+Attributes window(AtenNode& node, OnnxGraph& graph, int64_t rank) {
   const Integers kernel = per_dimension(node.integers("kernel_size"), rank);
   const Integers given = node.integers("stride");
+  // PyTorch's default is the kernel's size, ONNX's is 1.
   const Integers stride = given.empty() ? kernel : per_dimension(given, rank);
   const Integers padding = per_dimension(node.integers("padding"), rank);
   const Integers dilation = node.has("dilation")
                                 ? per_dimension(node.integers("dilation"), rank)
                                 : Integers(rank, 1);
-  for (int64_t i = 0; i < rank; ++i) {
-    const int64_t extent = dilation[i] * (kernel[i] - 1) + 1;
-    const int64_t room = node.sizes("self")[i + 2] + 2 * padding[i] - extent;
-    const int64_t count = (room + stride[i] - 1) / stride[i] + 1;
-    if (count != node.output_sizes()[i + 2]) return true;
+  Integers pads = both_sides(padding, rank);
+  bool is_ceil = node.flag("ceil_mode");
+  if (is_ceil) {
+    const Integers self = node.sizes("self"), all = node.output_sizes();
+    const Integers from(self.begin() + 2, self.end());
+    const bool is_dynamic = graph.differ(from);
+    for (int64_t i = 0; i < rank; ++i) {
+      const int64_t extent = dilation[i] * (kernel[i] - 1) + 1;
+      if (is_dynamic) {
+        if (stride[i] + padding[i] <= extent) continue;
+        refuse(
+            "its ceil_mode may begin a window in the padding for some sizes; "
+            "expected images of one size, or a stride and padding that are "
+            "together no larger than the kernel. Pad the images, and write it "
+            "without ceil_mode");
+      }
+      const int64_t end = (all[i + 2] - 1) * stride[i] + extent;
+      pads[rank + i] = std::max(padding[i], end - from[i] - padding[i]);
+    }
+    is_ceil = is_dynamic;
   }
-  return false;
-}
-
-Term cut_to_output(const Term& x, AtenNode& node, int64_t rank) {
-  if (!node.flag("ceil_mode")) return x;
-  const bool is_longer = has_windows_in_padding(node, rank);
-  x.graph().check_path(is_longer ? "cut" : "whole");
-  return is_longer ? without_windows_in_padding(x, node, rank) : x;
+  return {
+      {"kernel_shape", kernel},
+      {"strides", stride},
+      {"pads", pads},
+      {"ceil_mode", is_ceil}};
 }
 
 // ONNX Runtime pools floats and bytes.
@@ -80,17 +72,16 @@ Term poolable(AtenNode& node) {
 Operator max_pool(int64_t rank) {
   return [rank](AtenNode& node, OnnxGraph& graph) -> Values {
     check_has_batch(node, rank);
-    Attributes attributes = window(node, rank);
+    Attributes attributes = window(node, graph, rank);
     attributes.emplace_back(
         "dilations",
         per_dimension(node.integers("dilation"), rank));
-    attributes.emplace_back("ceil_mode", node.flag("ceil_mode"));
     const Term x = poolable(node);
     const Term largest(
         graph,
         graph.op("MaxPool", {x.value()}, attributes),
         x.type());
-    return cut_to_output(largest.to(node.type("self")), node, rank);
+    return largest.to(node.type("self"));
   };
 }
 
@@ -127,21 +118,19 @@ Operator avg_pool(int64_t rank) {
   return [rank](AtenNode& node, OnnxGraph& graph) -> Values {
     check_has_batch(node, rank);
     const Term x = node.term("self");
-    Attributes attributes = window(node, rank);
+    Attributes attributes = window(node, graph, rank);
     const bool is_ceil = node.flag("ceil_mode");
     const bool has_divisor = node.has("divisor_override");
     const bool counts_padding = node.flag("count_include_pad");
-    attributes.emplace_back("ceil_mode", is_ceil);
     attributes.emplace_back(
         "count_include_pad",
         counts_padding && !is_ceil && !has_divisor);
     const Term mean = x.op("AveragePool", {}, attributes);
-    const Term cut = cut_to_output(mean, node, rank);
     const Integers padding = node.integers("padding");
     const bool has_padding = padding != Integers(padding.size(), 0);
     const bool counts_otherwise = is_ceil && counts_padding && has_padding;
-    if (!has_divisor && !counts_otherwise) return cut;
-    return cut * Term(graph, graph.constant(shares(node, rank)), x.type());
+    if (!has_divisor && !counts_otherwise) return mean;
+    return mean * Term(graph, graph.constant(shares(node, rank)), x.type());
   };
 }
 

@@ -198,6 +198,15 @@ Operator upsample_between(const char* mode) {
           {nullptr, nullptr, graph.integers(all)},
           attributes);
     }
+    // Readers of ONNX differ where a scale leaves the size as it is.
+    const bool keeps_size = how.from == how.to;
+    graph.check_path(keeps_size ? "copied" : "resized");
+    if (keeps_size && std::string(mode) == "cubic") {
+      refuse(
+          "its scale moves pixels and leaves the size as it is; expected "
+          "another size. Write upsample_bicubic2d with a size");
+    }
+    if (keeps_size) return x;  // PyTorch copies
     std::vector<float> scales(2, 1);
     for (size_t i = 0; i < how.to.size(); ++i) {
       scales.push_back(scale_for(how.scales[i], how.from[i], how.to[i]));

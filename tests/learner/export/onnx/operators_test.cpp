@@ -55,7 +55,8 @@ Tensors functions(const Tensor& x) {
       x.erf() + above.exp().log() - x.neg(),
       above.sqrt() + x.tanh() + above.rsqrt() + above.reciprocal(),
       x.cos() + x.sin() + small.tan() + x.atan() + small.asin() + small.acos(),
-      x.sinh() + x.cosh() + x.asinh() + (above + 1).acosh() + small.atanh(),
+      x.sinh() + x.cosh() + (1e4 * x).asinh() + (above + 1).acosh() +
+          small.atanh(),
       above.log2() + above.log10() + above.log1p() + x.exp2(),
       (x * 1e-3).expm1() * 1e3 + x.expm1() + x.erfc() + x.square(),
       x.floor() + 2 * x.ceil() + 4 * (4 * x).round() + 8 * x.sign(),
