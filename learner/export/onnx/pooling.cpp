@@ -1,6 +1,7 @@
 // Maxima and means over windows, or over parts of an image.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -118,19 +119,23 @@ Operator avg_pool(int64_t rank) {
   return [rank](AtenNode& node, OnnxGraph& graph) -> Values {
     check_has_batch(node, rank);
     const Term x = node.term("self");
-    Attributes attributes = window(node, graph, rank);
     const bool is_ceil = node.flag("ceil_mode");
     const bool has_divisor = node.has("divisor_override");
     const bool counts_padding = node.flag("count_include_pad");
+    const Integers padding = node.integers("padding");
+    const bool has_padding = padding != Integers(padding.size(), 0);
+    const bool counts_otherwise = is_ceil && counts_padding && has_padding;
+    // Before the window, which the two traces may write in two ways.
+    std::optional<Term> share;
+    if (has_divisor || counts_otherwise) {
+      share = Term(graph, graph.constant(shares(node, rank)), x.type());
+    }
+    Attributes attributes = window(node, graph, rank);
     attributes.emplace_back(
         "count_include_pad",
         counts_padding && !is_ceil && !has_divisor);
     const Term mean = x.op("AveragePool", {}, attributes);
-    const Integers padding = node.integers("padding");
-    const bool has_padding = padding != Integers(padding.size(), 0);
-    const bool counts_otherwise = is_ceil && counts_padding && has_padding;
-    if (!has_divisor && !counts_otherwise) return mean;
-    return mean * Term(graph, graph.constant(shares(node, rank)), x.type());
+    return share ? mean * *share : mean;
   };
 }
 
