@@ -5,7 +5,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/utils.h>
 
@@ -81,6 +83,16 @@ void add_forward(
       /*shouldMangle=*/true));
 }
 
+/// Whether an operator draws random numbers.
+bool draws(const at::RecordFunction& function) {
+  const auto name = function.operator_name();
+  if (!name) return false;
+  const auto op = c10::Dispatcher::singleton().findOp(*name);
+  return op && op->hasTag(at::Tag::nondeterministic_seeded);
+}
+
+thread_local bool has_drawn = false;
+
 }  // namespace
 
 torch::jit::Module trace(
@@ -114,7 +126,16 @@ bool outputs_alike(const Tensors& expected, const Tensors& traced) {
       });
 }
 
-KeptRandomState::KeptRandomState(torch::Device device) {
+KeptRandomState::KeptRandomState(torch::Device device)
+    : handle_(at::addThreadLocalCallback(
+          at::RecordFunctionCallback(
+              [](const at::RecordFunction& function)
+                  -> std::unique_ptr<at::ObserverContext> {
+                has_drawn |= draws(function);
+                return nullptr;
+              })
+              .scopes({at::RecordScope::FUNCTION}))) {
+  had_drawn_ = std::exchange(has_drawn, false);
   std::vector<torch::Device> devices = {torch::kCPU};
   if (!device.is_cpu()) devices.push_back(device);
   for (const torch::Device each : devices) {
@@ -125,10 +146,13 @@ KeptRandomState::KeptRandomState(torch::Device device) {
 }
 
 KeptRandomState::~KeptRandomState() {
+  at::removeCallback(handle_);
+  const bool is_restored = has_drawn;
+  has_drawn = had_drawn_;
+  if (!is_restored) return;
   for (auto& [generator, state] : kept_) {
     const std::lock_guard lock(generator.mutex());
-    // Unless nothing was drawn: another thread may have.
-    if (!torch::equal(generator.get_state(), state)) generator.set_state(state);
+    generator.set_state(state);
   }
 }
 

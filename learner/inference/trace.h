@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/record_function.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include "tern/learner/model.h"
@@ -24,8 +25,9 @@ torch::jit::Module trace(
 /// large beside a number near 0.
 bool outputs_alike(const Tensors& expected, const Tensors& traced);
 
-/// While it lives, random numbers that are drawn do not count: then the
-/// generators of the CPU and of `device` are as they were.
+/// While it lives, random numbers that operators of this thread draw do not
+/// count: then the generators of the CPU and of `device` are as they were. If it
+/// drew none they are left alone, for other threads may have drawn.
 class KeptRandomState {
  public:
   explicit KeptRandomState(torch::Device device);
@@ -35,6 +37,8 @@ class KeptRandomState {
 
  private:
   std::vector<std::pair<at::Generator, torch::Tensor>> kept_;
+  bool had_drawn_ = false;  // of one around it
+  at::CallbackHandle handle_;
 };
 
 Tensors to_device(const Tensors& tensors, torch::Device device);

@@ -426,6 +426,24 @@ TEST_F(FusedModel, AnErrorIsTheModels) {
   EXPECT_EQ(calls.count(), 1);
 }
 
+// Before: what a training drew meanwhile was drawn again.
+TEST_F(FusedModel, RandomNumbersOfOtherThreadsStayDrawn) {
+  int64_t drawn = 0;
+  Model fused =
+      fused_model(std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
+        std::thread([] { torch::rand({1}); }).join();
+        ++drawn;
+        return net.normed(x);
+      }));
+  torch::manual_seed(3);
+  fused.forward({x_});
+  const torch::Tensor next = torch::rand({1});
+  torch::manual_seed(3);
+  for (int64_t i = 0; i < drawn; ++i) torch::rand({1});
+  EXPECT_TRUE(torch::equal(next, torch::rand({1})));
+  EXPECT_GT(drawn, 1);
+}
+
 // Before: an LSTM wrote past the state of the batch that it was traced with.
 TEST_F(FusedModel, ANumberFromTheSizeOfTheBatchIsThatOfEachBatch) {
   std::vector<testing_support::BatchNet> nets =
