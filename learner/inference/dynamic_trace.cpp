@@ -48,17 +48,11 @@ auto if_taken(const F& f) -> std::optional<decltype(f())> {
 struct Dimension {
   size_t input;
   int64_t index;
-
-  friend bool operator==(const Dimension&, const Dimension&) = default;
 };
 
 /// Dimensions of one size, which may have to change together, such as the lengths
 /// of token ids and of their mask.
 using Group = std::vector<Dimension>;
-
-bool contains(const Group& group, const Dimension& dimension) {
-  return std::ranges::count(group, dimension) > 0;
-}
 
 /// All dimensions of the inputs but that of the batch. Inputs with samples have
 /// the same dimension in common where it has one size; those without, such as a

@@ -5,7 +5,7 @@
 #include <ranges>
 #include <unordered_map>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/jit/ir/constants.h>
 
 #include "tern/learner/inference/frozen_graph.h"
