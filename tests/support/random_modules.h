@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -173,6 +174,30 @@ void add_plain(Steps& steps, const std::string& text, Function function) {
   };
 }
 
+/// Of those that `takes` says: floats of any shape by default.
+struct Plain {
+  const char* text;
+  Tensor (*run)(const Tensor& x);
+  bool (*takes)(const Tensor& x) = is_float;
+};
+
+inline void add_table(Steps& steps, const std::vector<Plain>& table) {
+  for (const Plain& plain : table) {
+    steps[plain.text] = [plain](Draw&, const Tensor& x) -> Step {
+      if (!plain.takes(x)) return std::nullopt;
+      return RandomStep{plain.text, plain.run};
+    };
+  }
+}
+
+/// [N, C, D, H, W] of an image, and an image of such.
+inline Tensor volume(const Tensor& x) {
+  return torch::stack({x, x.sin(), x.cos()}, 2);
+}
+inline Tensor image(const Tensor& volume) {
+  return volume.flatten(1, 2);
+}
+
 inline void add_functions(Steps& steps) {
   using X = const Tensor&;
   add_plain(steps, "x.abs()", [](X x) { return x.abs(); });
@@ -216,8 +241,8 @@ inline void add_functions(Steps& steps) {
   add_plain(steps, "x.atan() + x.tan().tanh()", [](X x) {
     return x.atan() + x.tan().tanh();
   });
-  add_plain(steps, "x.sinh().asinh() + x.tanh().asin()", [](X x) {
-    return x.sinh().asinh() + x.tanh().asin();
+  add_plain(steps, "x.sinh().asinh() + (x.tanh() * 0.9).asin()", [](X x) {
+    return x.sinh().asinh() + (x.tanh() * 0.9).asin();
   });
   add_plain(steps, "x.square() + x.abs().log1p()", [](X x) {
     return x.square() + x.abs().log1p();
@@ -242,6 +267,65 @@ inline void add_functions(Steps& steps) {
   add_plain(steps, "feature_dropout(x, 0.5, false)", [](X x) {
     return x.dim() < 2 ? x : torch::feature_dropout(x, 0.5, false);
   });
+  add_table(
+      steps,
+      {{"(x.tanh() * 0.9).acos()", [](X x) { return (x.tanh() * 0.9).acos(); }},
+       {"(x.tanh() * 0.9).atanh()",
+        [](X x) { return (x.tanh() * 0.9).atanh(); }},
+       {"(x.abs() + 1.1).acosh()", [](X x) { return (x.abs() + 1.1).acosh(); }},
+       {"(x * 0.2).cosh()", [](X x) { return (x * 0.2).cosh(); }},
+       {"(x * 0.2).exp2()", [](X x) { return (x * 0.2).exp2(); }},
+       {"x.tanh().erfc()", [](X x) { return x.tanh().erfc(); }},
+       {"(x.abs() + 0.5).log2()", [](X x) { return (x.abs() + 0.5).log2(); }},
+       {"(x.abs() + 0.5).log10()", [](X x) { return (x.abs() + 0.5).log10(); }},
+       {"(x * 2 + 0.17).trunc()", [](X x) { return (x * 2 + 0.17).trunc(); }},
+       {"(x * 2 + 0.17).frac()", [](X x) { return (x * 2 + 0.17).frac(); }},
+       {"rrelu(x, 0.1, 0.3)", [](X x) { return torch::rrelu(x, 0.1, 0.3); }},
+       {"alpha_dropout(x, 0.5, false)",
+        [](X x) { return torch::alpha_dropout(x, 0.5, false); }},
+       {"feature_alpha_dropout(x, 0.5, false)",
+        [](X x) { return torch::feature_alpha_dropout(x, 0.5, false); }}});
+  steps["hardshrink, softshrink, threshold"] = [](Draw& draw,
+                                                  const Tensor& x) -> Step {
+    const double a = draw.real(0.05, 1);
+    if (!is_float(x)) return std::nullopt;
+    switch (draw.integer(0, 2)) {
+      case 0:
+        return RandomStep{fmt::format("hardshrink(x, {})", a), [=](X t) {
+                            return torch::hardshrink(t, a);
+                          }};
+      case 1:
+        return RandomStep{fmt::format("softshrink(x, {})", a), [=](X t) {
+                            return at::softshrink(t, a);
+                          }};
+      default:
+        return RandomStep{fmt::format("threshold(x, {}, -0.5)", a), [=](X t) {
+                            return torch::threshold(t, a, -0.5);
+                          }};
+    }
+  };
+  steps["prelu"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_float(x) || x.dim() < 2) return std::nullopt;
+    const int64_t slopes = draw.yes() ? 1 : x.size(1);
+    const Tensor weight = draw.weight({slopes});
+    return RandomStep{fmt::format("prelu(x, weight [{}])", slopes), [=](X t) {
+                        return torch::prelu(t, weight);
+                      }};
+  };
+  steps["glu"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_float(x) || x.dim() < 2) return std::nullopt;
+    const int64_t dim = draw.dim(x);
+    if (x.size(dim) % 2 == 0) {
+      return RandomStep{fmt::format("glu(x, {})", dim), [=](X t) {
+                          return torch::glu(t, dim);
+                        }};
+    }
+    return RandomStep{
+        fmt::format("glu(cat({{x, x.cos()}}, {0}), {0})", dim),
+        [=](X t) {
+          return torch::glu(torch::cat({t, t.cos()}, dim), dim);
+        }};
+  };
   steps["leaky_relu, elu"] = [](Draw& draw, const Tensor& x) -> Step {
     const double a = draw.real(0.05, 1.5);
     if (!is_float(x)) return std::nullopt;
@@ -311,6 +395,11 @@ inline void add_in_place(Steps& steps) {
     Tensor y = x.clone();
     return y.masked_fill_(x > 0.517, 0.25);
   });
+  add_plain(steps, "y = x * 2; y.zero_(); y + x", [](X x) {
+    Tensor y = x * 2;
+    y.zero_();
+    return y + x;
+  });
   // Writes into a part of what is read later.
   add_plain(steps, "y = x.clone(); y.select(0, 0).relu_(); y", [](X x) {
     Tensor y = x.clone();
@@ -330,6 +419,35 @@ inline void add_in_place(Steps& steps) {
 
 inline void add_arithmetic(Steps& steps) {
   using X = const Tensor&;
+  add_table(
+      steps,
+      {{"rsub(x, x.cos(), 0.5)",
+        [](X x) { return torch::rsub(x, x.cos(), 0.5); }},
+       {"rsub(x, 0.5, 2)", [](X x) { return torch::rsub(x, 0.5, 2); }},
+       {"addcdiv(x, x.sin(), x.abs() + 1, 0.5)",
+        [](X x) { return torch::addcdiv(x, x.sin(), x.abs() + 1, 0.5); }},
+       {"x.clamp(x.sin(), x.sin() + 0.5)",
+        [](X x) { return x.clamp(x.sin(), x.sin() + 0.5); }},
+       {"x.clamp_max(x.cos())", [](X x) { return x.clamp_max(x.cos()); }},
+       {"x.div(0.3, trunc)", [](X x) { return x.div(0.3, "trunc"); }}});
+  steps["clamp_max, max, min"] = [](Draw& draw, const Tensor& x) -> Step {
+    const double a = draw.real(-1, 1);
+    if (!is_float(x)) return std::nullopt;
+    switch (draw.integer(0, 2)) {
+      case 0:
+        return RandomStep{fmt::format("x.clamp_max({})", a), [=](X t) {
+                            return t.clamp_max(a);
+                          }};
+      case 1:
+        return RandomStep{fmt::format("x.min(x * {})", a), [=](X t) {
+                            return t.min(t * a);
+                          }};
+      default:
+        return RandomStep{fmt::format("x.max(x * {})", a), [=](X t) {
+                            return t.max(t * a);
+                          }};
+    }
+  };
   add_plain(steps, "1 - x", [](X x) { return 1 - x; });
   add_plain(steps, "2 / (x.abs() + 1)", [](X x) { return 2 / (x.abs() + 1); });
   add_plain(steps, "x + x", [](X x) { return x + x; });
@@ -411,6 +529,47 @@ inline void add_arithmetic(Steps& steps) {
 
 inline void add_comparisons(Steps& steps) {
   using X = const Tensor&;
+  // Of two booleans, and then as a number.
+  struct Logic {
+    const char* name;
+    Tensor (*run)(X a, X b);
+  };
+  static const std::vector<Logic> logic = {
+      {"__and__", [](X a, X b) { return torch::__and__(a, b); }},
+      {"__or__", [](X a, X b) { return torch::__or__(a, b); }},
+      {"__xor__", [](X a, X b) { return torch::__xor__(a, b); }},
+      {"bitwise_and", [](X a, X b) { return a.bitwise_and(b); }},
+      {"bitwise_or", [](X a, X b) { return a.bitwise_or(b); }},
+      {"bitwise_xor", [](X a, X b) { return a.bitwise_xor(b); }},
+      {"logical_and", [](X a, X b) { return a.logical_and(b); }},
+      {"logical_or", [](X a, X b) { return a.logical_or(b); }},
+      {"logical_xor", [](X a, X b) { return a.logical_xor(b); }}};
+  for (const Logic& kind : logic) {
+    steps[kind.name] = [kind](Draw& draw, const Tensor& x) -> Step {
+      const double limit = draw.real(-1, 1) + 0.003;
+      if (!is_float(x)) return std::nullopt;
+      if (std::string(kind.name).starts_with("logical") && draw.yes()) {
+        return RandomStep{
+            fmt::format("{}(x.relu(), x > {}) + x", kind.name, limit),
+            [=](X t) { return kind.run(t.relu(), t > limit) + t; }};
+      }
+      return RandomStep{
+          fmt::format("where({}(x > 0.117, x < {}), x, 1)", kind.name, limit),
+          [=](X t) {
+            return torch::where(kind.run(t > 0.117, t < limit), t, 1);
+          }};
+    };
+  }
+  add_table(
+      steps,
+      {{"(x > 0.017).bitwise_not() * x",
+        [](X x) { return (x > 0.017).bitwise_not() * x; }},
+       {"(x * 3 + 0.17).to(kLong).bitwise_not() + x",
+        [](X x) { return (x * 3 + 0.17).to(torch::kLong).bitwise_not() + x; }},
+       {"(1 / (x - 0.5).relu()).isinf() * x",
+        [](X x) { return (1 / (x - 0.5).relu()).isinf() * x; }},
+       {"(x > -1.517).all() + x + (x > 1.517).any()",
+        [](X x) { return (x > -1.517).all() + x + (x > 1.517).any(); }}});
   add_plain(steps, "where(x > 0.517, x, x * 0.5)", [](X x) {
     return torch::where(x > 0.517, x, x * 0.5);
   });
@@ -463,6 +622,101 @@ inline void add_comparisons(Steps& steps) {
       });
 }
 
+/// Of other types than kFloat, to which they are cast before and after.
+inline void add_types(Steps& steps) {
+  using X = const Tensor&;
+  static const std::vector<Plain> kinds = {
+      {"y.abs()", [](X y) { return y.abs(); }},
+      {"y.sign()", [](X y) { return y.sign(); }},
+      {"y.square()", [](X y) { return y.square(); }},
+      {"y.cos()", [](X y) { return y.cos(); }},
+      {"y.sigmoid()", [](X y) { return y.sigmoid(); }},
+      {"y.exp2()", [](X y) { return (y * 0.2).exp2(); }},
+      {"y.reciprocal()", [](X y) { return (y.abs() + 1).reciprocal(); }},
+      {"y.relu()", [](X y) { return y.relu(); }},
+      {"y.ceil()", [](X y) { return (y + 0).ceil(); }},
+      {"y + y", [](X y) { return y + y; }},
+      {"y * 2 - 1", [](X y) { return y * 2 - 1; }},
+      {"y / 3", [](X y) { return y / 3; }},
+      {"y.add(1.5)", [](X y) { return y.add(1.5); }},
+      {"rsub(y, 2)", [](X y) { return torch::rsub(y, 2); }},
+      {"y.pow(2)", [](X y) { return y.pow(2); }},
+      {"y.remainder(2)", [](X y) { return y.remainder(2); }},
+      {"y.fmod(2)", [](X y) { return y.fmod(2); }},
+      {"y.floor_divide(2)", [](X y) { return y.floor_divide(2); }},
+      {"y.div(2, trunc)", [](X y) { return y.div(2, "trunc"); }},
+      {"y.clamp(0, 1)", [](X y) { return y.clamp(0, 1); }},
+      {"y.clamp_max(0)", [](X y) { return y.clamp_max(0); }},
+      {"threshold(y, 0, 1)", [](X y) { return torch::threshold(y, 0, 1); }},
+      {"maximum(y, 1 - y)", [](X y) { return torch::maximum(y, 1 - y); }},
+      {"where(y > 0, y, 2)", [](X y) { return torch::where(y > 0, y, 2); }},
+      {"y.masked_fill(y > 0, 1)", [](X y) { return y.masked_fill(y > 0, 1); }},
+      {"y.eq(1)", [](X y) { return y.eq(1); }},
+      {"y > 0.5", [](X y) { return y > 0.5; }},
+      {"y.logical_xor(y - 1)", [](X y) { return y.logical_xor(y + y - 2); }},
+      {"y.bitwise_not()", [](X y) { return y.bitwise_not(); }},
+      {"y.isnan() | y.isinf()", [](X y) { return y.isnan() | y.isinf(); }},
+      {"y.sum(-1, true)", [](X y) { return y.sum(-1, true); }},
+      {"y.sum() / y.numel()", [](X y) { return y.sum() / y.numel(); }},
+      {"y.prod(-1, true)", [](X y) { return y.clamp(-1, 1).prod(-1, true); }},
+      {"y.amax(-1, true)", [](X y) { return y.amax(-1, true); }},
+      {"y.amin()", [](X y) { return y.amin(); }},
+      {"y.any(-1, true)", [](X y) { return y.any(-1, true); }},
+      {"y.all()", [](X y) { return y.all(); }},
+      {"y.cumsum(-1)", [](X y) { return y.cumsum(-1); }},
+      {"get<0>(y.sort(-1))", [](X y) { return std::get<0>(y.sort(-1)); }},
+      {"get<0>(y.topk(1, -1))", [](X y) { return std::get<0>(y.topk(1, -1)); }},
+      {"get<0>(y.max(-1, true))",
+       [](X y) { return std::get<0>(y.max(-1, true)); }},
+      {"cat({y, y}, -1).chunk(2, -1)[1]",
+       [](X y) {
+         return torch::cat({y, y}, -1).chunk(2, -1)[1];
+       }},
+      {"stack({y, y * 2}, 0).sum(0)",
+       [](X y) {
+         return torch::stack({y, y * 2}, 0).sum(0);
+       }},
+      {"y.flip(-1)", [](X y) { return y.flip(-1); }},
+      {"y.roll(1, -1)", [](X y) { return y.roll(1, -1); }},
+      {"y.tril()", [](X y) { return y.tril(); }},
+      {"y.select(-1, 0).unsqueeze(-1)",
+       [](X y) { return y.select(-1, 0).unsqueeze(-1); }},
+      {"constant_pad_nd(y, {1, -1}, 1)",
+       [](X y) {
+         return torch::constant_pad_nd(y, {1, -1}, 1);
+       }},
+      {"zeros_like(y) + full_like(y, 1)",
+       [](X y) { return torch::zeros_like(y) + torch::full_like(y, 1); }},
+      {"matmul(y, y.mT()).sum(-1, true)",
+       [](X y) { return torch::matmul(y, y.mT()).sum(-1, true) * 0.1; }}};
+  for (const Plain& kind : kinds) {
+    steps["types: " + std::string(kind.text)] =
+        [kind](Draw& draw, const Tensor& x) -> Step {
+      const auto type = draw.one_of<torch::ScalarType>(
+          {torch::kLong,
+           torch::kInt,
+           torch::kShort,
+           torch::kByte,
+           torch::kBool,
+           torch::kDouble});
+      if (!is_float(x) || x.dim() < 2) return std::nullopt;
+      return RandomStep{
+          fmt::format(
+              "y = (x * 3 + 0.17).floor(){}.to(k{}); z = {}; "
+              "x + z.to(kFloat) * 0.1",
+              type == torch::kByte ? ".abs()" : "",
+              torch::toString(type),
+              kind.text),
+          [=](X t) {
+            const Tensor whole = (t * 3 + 0.17).floor();
+            const Tensor y =
+                (type == torch::kByte ? whole.abs() : whole).to(type);
+            return t + kind.run(y).to(torch::kFloat) * 0.1;
+          }};
+    };
+  }
+}
+
 inline void add_reductions(Steps& steps) {
   using X = const Tensor&;
   // Of the kinds below, some keep the dimension and some subtract from x.
@@ -480,6 +734,46 @@ inline void add_reductions(Steps& steps) {
       {"argmin",
        [](X x, int64_t d, bool k) { return x.argmin(d, k).to(torch::kFloat); }},
       {"max", [](X x, int64_t d, bool k) { return std::get<0>(x.max(d, k)); }},
+      {"min", [](X x, int64_t d, bool k) { return std::get<0>(x.min(d, k)); }},
+      {"place of max",
+       [](X x, int64_t d, bool k) {
+         return std::get<1>(x.max(d, k)).to(torch::kFloat);
+       }},
+      {"all",
+       [](X x, int64_t d, bool k) {
+         return (x > -0.517).all(d, k).to(torch::kFloat);
+       }},
+      {"any",
+       [](X x, int64_t d, bool k) {
+         return (x > 0.517).any(d, k).to(torch::kFloat);
+       }},
+      {"std_mean",
+       [](X x, int64_t d, bool k) {
+         const auto [std, mean] =
+             torch::std_mean(x, at::IntArrayRef(d), true, k);
+         return std + mean * 2;
+       }},
+      {"var_mean",
+       [](X x, int64_t d, bool k) {
+         const auto [var, mean] =
+             torch::var_mean(x, at::IntArrayRef(d), false, k);
+         return var + mean * 2;
+       }},
+      {"linalg_vector_norm",
+       [](X x, int64_t d, bool k) {
+         return torch::linalg_vector_norm(x, 3, d, k);
+       }},
+      {"largest linalg_vector_norm",
+       [](X x, int64_t d, bool k) {
+         return torch::linalg_vector_norm(x, INFINITY, d, k);
+       }},
+      {"norm of absolutes",
+       [](X x, int64_t d, bool k) { return x.norm(1, d, k); }},
+      {"cosine_similarity",
+       [](X x, int64_t d, bool k) {
+         const Tensor y = torch::cosine_similarity(x, x + 1, d);
+         return k ? y.unsqueeze(d) : y;
+       }},
       {"std", [](X x, int64_t d, bool k) { return x.std(d, false, k); }},
       {"var", [](X x, int64_t d, bool k) { return x.var(d, true, k); }},
       {"norm", [](X x, int64_t d, bool k) { return x.norm(2, d, k); }},
@@ -532,6 +826,35 @@ inline void add_reductions(Steps& steps) {
     return RandomStep{fmt::format("x.log_softmax({})", dim), [=](X t) {
                         return t.log_softmax(dim);
                       }};
+  };
+  steps["_softmax"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_float(x) || x.dim() < 2) return std::nullopt;
+    const int64_t dim = draw.dim(x);
+    if (draw.yes()) {
+      return RandomStep{fmt::format("_softmax(x, {}, false)", dim), [=](X t) {
+                          return at::_softmax(t, dim, false);
+                        }};
+    }
+    return RandomStep{fmt::format("_log_softmax(x, {}, false)", dim), [=](X t) {
+                        return at::_log_softmax(t, dim, false);
+                      }};
+  };
+  steps["pairwise_distance"] = [](Draw& draw, const Tensor& x) -> Step {
+    const double p = draw.one_of<double>({1, 2, 3, INFINITY});
+    if (!is_float(x) || x.dim() < 2) return std::nullopt;
+    return RandomStep{
+        fmt::format("x - pairwise_distance(x, x.cos(), {}, 1e-6, true)", p),
+        [=](X t) {
+          return t - torch::pairwise_distance(t, t.cos(), p, 1e-6, true);
+        }};
+  };
+  steps["argsort"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_float(x) || x.dim() < 2) return std::nullopt;
+    const int64_t dim = draw.dim(x);
+    const bool descends = draw.yes();
+    return RandomStep{
+        fmt::format("x.cos().gather({0}, x.argsort({0}, {1}))", dim, descends),
+        [=](X t) { return t.cos().gather(dim, t.argsort(dim, descends)); }};
   };
   steps["topk"] = [](Draw& draw, const Tensor& x) -> Step {
     if (!is_float(x) || x.dim() < 2) return std::nullopt;
@@ -611,6 +934,22 @@ inline void add_views(Steps& steps) {
       [](X x) {
         return x.reshape({x.size(0) * x.size(1), -1}).view_as(x);
       });
+  add("(x.numpy_T() * 2).numpy_T()", is_row, [](X x) {
+    return (x.numpy_T() * 2).numpy_T();
+  });
+  add("x.sin().ravel().reshape_as(x)", is_float, [](X x) {
+    return x.sin().ravel().reshape_as(x);
+  });
+  steps["tile, repeat_interleave"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_float(x) || x.dim() < 2) return std::nullopt;
+    if (draw.yes()) {
+      return RandomStep{"x.tile({2})", [](X t) { return t.tile({2}); }};
+    }
+    const int64_t dim = draw.dim(x);
+    return RandomStep{fmt::format("x.repeat_interleave(2, {})", dim), [=](X t) {
+                        return t.repeat_interleave(2, dim);
+                      }};
+  };
   // ShuffleNet's.
   steps["channel shuffle"] = [](Draw& draw, const Tensor& x) -> Step {
     const int64_t groups = draw.integer(1, 3);
@@ -721,6 +1060,38 @@ inline void add_parts(Steps& steps) {
             }};
     }
   };
+  steps["unbind, unsafe parts"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_float(x) || x.dim() < 2) return std::nullopt;
+    const int64_t dim = draw.dim(x);
+    switch (draw.integer(0, 2)) {
+      case 0:
+        return RandomStep{
+            fmt::format(
+                "p = x.unbind({0}); stack({{p.back(), p[0]}}, {0})",
+                dim),
+            [=](X t) {
+              const auto p = t.unbind(dim);
+              return torch::stack({p.back(), p[0]}, dim);
+            }};
+      case 1:
+        return RandomStep{
+            fmt::format("p = x.unsafe_chunk(2, {}); p[0] * p[0].sin()", dim),
+            [=](X t) {
+              const auto p = t.unsafe_chunk(2, dim);
+              return p[0] * p[0].sin();
+            }};
+      default:
+        return RandomStep{
+            fmt::format(
+                "p = x.unsafe_split(2, {0}); cat({{p.back(), p[0].cos()}}, "
+                "{0})",
+                dim),
+            [=](X t) {
+              const auto p = t.unsafe_split(2, dim);
+              return torch::cat({p.back(), p[0].cos()}, dim);
+            }};
+    }
+  };
   steps["cat"] = [](Draw& draw, const Tensor& x) -> Step {
     if (!is_float(x) || x.dim() < 2) return std::nullopt;
     const int64_t dim = draw.dim(x);
@@ -800,6 +1171,55 @@ inline void add_parts(Steps& steps) {
         fmt::format("replication_pad2d(x, {{{}}})", fmt::join(pads, ", ")),
         [=](X t) { return torch::replication_pad2d(t, pads); }};
   };
+  steps["pads of sequences"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_sequence(x)) return std::nullopt;
+    const std::vector<int64_t> pads = {draw.integer(0, 2), draw.integer(0, 1)};
+    const std::string text = fmt::format("(x, {{{}}})", fmt::join(pads, ", "));
+    if (draw.yes()) {
+      return RandomStep{"reflection_pad1d" + text, [=](X t) {
+                          return torch::reflection_pad1d(t, pads);
+                        }};
+    }
+    return RandomStep{"replication_pad1d" + text, [=](X t) {
+                        return torch::replication_pad1d(t, pads);
+                      }};
+  };
+  steps["pads of volumes"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_image(x)) return std::nullopt;
+    std::vector<int64_t> pads(6);
+    for (int64_t& pad : pads) pad = draw.integer(0, 1);
+    const std::string text =
+        fmt::format("(volume(x), {{{}}})", fmt::join(pads, ", "));
+    if (draw.yes()) {
+      return RandomStep{
+          "reflection_pad3d" + text,
+          [=](X t) { return image(torch::reflection_pad3d(volume(t), pads)); }};
+    }
+    return RandomStep{"replication_pad3d" + text, [=](X t) {
+                        return image(torch::replication_pad3d(volume(t), pads));
+                      }};
+  };
+  steps["pad"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_float(x) || x.dim() < 3) return std::nullopt;
+    std::vector<int64_t> pads(2 * (x.dim() - 2));
+    for (int64_t& pad : pads) pad = draw.integer(0, 2);
+    static const std::vector<std::string> modes = {
+        "reflect",
+        "replicate",
+        "circular",
+        "constant"};  // in the order of ATen's numbers
+    const int64_t k = draw.integer(0, 3);
+    const std::string text = fmt::format("(x, {{{}}}, ", fmt::join(pads, ", "));
+    const auto number = k == 3 ? std::optional(0.5) : std::nullopt;
+    if (draw.yes()) {
+      return RandomStep{
+          fmt::format("pad{}{}, {})", text, modes[k], number.value_or(0)),
+          [=](X t) { return torch::pad(t, pads, modes[k], number); }};
+    }
+    return RandomStep{
+        fmt::format("_pad_enum{}{}, {})", text, modes[k], number.value_or(0)),
+        [=](X t) { return torch::_pad_enum(t, pads, k, number); }};
+  };
   steps["tril, triu"] = [](Draw& draw, const Tensor& x) -> Step {
     if (!is_sequence(x)) return std::nullopt;
     const int64_t k = draw.integer(-1, 1);
@@ -811,6 +1231,20 @@ inline void add_parts(Steps& steps) {
 
 inline void add_new(Steps& steps) {
   using X = const Tensor&;
+  add_table(
+      steps,
+      {{"x + ones({x.size(-1)})",
+        [](X x) { return x + torch::ones({x.size(-1)}, x.options()); }},
+       {"x + full({x.size(-1)}, 0.25)",
+        [](X x) { return x + torch::full({x.size(-1)}, 0.25, x.options()); }},
+       {"x + empty({x.size(-1)}).fill_(0.5)",
+        [](X x) {
+          return x + torch::empty({x.size(-1)}, x.options()).fill_(0.5);
+        }},
+       {"x + x.new_empty({x.size(-1)}).zero_()",
+        [](X x) { return x + x.new_empty({x.size(-1)}).zero_(); }},
+       {"x + x.new_full({x.size(-1)}, 0.75)",
+        [](X x) { return x + x.new_full({x.size(-1)}, 0.75); }}});
   add_plain(steps, "x + zeros_like(x) + ones_like(x)", [](X x) {
     return x + torch::zeros_like(x) + torch::ones_like(x);
   });
@@ -1133,6 +1567,143 @@ inline void add_convolutions(Steps& steps) {
           return torch::adaptive_avg_pool2d(t, {h, w});
         }};
   };
+  add_table(
+      steps,
+      {{"get<0>(max_pool2d_with_indices(x, 2, 1))",
+        [](X x) {
+          return std::get<0>(torch::max_pool2d_with_indices(x, 2, 1));
+        },
+        is_image},
+       {"x - get<0>(adaptive_max_pool1d(x, 1))",
+        [](X x) { return x - std::get<0>(torch::adaptive_max_pool1d(x, 1)); },
+        is_sequence},
+       {"image(adaptive_avg_pool3d(volume(x), {2, 2, 3}))",
+        [](X x) {
+          return image(torch::adaptive_avg_pool3d(volume(x), {2, 2, 3}));
+        },
+        is_image},
+       {"image(volume(x) * adaptive_avg_pool3d(volume(x), 1))",
+        [](X x) {
+          const Tensor y = volume(x);
+          return image(y * torch::adaptive_avg_pool3d(y, {1, 1, 1}));
+        },
+        is_image},
+       {"image(volume(x) - get<0>(adaptive_max_pool3d(volume(x), 1)))",
+        [](X x) {
+          const Tensor y = volume(x);
+          return image(
+              y - std::get<0>(torch::adaptive_max_pool3d(y, {1, 1, 1})));
+        },
+        is_image}});
+  steps["pools of volumes"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_image(x)) return std::nullopt;
+    const int64_t kernel = draw.integer(1, 3), stride = draw.integer(1, 2);
+    const int64_t padding = draw.integer(0, kernel / 2);
+    const bool is_ceil = draw.yes();
+    const std::string text =
+        fmt::format("(volume(x), {}, {}, {}", kernel, stride, padding);
+    if (draw.yes()) {
+      return RandomStep{
+          fmt::format("max_pool3d{}, 1, {})", text, is_ceil),
+          [=](X t) {
+            return image(torch::max_pool3d(
+                volume(t),
+                kernel,
+                stride,
+                padding,
+                /*dilation=*/1,
+                is_ceil));
+          }};
+    }
+    return RandomStep{
+        fmt::format("avg_pool3d{}, {}, {})", text, is_ceil, true),
+        [=](X t) {
+          return image(torch::avg_pool3d(
+              volume(t),
+              kernel,
+              stride,
+              padding,
+              is_ceil,
+              /*count_include_pad=*/true));
+        }};
+  };
+  steps["adaptive pools of sequences"] = [](Draw& draw,
+                                            const Tensor& x) -> Step {
+    if (!is_sequence(x)) return std::nullopt;
+    const int64_t size = draw.integer(1, 3);
+    if (draw.yes()) {
+      return RandomStep{
+          fmt::format("adaptive_avg_pool1d(x, {})", size),
+          [=](X t) { return torch::adaptive_avg_pool1d(t, size); }};
+    }
+    return RandomStep{
+        fmt::format("get<0>(adaptive_max_pool1d(x, {}))", size),
+        [=](X t) { return std::get<0>(torch::adaptive_max_pool1d(t, size)); }};
+  };
+  steps["conv2d, same"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_image(x)) return std::nullopt;
+    const Tensor w = draw.weight(
+        {3, x.size(1), draw.integer(1, 4), draw.integer(1, 3)},
+        0.3);
+    const int64_t dilation = draw.integer(1, 2);
+    return RandomStep{
+        c10::str(
+            "conv2d(x, weight ",
+            w.sizes(),
+            ", {}, 1, same, ",
+            dilation,
+            ")"),
+        [=](X t) { return torch::conv2d(t, w, {}, 1, "same", dilation); }};
+  };
+  steps["conv of volumes"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_image(x)) return std::nullopt;
+    const Tensor w = draw.weight({2, x.size(1), 2, 3, 1}, 0.3);
+    const Tensor v = draw.weight({x.size(1), 2, 2, 1, 3}, 0.3);
+    if (draw.yes()) {
+      return RandomStep{"conv3d(volume(x), weight [2, C, 2, 3, 1])", [=](X t) {
+                          return image(torch::conv3d(volume(t), w));
+                        }};
+    }
+    return RandomStep{
+        "conv_transpose3d(volume(x), weight [C, 2, 2, 1, 3])",
+        [=](X t) { return image(torch::conv_transpose3d(volume(t), v)); }};
+  };
+  steps["ConvTranspose1d"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_sequence(x)) return std::nullopt;
+    const int64_t stride = draw.integer(1, 2);
+    const auto conv = draw.layer(torch::nn::ConvTranspose1d(
+        torch::nn::ConvTranspose1dOptions(x.size(1), draw.integer(1, 4), 2)
+            .stride(stride)));
+    return RandomStep{c10::str(*conv, "(x)"), [=](X t) {
+                        return torch::nn::ConvTranspose1d(conv)->forward(t);
+                      }};
+  };
+  steps["im2col"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_image(x)) return std::nullopt;
+    const int64_t h = draw.integer(1, 3), w = draw.integer(1, 3),
+                  dilation = draw.integer(1, 2), padding = draw.integer(0, 1),
+                  stride = draw.integer(1, 2);
+    return RandomStep{
+        fmt::format(
+            "im2col(x, {{{}, {}}}, {}, {}, {})",
+            h,
+            w,
+            dilation,
+            padding,
+            stride),
+        [=](X t) {
+          const std::vector<int64_t> d(2, dilation), p(2, padding),
+              s(2, stride);
+          return torch::im2col(t, {h, w}, d, p, s);
+        }};
+  };
+  steps["channel_shuffle"] = [](Draw& draw, const Tensor& x) -> Step {
+    const int64_t groups = draw.integer(1, 3);
+    if (!is_image(x) || x.size(1) % groups != 0) return std::nullopt;
+    return RandomStep{fmt::format("channel_shuffle(x, {})", groups), [=](X t) {
+                        return torch::channel_shuffle(t, groups);
+                      }};
+  };
   steps["pixel_shuffle"] = [](Draw&, const Tensor& x) -> Step {
     if (!is_image(x)) return std::nullopt;
     return RandomStep{"pixel_shuffle(cat({x, x, x, x}, 1), 2)", [](X t) {
@@ -1185,6 +1756,13 @@ inline void add_resizing(Steps& steps) {
        },
        [](X x, const Scales& s) {
          return torch::upsample_bicubic2d(x, std::nullopt, false, s);
+       }},
+      {"_upsample_nearest_exact2d",
+       [](X x, at::IntArrayRef size) {
+         return torch::_upsample_nearest_exact2d(x, size);
+       },
+       [](X x, const Scales& s) {
+         return torch::_upsample_nearest_exact2d(x, std::nullopt, s);
        }}};
   for (const Kind& kind : kinds) {
     const std::string name = kind.name;
@@ -1213,6 +1791,94 @@ inline void add_resizing(Steps& steps) {
           }};
     };
   }
+  // Of sequences [N, C, L], and of images as volumes.
+  static const std::vector<Kind> others = {
+      {"upsample_nearest1d",
+       [](X x, at::IntArrayRef size) {
+         return torch::upsample_nearest1d(x, size);
+       },
+       [](X x, const Scales& s) {
+         return torch::upsample_nearest1d(x, std::nullopt, s);
+       }},
+      {"_upsample_nearest_exact1d",
+       [](X x, at::IntArrayRef size) {
+         return torch::_upsample_nearest_exact1d(x, size);
+       },
+       [](X x, const Scales& s) {
+         return torch::_upsample_nearest_exact1d(x, std::nullopt, s);
+       }},
+      {"upsample_linear1d",
+       [](X x, at::IntArrayRef size) {
+         return torch::upsample_linear1d(x, size, false);
+       },
+       [](X x, const Scales& s) {
+         return torch::upsample_linear1d(x, std::nullopt, false, s);
+       }},
+      {"upsample_nearest3d",
+       [](X x, at::IntArrayRef size) {
+         return torch::upsample_nearest3d(x, size);
+       },
+       [](X x, const Scales& s) {
+         return torch::upsample_nearest3d(x, std::nullopt, s);
+       }},
+      {"_upsample_nearest_exact3d",
+       [](X x, at::IntArrayRef size) {
+         return torch::_upsample_nearest_exact3d(x, size);
+       },
+       [](X x, const Scales& s) {
+         return torch::_upsample_nearest_exact3d(x, std::nullopt, s);
+       }},
+      {"upsample_trilinear3d",
+       [](X x, at::IntArrayRef size) {
+         return torch::upsample_trilinear3d(x, size, true);
+       },
+       [](X x, const Scales& s) {
+         return torch::upsample_trilinear3d(x, std::nullopt, false, s);
+       }}};
+  for (const Kind& kind : others) {
+    const std::string name = kind.name;
+    const bool is_volume = name.ends_with("3d");
+    steps[name] = [=](Draw& draw, const Tensor& x) -> Step {
+      if (!(is_volume ? is_image(x) : is_sequence(x))) return std::nullopt;
+      const auto of_volume = [=](X t, auto run) {
+        return is_volume ? image(run(volume(t))) : run(t);
+      };
+      const size_t rank = is_volume ? 3 : 1;
+      if (draw.yes()) {
+        std::vector<int64_t> size(rank);
+        for (int64_t& side : size) side = draw.integer(2, 9);
+        return RandomStep{
+            fmt::format("{}(x, {{{}}})", name, fmt::join(size, ", ")),
+            [=](X t) {
+              return of_volume(t, [&](X v) { return kind.to_size(v, size); });
+            }};
+      }
+      Scales scales(rank);
+      for (double& scale : scales) scale = draw.one_of<double>({1, 1.5, 2, 3});
+      return RandomStep{
+          fmt::format("{}(x, scales {})", name, fmt::join(scales, ", ")),
+          [=](X t) {
+            return of_volume(t, [&](X v) { return kind.by(v, scales); });
+          }};
+    };
+  }
+  steps["grid_sampler"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_image(x)) return std::nullopt;
+    const int64_t mode = draw.integer(0, 2), padding = draw.integer(0, 2);
+    const bool aligns = draw.yes();
+    return RandomStep{
+        fmt::format(
+            "c = x.select(1, 0); grid_sampler(x, stack({{c.sin(), c.cos() * "
+            "1.2}}, 3), {}, {}, {})",
+            mode,
+            padding,
+            aligns),
+        [=](X t) {
+          const Tensor c = t.select(1, 0);
+          const Tensor grid = torch::stack({c.sin(), c.cos() * 1.2}, 3);
+          return torch::grid_sampler(t, grid, mode, padding, aligns);
+        }};
+  };
   steps["resize back"] = [](Draw&, const Tensor& x) -> Step {
     if (!is_image(x)) return std::nullopt;
     return RandomStep{
@@ -1228,6 +1894,35 @@ inline void add_resizing(Steps& steps) {
 
 inline void add_products(Steps& steps) {
   using X = const Tensor&;
+  add_table(
+      steps,
+      {{"x + x.flatten().dot(x.cos().flatten()) / x.numel()",
+        [](X x) { return x + x.flatten().dot(x.cos().flatten()) / x.numel(); }},
+       {"x + outer(x.select(1, 0), x.select(1, 1)).mean()",
+        [](X x) {
+          return x + torch::outer(x.select(1, 0), x.select(1, 1)).mean();
+        },
+        is_row}});
+  steps["mv, outer"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_row(x)) return std::nullopt;
+    const Tensor w = draw.weight({x.size(1)}, 0.5);
+    if (draw.yes()) {
+      return RandomStep{"x + x.mv(weight [C]).unsqueeze(1)", [=](X t) {
+                          return t + t.mv(w).unsqueeze(1);
+                        }};
+    }
+    return RandomStep{"x + outer(x.select(1, 0), weight [C])", [=](X t) {
+                        return t + torch::outer(t.select(1, 0), w);
+                      }};
+  };
+  steps["bilinear"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_float(x) || x.dim() < 2) return std::nullopt;
+    const int64_t c = x.size(-1);
+    const Tensor w = draw.weight({3, c, c}, 0.2), b = draw.weight({3});
+    return RandomStep{"bilinear(x, x.sin(), weight [3, C, C], bias)", [=](X t) {
+                        return torch::bilinear(t, t.sin(), w, b);
+                      }};
+  };
   steps["Linear"] = [](Draw& draw, const Tensor& x) -> Step {
     if (!is_float(x) || x.dim() < 2) return std::nullopt;
     const auto linear = draw.layer(torch::nn::Linear(
@@ -1300,6 +1995,19 @@ inline void add_norms(Steps& steps) {
                             return torch::layer_norm(t, {size});
                           }};
     }
+  };
+  steps["rms_norm"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_float(x) || x.dim() < 2 || !is_varied(x)) return std::nullopt;
+    const int64_t size = x.size(-1);
+    const Tensor weight = draw.yes() ? draw.weight({size}) : Tensor();
+    const auto eps = draw.yes() ? std::optional(1e-3) : std::nullopt;
+    return RandomStep{
+        fmt::format(
+            "rms_norm(x, {{{}}}, {}, {})",
+            size,
+            weight.defined() ? "weight" : "nullopt",
+            eps ? "1e-3" : "nullopt"),
+        [=](X t) { return torch::rms_norm(t, {size}, weight, eps); }};
   };
   steps["BatchNorm"] = [](Draw& draw, const Tensor& x) -> Step {
     if (!is_float(x) || x.dim() < 2) return std::nullopt;
@@ -1485,6 +2193,31 @@ inline void add_attention(Steps& steps) {
 
 inline void add_recurrent_layers(Steps& steps) {
   using X = const Tensor&;
+  steps["cells"] = [](Draw& draw, const Tensor& x) -> Step {
+    if (!is_row(x)) return std::nullopt;
+    switch (draw.integer(0, 2)) {
+      case 0: {
+        const auto cell = draw.layer(torch::nn::LSTMCell(x.size(1), 3));
+        return RandomStep{"h, c = LSTMCell(C, 3)(x); h + c", [=](X t) {
+                            const auto [h, c] =
+                                torch::nn::LSTMCell(cell)->forward(t);
+                            return h + c;
+                          }};
+      }
+      case 1: {
+        const auto cell = draw.layer(torch::nn::GRUCell(x.size(1), 3));
+        return RandomStep{"GRUCell(C, 3)(x)", [=](X t) {
+                            return torch::nn::GRUCell(cell)->forward(t);
+                          }};
+      }
+      default: {
+        const auto cell = draw.layer(torch::nn::RNNCell(x.size(1), 3));
+        return RandomStep{"RNNCell(C, 3)(x)", [=](X t) {
+                            return torch::nn::RNNCell(cell)->forward(t);
+                          }};
+      }
+    }
+  };
   steps["LSTM"] = [](Draw& draw, const Tensor& x) -> Step {
     if (!is_sequence(x)) return std::nullopt;
     const auto layer = draw.layer(
@@ -1576,6 +2309,7 @@ inline const std::map<std::string, DrawStep>& random_steps() {
     add_in_place(steps);
     add_arithmetic(steps);
     add_comparisons(steps);
+    add_types(steps);
     add_reductions(steps);
     add_views(steps);
     add_parts(steps);
