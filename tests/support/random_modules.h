@@ -634,7 +634,7 @@ inline void add_types(Steps& steps) {
       {"y.exp2()", [](X y) { return (y * 0.2).exp2(); }},
       {"y.reciprocal()", [](X y) { return (y.abs() + 1).reciprocal(); }},
       {"y.relu()", [](X y) { return y.relu(); }},
-      {"y.ceil()", [](X y) { return (y + 0).ceil(); }},
+      {"y.ceil()", [](X y) { return (y + 1).ceil(); }},
       {"y + y", [](X y) { return y + y; }},
       {"y * 2 - 1", [](X y) { return y * 2 - 1; }},
       {"y / 3", [](X y) { return y / 3; }},
