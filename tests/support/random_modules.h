@@ -771,7 +771,10 @@ inline void add_reductions(Steps& steps) {
        [](X x, int64_t d, bool k) { return x.norm(1, d, k); }},
       {"cosine_similarity",
        [](X x, int64_t d, bool k) {
-         const Tensor y = torch::cosine_similarity(x, x + 1, d);
+         // Of numbers above 0: the direction of a sum that is 0 but for
+         // rounding may be any.
+         const Tensor above = x.sigmoid() + 0.1;
+         const Tensor y = torch::cosine_similarity(above, above + 1, d);
          return k ? y.unsqueeze(d) : y;
        }},
       {"std", [](X x, int64_t d, bool k) { return x.std(d, false, k); }},
