@@ -109,9 +109,7 @@ Predictor Learner::predictor(const PredictorOptions& options) {
   const torch::NoGradGuard no_grad;
   const KeptRandomState random(data().device);  // a new network draws weights
   PredictorOptions exact = options;
-  // What fuses a network puts random numbers back as they were, from whichever
-  // thread asks first, while this one trains.
-  exact.exact = true;
+  exact.exact = true;  // as get_preds answers
   Predictor copy(independent_model(*this, card), card, exact);
   wait_for(options.device);
   return copy;

@@ -34,8 +34,8 @@ struct PredictorOptions {
   /// folded into the convolutions and oneDNN fuses what follows them: in kFloat
   /// within 1e-4, a ResNet 1.3 to 1.5 times as fast, after a first batch that takes longer and one of each size that is computed as by
   /// the Learner; weights take two or three times the memory. A network that
-  /// takes numbers from the size of the batch, as an LSTM's state does, is
-  /// computed as by the Learner.
+  /// takes another path for other numbers of samples is computed as by the
+  /// Learner.
   bool exact = false;
   /// Gives masks, and the probabilities of their pixels, the height and width of
   /// the photograph instead of the model's: padding is cut off, and what a crop
@@ -74,7 +74,7 @@ struct FilePrediction {
 /// model's weights as they are then, in fp32 (of a 16-bit model the master
 /// weights; adapters of `add_lora` merged), with what `export_model` would say
 /// of it. It is on the data's device unless the options name one, and always
-/// `exact`, for a fused network would share the training's random numbers. A
+/// `exact`, so that it answers as `get_preds` does then to the last bit. A
 /// model that no name builds again and that has no clone() is copied as its
 /// graph, as `ExportOptions::traced` says.
 ///
