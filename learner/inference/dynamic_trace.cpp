@@ -45,6 +45,19 @@ auto if_taken(const F& f) -> std::optional<decltype(f())> {
   }
 }
 
+/// Calls `f` for a check that can be done without: a lack of memory too gives
+/// nothing.
+template <class F>
+auto if_possible(const F& f) -> std::optional<decltype(f())> {
+  try {
+    return if_taken(f);
+  } catch (const c10::OutOfMemoryError&) {
+    return std::nullopt;
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+}
+
 struct Dimension {
   size_t input;
   int64_t index;
@@ -234,6 +247,8 @@ class DynamicTrace {
       return traced(of_batch(size));
     } catch (const c10::OutOfMemoryError&) {
       throw;
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& error) {
       TERN_CHECK_VALUE(
           false,
@@ -260,19 +275,19 @@ class DynamicTrace {
     };
     note_rows(first, base_);
     // Of the other parity, so that halves and remainders differ as well.
-    const int64_t odd = 2 * base_ + 1 - base_ % 2;
-    const Traced second = traced_batch(odd);
-    check_difference(learn(sizes, second), odd);
-    note_rows(second, odd);
+    const int64_t second_size = 2 * base_ + 1 - base_ % 2;
+    const Traced second = traced_batch(second_size);
+    check_difference(learn(sizes, second), second_size);
+    note_rows(second, second_size);
     for (const int64_t size : {base_ + 1, inputs_[0].size(0)}) {
       // One sample is contiguous in every order, and more.
-      if (size == 1 || size == base_ || size == odd) continue;
+      if (size == 1 || size == base_ || size == second_size) continue;
       check_difference(sizes.compare(*traced_batch(size).graph()), size);
     }
     constexpr int64_t kMany = 67;  // beyond min(64, N) and the like
     const bool follows = sizes.count() > 0;
     if (follows) {
-      const auto many = if_taken([&] { return traced(of_batch(kMany)); });
+      const auto many = if_possible([&] { return traced(of_batch(kMany)); });
       if (many) check_difference(sizes.compare(*many->graph()), kMany);
     }
     // What is chosen by values may have all rows by chance.
@@ -355,7 +370,8 @@ class DynamicTrace {
       }
       // Bounds, such as min(T, 512).
       if (learned.count() > sizes.count() && !free.limit) {
-        const auto longer = traced_at(4 * size);
+        const auto longer =
+            if_possible([&] { return traced(resized(base, group, 4 * size)); });
         if (longer && !is_same(*longer, 4 * size)) return false;
       }
       sizes = std::move(learned);

@@ -46,6 +46,7 @@ struct RandomModuleImpl : torch::nn::Module {
     Tensors outputs;
     for (size_t i = 0; i < steps.size(); ++i) {
       x = steps[i].run(x);
+      if (noise > 0) x = moved(x);
       if (i == shown) outputs.push_back(x);
     }
     outputs.push_back(x);
@@ -56,10 +57,19 @@ struct RandomModuleImpl : torch::nn::Module {
     for (const RandomStep& step : steps) all += "  " + step.text + "\n";
     return all;
   }
+  /// Moves numbers as rounding does. Whole ones are mostly exact.
+  torch::Tensor moved(const torch::Tensor& x) const {
+    if (!x.is_floating_point()) return x;
+    return torch::where(
+        x == x.round(),
+        x,
+        x * (1 + noise * torch::randn_like(x)));
+  }
   std::vector<RandomStep> steps;
   torch::Tensor trained =  // a Learner wants one
       register_parameter("trained", torch::zeros({1}));
   size_t shown = SIZE_MAX;  // a step whose result is an output too
+  double noise = 0;         // added to the result of each step, relative to it
 };
 
 /// Draws the arguments of steps, and keeps their weights in the module.

@@ -1,7 +1,9 @@
 #include "tern/learner/export/onnx/export_onnx.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <new>
 
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -106,6 +108,21 @@ std::vector<Tensors> checked_samples(
   return all;
 }
 
+bool takes(
+    const std::function<Tensors(Tensors)>& forward,
+    const Tensors& inputs) {
+  try {
+    forward(inputs);
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 // Rounding of the model itself: in 16 bits, or by a GPU that multiplies fewer.
 double tolerance_of(const Model& model, const Tensors& inputs) {
   Tensors all = inputs;
@@ -193,15 +210,13 @@ void export_onnx(
       onnx::translate(*traced, in, out, *graph);
     }
   };
-  bool is_odd = options.dynamic_size;
-  try {
-    make_graphs(second_sizes(is_odd));
-  } catch (const std::exception&) {
-    // A network may take multiples of a size alone, or another path for others.
-    if (!is_odd) throw;
-    is_odd = false;
-    make_graphs(second_sizes(is_odd));
-  }
+  // A network may take multiples of a size alone.
+  const bool is_odd =
+      options.dynamic_size &&
+      takes(
+          forward,
+          traced_inputs(example_inputs, options, second_sizes(true)));
+  make_graphs(second_sizes(is_odd));
   second->remove_unused();
   onnx::check_graph(
       *second,

@@ -16,10 +16,9 @@ struct OnnxOptions {
   std::vector<std::string> input_names = {}, output_names = {};
   /// Any size of the first dimension of all inputs; otherwise the example's.
   bool dynamic_batch = true;
-  /// Any height and width of inputs [N, C, H, W], where the network's path does
-  /// not depend on them: traces about twice the height and three times the width
-  /// too. Of a network that takes odd sizes by another path or not at all,
-  /// multiples of the example's.
+  /// Any height and width of inputs [N, C, H, W]: traces about twice the height
+  /// and three times the width too. Of a network that cannot be run at odd sizes,
+  /// multiples of the example's; one whose path depends on them is refused.
   bool dynamic_size = false;
   /// Stores weights of 1,000 numbers and more in fp16; all computes in fp32.
   bool half = false;

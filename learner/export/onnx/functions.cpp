@@ -56,8 +56,10 @@ Term expm1(const Term& x) {
   return term::tanh(x / 2) * (term::exp(x) + 1);
 }
 
+// log(x + 1) would lose them too.
 Term log1p(const Term& x) {
-  return term::log(x + 1);
+  const Term of_small = 2 * (x / (x + 2)).op("Atanh");
+  return term::where(term::abs(x) < 0.5, of_small, term::log(x + 1));
 }
 
 Term log2(const Term& x) {

@@ -58,7 +58,8 @@ Tensors functions(const Tensor& x) {
       x.sinh() + x.cosh() + (1e4 * x).asinh() + (above + 1).acosh() +
           small.atanh(),
       above.log2() + above.log10() + above.log1p() + x.exp2(),
-      (x * 1e-3).expm1() * 1e3 + x.expm1() + x.erfc() + x.square(),
+      (x * 1e-4).expm1() * 1e4 + x.expm1() + x.erfc() + x.square(),
+      (small * 1e-4).log1p() * 1e4 + small.log1p(),
       x.floor() + 2 * x.ceil() + 4 * (4 * x).round() + 8 * x.sign(),
       x.trunc() + x.frac()};
 }
