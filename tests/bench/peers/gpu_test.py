@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -55,6 +56,31 @@ class GpuPage(unittest.TestCase):
             self.assertLess(section, waits)
             self.assertNotIn(f"`{one.name}`", page[waits:])
         self.assertIn("Every comparison is measured.", page)
+
+    def test_what_other_machines_gave_stays_beside_new_numbers(self):
+        def lines(machine, time):
+            return ["### A step", "", f"{machine}; torch 2.11.0", "",
+                    "| what |", "|---|", f"| {time} ms |"]
+
+        amd, amx, intel = (
+            f"{name}, 2 cores, no GPU"
+            for name in ("AMD EPYC with AVX-512", "Intel(R) Xeon(R) with AMX",
+                         "Intel(R) Core with AVX2")
+        )
+        h200 = "Intel(R) Xeon(R) with AMX, 16 cores, NVIDIA H200"
+        for machine, time in [(amd, 1), (amx, 2), (intel, 3), (h200, 4),
+                              ("AMD EPYC 9V74 with AVX512-BF16, 4 cores, no GPU", 5),
+                              (amx, 6)]:
+            write("peers a_step", lines(machine, time), self.page, "a command")
+        text = self.page.read_text()
+        self.assertEqual(text.count("<!-- peers a_step:"), 1)
+        self.assertEqual(text.count("### A step"), 1)
+        section = text[text.index("### A step"):text.index("<!-- end of peers a_step")]
+        self.assertEqual(
+            re.findall(r"\| (\d) ms", section), ["6", "5", "4", "3"])
+        blocks = section.strip().split("\n\n")
+        self.assertEqual(len(blocks), 1 + 2 * 4)
+        self.assertIn("9V74", blocks[3])
 
     def test_a_mean_within_fp32s_spread_is_told_from_one_below(self):
         def reports(*accuracies):

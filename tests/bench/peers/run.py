@@ -597,15 +597,45 @@ def facts(comparison, rounds, command, build):
     )
 
 
+def kind_of(line):
+    """The kind of machine that a line of facts() is about: its GPU, or who made
+    its processor and whether that multiplies matrices. None of other lines."""
+    found = re.match(r"(\w+).*?( with AMX)?, \d+ cores, (.+?); ", line)
+    if not found:
+        return None
+    maker, amx, gpu = found.groups()
+    return gpu if gpu != "no GPU" else maker + (amx or "")
+
+
+def of_other_machines(old, lines):
+    """The blocks of an old section, facts and their table, that are about other
+    kinds of machines than the new lines are."""
+    kinds = {kind_of(line) for line in lines}
+    kept = []
+    is_kept = False
+    for line in old:
+        if kind_of(line):
+            is_kept = kind_of(line) not in kinds
+            if is_kept and (not kept or kept[-1]):
+                kept.append("")
+        if is_kept:
+            kept.append(line)
+    return kept
+
+
 def write(name, lines, page, command):
-    """Where it was before; a new one comes last, but before those not measured yet."""
+    """Where it was before, beside what other kinds of machines gave; a new one
+    comes last, but before those not measured yet."""
     begin = f"<!-- {name}: written by {command} -->"
     end = f"<!-- end of {name} -->"
-    section = "\n".join([begin, *lines, end])
     text = page.read_text() if page.exists() else "# Benchmarks\n"
-    if begin in text:
-        pattern = re.escape(begin) + ".*?" + re.escape(end)
-        text = re.sub(pattern, lambda _: section, text, flags=re.DOTALL)
+    found = re.search(
+        re.escape(begin) + "\n(.*?)\n" + re.escape(end), text, flags=re.DOTALL
+    )
+    old = found[1].split("\n") if found else []
+    section = "\n".join([begin, *lines, *of_other_machines(old, lines), end])
+    if found:
+        text = text[: found.start()] + section + text[found.end() :]
     else:
         text, waiting, list_ = text.partition("## Not measured yet")
         text = text.rstrip() + "\n\n" + section + "\n"
