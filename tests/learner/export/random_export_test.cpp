@@ -62,7 +62,7 @@ struct OnnxPair {
     std::vector<int64_t> times(drawn.input.dim(), 1);
     if (is_second && drawn.has_any_size) times = {1, 1, 3, 4};
     times[0] = is_second ? 7 : 5;
-    const Tensor input = sample.repeat(times);
+    Tensor input = sample.repeat(times);
     if (!is_second || !drawn.has_any_size) return input;
     const int64_t odd = has_odd_sizes ? 1 : 0;
     return input.slice(2, 0, 2 * sample.size(2) + odd)
@@ -111,7 +111,7 @@ double distance(const Tensors& expected, const Tensors& actual) {
   if (expected.size() != actual.size()) return kInfinity;
   double farthest = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
-    const Tensor own = expected[i], other = actual[i];
+    const Tensor &own = expected[i], &other = actual[i];
     if (own.sizes() != other.sizes()) return kInfinity;
     if (own.scalar_type() != other.scalar_type()) return kInfinity;
     if (own.numel() == 0) continue;
