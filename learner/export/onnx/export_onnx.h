@@ -18,7 +18,8 @@ struct OnnxOptions {
   bool dynamic_batch = true;
   /// Any height and width of inputs [N, C, H, W]: traces about twice the height
   /// and three times the width too. Of a network that cannot be run at odd sizes,
-  /// multiples of the example's; one whose path depends on them is refused.
+  /// multiples of the example's. One whose path differs there, as a U-Net's does,
+  /// is written with that path if it gives the same at even sizes, or refused.
   bool dynamic_size = false;
   /// Stores weights of 1,000 numbers and more in fp16; all computes in fp32.
   bool half = false;

@@ -15,10 +15,9 @@
 #include "tern/data/support/error_text.h"
 #include "tern/learner/export/embedded_torchscript.h"
 #include "tern/learner/export/onnx/export_onnx.h"
+#include "tern/learner/export/onnx/make_graph.h"
 #include "tern/learner/export/onnx/operators.h"
-#include "tern/learner/export/onnx/translate.h"
 #include "tern/learner/export/torchscript.h"
-#include "tern/learner/inference/frozen_graph.h"
 #include "tern/learner/inference/trace.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/weights/weights.h"
@@ -45,50 +44,9 @@ std::vector<std::string> names_of_steps() {
 
 // ---- The ways to export ----
 
-// What export_onnx makes, without its own check.
-struct OnnxPair {
-  onnx::OnnxGraph first{
-      nullptr,
-      /*half=*/false,
-      /*decompose_layer_norm=*/false};
-  onnx::OnnxGraph second{
-      &first,
-      /*half=*/false,
-      /*decompose_layer_norm=*/false};
-
-  static Tensor
-  input_of(const RandomCase& drawn, bool is_second, bool has_odd_sizes) {
-    const Tensor sample = drawn.input.narrow(0, 0, 1);
-    std::vector<int64_t> times(drawn.input.dim(), 1);
-    if (is_second && drawn.has_any_size) times = {1, 1, 3, 4};
-    times[0] = is_second ? 7 : 5;
-    Tensor input = sample.repeat(times);
-    if (!is_second || !drawn.has_any_size) return input;
-    const int64_t odd = has_odd_sizes ? 1 : 0;
-    return input.slice(2, 0, 2 * sample.size(2) + odd)
-        .slice(3, 0, 3 * sample.size(3) + odd)
-        .contiguous();
-  }
-
-  OnnxPair(const RandomCase& drawn, bool has_odd_sizes) {
-    Model model(drawn.module);
-    for (onnx::OnnxGraph* graph : {&first, &second}) {
-      const Tensor input = input_of(drawn, graph == &second, has_odd_sizes);
-      size_t outputs = 0;
-      const auto traced =
-          frozen_graph(trace(model, {input}, [&](const Tensors& given) {
-            Tensors results = model.forward(given);
-            outputs = results.size();
-            return results;
-          }));
-      std::vector<std::string> names;
-      for (size_t i = 0; i < outputs; ++i) {
-        names.push_back("output_" + std::to_string(i));
-      }
-      onnx::translate(*traced, {"input"}, names, *graph);
-    }
-  }
-};
+OnnxOptions onnx_options_of(const RandomCase& drawn) {
+  return {.dynamic_size = drawn.has_any_size};
+}
 
 // As a Learner exports it without an architecture.
 Model one_file_of(const RandomCase& drawn) {
@@ -286,27 +244,16 @@ enum class Exported { no, for_multiples, for_any_size };
 
 Exported
 exports_as_onnx(const RandomCase& drawn, const fs::path& file, Counts& counts) {
+  const OnnxOptions options = onnx_options_of(drawn);
   const bool is_onnx = exported("ONNX", drawn, counts, [&] {
-    export_onnx(
-        Model(drawn.module),
-        file,
-        {drawn.input},
-        {.dynamic_size = drawn.has_any_size});
+    export_onnx(Model(drawn.module), file, {drawn.input}, options);
   });
   if (!is_onnx) return Exported::no;
-  bool takes_any_size = drawn.has_any_size;
-  try {
-    Model(drawn.module)
-        .forward({OnnxPair::input_of(
-            drawn,
-            /*is_second=*/true,
-            /*has_odd_sizes=*/true)});
-  } catch (const c10::Error&) {  // as export_onnx does
-    takes_any_size = false;
-  }
-  const OnnxPair pair(drawn, takes_any_size);
+  const onnx::TracedGraph traced =
+      onnx::make_graph(Model(drawn.module), {drawn.input}, options);
+  const bool takes_any_size = drawn.has_any_size && traced.takes_odd_sizes;
   compare("ONNX", drawn, takes_any_size, counts, [&](const Tensor& x) {
-    return pair.second.compute({x});
+    return traced.graph->compute({x});
   });
   return takes_any_size ? Exported::for_any_size : Exported::for_multiples;
 }
@@ -371,7 +318,10 @@ std::vector<std::string> written_names() {
       const RandomCase drawn = random_case(random, {name}, 1);
       if (drawn.module->steps.empty()) continue;
       try {
-        const OnnxPair pair(drawn, /*has_odd_sizes=*/false);
+        onnx::make_graph(
+            Model(drawn.module),
+            {drawn.input},
+            onnx_options_of(drawn));
         written.push_back(name);
         break;
       } catch (const c10::ValueError&) {

@@ -1,7 +1,10 @@
 // Each network in ONNX Runtime, which check_onnx.py calls, and in cv::dnn.
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <utility>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <opencv2/dnn.hpp>
 
@@ -98,13 +101,19 @@ RegNet small_regnet(const RegNetOptions& options) {
   return RegNet(RegNetShape{{16, 24, 32, 48}, {1, 1, 1, 1}, 8}, options);
 }
 
+// It resizes what is not of its skip connection's size: nothing in images of 128 x
+// 96 pixels, some in those of 106 x 80, everything in those of 129 x 97.
 TEST_F(OnnxTest, AUnetTakesImagesOfOtherSizes) {
-  const torch::Tensor x = torch::rand({3, 3, 128, 96});
-  Model model = DynamicUnet(
-      VisionArch(small_regnet),
-      DynamicUnetOptions{.outputs = 4, .blur = true});
-  prepare(model, {x});
-  write_onnx_case(folder_, "unet", model, {x}, {.dynamic_size = true});
+  for (const auto& [height, width] :
+       {std::pair{128, 96}, {106, 80}, {129, 97}}) {
+    const torch::Tensor x = torch::rand({3, 3, height, width});
+    Model model = DynamicUnet(
+        VisionArch(small_regnet),
+        DynamicUnetOptions{.outputs = 4, .blur = true});
+    prepare(model, {x});
+    const std::string name = fmt::format("unet_{}_{}", height, width);
+    write_onnx_case(folder_, name, model, {x}, {.dynamic_size = true});
+  }
 }
 
 TEST_F(OnnxTest, AClassifierTakesImagesOfOtherSizes) {
