@@ -132,7 +132,8 @@ Tensors computed(
     C10_THROW_ERROR(
         ValueError,
         fmt::format(
-            "[export_onnx] the file could not be computed for inputs of {}: {} "
+            "[export_onnx] the file could not be computed for inputs of {}: "
+            "{}. "
             "Expected what ONNX computes. Export with .dynamic_batch and "
             ".dynamic_size = false; if they are, it is a fault of Tern: please "
             "report it.",

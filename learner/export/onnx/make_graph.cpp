@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -193,9 +194,10 @@ class GraphMaker {
     try {
       made = traced_at(kFirst, second);
     } catch (const c10::ValueError&) {
-      if (!takes_odd_sizes) throw;
-      // The path of odd sizes may do for others too.
-      made = traced_at(odd_halves(kFirst), odd_halves(second));
+      auto other =
+          takes_odd_sizes ? traced_at_odd_halves(second) : std::nullopt;
+      if (!other) throw;
+      made = std::move(*other);
     }
     made.takes_odd_sizes = takes_odd_sizes;
     return made;
@@ -238,6 +240,15 @@ class GraphMaker {
         [this](const Tensors& inputs) { return forward(inputs); },
         tolerance_of(model_, inputs_));
     return made;
+  }
+
+  /// The path of odd sizes may do for others too.
+  std::optional<TracedGraph> traced_at_odd_halves(const Sizes& second) {
+    try {
+      return traced_at(odd_halves(kFirst), odd_halves(second));
+    } catch (const c10::ValueError&) {
+      return std::nullopt;
+    }
   }
 
   /// \return The names of the outputs.

@@ -1,6 +1,7 @@
 // Maxima and means over windows, or over parts of an image.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -27,7 +28,20 @@ void check_has_batch(const AtenNode& node, int64_t spatial_rank) {
 // has none that would begin in the padding at the end, and readers of ONNX differ
 // there. For known sizes the padding at the end is what the last window needs; of
 // other sizes it has to be certain that no window begins there.
-Attributes window(AtenNode& node, OnnxGraph& graph, int64_t rank) {
+struct Window {
+  Integers kernel, stride, pads;  // the beginnings, then the ends
+  bool is_ceil = false;
+
+  Attributes attributes() const {
+    return {
+        {"kernel_shape", kernel},
+        {"strides", stride},
+        {"pads", pads},
+        {"ceil_mode", is_ceil}};
+  }
+};
+
+Window window_of(AtenNode& node, OnnxGraph& graph, int64_t rank) {
   const Integers kernel = per_dimension(node.integers("kernel_size"), rank);
   const Integers given = node.integers("stride");
   // PyTorch's default is the kernel's size, ONNX's is 1.
@@ -57,11 +71,29 @@ Attributes window(AtenNode& node, OnnxGraph& graph, int64_t rank) {
     }
     is_ceil = is_dynamic;
   }
-  return {
-      {"kernel_shape", kernel},
-      {"strides", stride},
-      {"pads", pads},
-      {"ceil_mode", is_ceil}};
+  return {kernel, stride, pads, is_ceil};
+}
+
+// ONNX Runtime takes less padding than the kernel's numbers alone; the last window
+// of one with gaps may need more.
+Term padded_for(const Term& x, Window& window) {
+  const auto rank = std::ssize(window.kernel);
+  bool is_taken = true;
+  for (int64_t i = 0; i < rank; ++i) {
+    is_taken = is_taken && window.pads[rank + i] < window.kernel[i];
+  }
+  if (is_taken) return x;
+  Integers pads(2, 0);  // of N and C
+  pads.insert(pads.end(), window.pads.begin(), window.pads.begin() + rank);
+  pads.insert(pads.end(), 2, 0);
+  pads.insert(pads.end(), window.pads.begin() + rank, window.pads.end());
+  window.pads.assign(2 * rank, 0);
+  OnnxGraph& graph = x.graph();
+  constexpr double kLowest = -std::numeric_limits<double>::infinity();
+  return x.op_with(
+      "Pad",
+      {graph.integers(pads), graph.scalar(kLowest, x.type())},
+      {{"mode", "constant"}});
 }
 
 // ONNX Runtime pools floats and bytes.
@@ -73,11 +105,12 @@ Term poolable(AtenNode& node) {
 Operator max_pool(int64_t rank) {
   return [rank](AtenNode& node, OnnxGraph& graph) -> Values {
     check_has_batch(node, rank);
-    Attributes attributes = window(node, graph, rank);
+    Window window = window_of(node, graph, rank);
+    const Term x = padded_for(poolable(node), window);
+    Attributes attributes = window.attributes();
     attributes.emplace_back(
         "dilations",
         per_dimension(node.integers("dilation"), rank));
-    const Term x = poolable(node);
     const Term largest(
         graph,
         graph.op("MaxPool", {x.value()}, attributes),
@@ -130,7 +163,7 @@ Operator avg_pool(int64_t rank) {
     if (has_divisor || counts_otherwise) {
       share = Term(graph, graph.constant(shares(node, rank)), x.type());
     }
-    Attributes attributes = window(node, graph, rank);
+    Attributes attributes = window_of(node, graph, rank).attributes();
     attributes.emplace_back(
         "count_include_pad",
         counts_padding && !is_ceil && !has_divisor);

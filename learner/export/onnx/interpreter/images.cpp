@@ -150,6 +150,14 @@ Tensor pooled_windows(
   for (int64_t i = 0; i < windows.rank(); ++i) {
     const int64_t begin = windows.pad_begin(i), stride = windows.strides[i];
     const int64_t size = x.size(2 + i);
+    TERN_CHECK_VALUE(
+        std::max(begin, windows.pad_end(i)) < windows.kernel[i],
+        "its padding is {} and {} beside a kernel of {}; expected less, as "
+        "ONNX "
+        "Runtime does",
+        begin,
+        windows.pad_end(i),
+        windows.kernel[i]);
     const int64_t room = begin + size + windows.pad_end(i) - windows.extent(i);
     TERN_CHECK_VALUE(room >= 0, "its kernel is larger than its input");
     const int64_t steps =

@@ -376,7 +376,7 @@ TEST_F(ExportOnnx, RefusesNumbersThatOtherSizesChange) {
   refuses(
       calling(
           [](const torch::Tensor& t) { return t.size(2) > 6 ? t.relu() : t; }),
-      {"inputs of [1, 3, 6, 6]", "decides by numbers or by sizes"});
+      {"path of the model"});
   EXPECT_EQ(temp_.entries(), 0);
 }
 

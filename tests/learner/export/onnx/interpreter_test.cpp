@@ -274,7 +274,7 @@ TEST(Interpreter, GatesAreInTheOrderOfOnnx) {
   }
 }
 
-TEST(Interpreter, RefusesTypesThatOnnxDoes) {
+TEST(Interpreter, RefusesWhatOnnxRuntimeDoes) {
   const Tensor x = row({1, 2}), whole = places({1, 2}), is = x > 1;
   const auto refuses = [](const std::string& call,
                           const std::vector<Tensor>& inputs,
@@ -291,6 +291,10 @@ TEST(Interpreter, RefusesTypesThatOnnxDoes) {
   refuses("And(%x0, %x1)", {whole, whole}, "Long; expected booleans");
   refuses("Clip(%x0, %x1)", {x, torch::tensor(1)}, "a limit has");
   refuses("MatMul(%x0, %x1)", {x, x.to(torch::kDouble)}, "Float and Double");
+  refuses(
+      "MaxPool[kernel_shape=[2], dilations=[2], pads=[0, 2]](%x0)",
+      {row({1, 2, 3}).view({1, 1, 3})},
+      "padding is 0 and 2 beside a kernel of 2");
 }
 
 TEST(Interpreter, AnOperatorThatItLacksIsAnError) {

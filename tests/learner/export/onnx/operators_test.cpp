@@ -365,6 +365,7 @@ Tensors pooling(const Tensor& x) {
       torch::max_pool1d(line, 3) + torch::avg_pool1d(line, 3),
       torch::max_pool2d(x, 3, 2, 1, 1, /*ceil_mode=*/true),
       torch::max_pool2d(x, 2, 3, 1, 1, true),
+      torch::max_pool2d(x.slice(2, 0, 6), 2, 3, 1, 2, true),
       first(torch::max_pool2d_with_indices(x, 3, 2, 1, 2)),
       torch::max_pool3d(cube, 2, 1) + torch::avg_pool3d(cube, 2, 1),
       torch::max_pool2d(whole_of(x), 2),
