@@ -1,0 +1,33 @@
+#include "tern/vision/datasets/annotations.h"
+
+#include <memory>
+#include <unordered_map>
+
+namespace tern {
+
+ImageItems BoxAnnotations::items() const {
+  ImageItems items;
+  items.reserve(images.size());
+  for (const AnnotatedImage& image : images) items.push_back({image.path});
+  return items;
+}
+
+BoxLabeller BoxAnnotations::labeller() const {
+  auto by_path =
+      std::make_shared<std::unordered_map<std::string, ImageBoxes>>();
+  for (const AnnotatedImage& image : images) {
+    by_path->emplace(image.path, image.objects);
+  }
+  return [by_path](const ImageItem& item) {
+    const auto at = by_path->find(item.path);
+    if (at == by_path->end()) {
+      item.fail(
+          "is not among the {} annotated images; expected one of them. Use "
+          "items() of the same annotations.",
+          by_path->size());
+    }
+    return at->second;
+  };
+}
+
+}  // namespace tern
