@@ -17,6 +17,12 @@ enum class TargetKind {
   /// The class of each pixel, for images from a PNG of class indices: [N, H, W]
   /// kLong.
   mask,
+  /// Objects in an image with their classes: boxes [N, K, 4] kFloat, as x1, y1,
+  /// x2, y2 in pixels, and labels [N, K] kLong, of which -1 is no box.
+  boxes,
+  /// Points of an image: [N, P, 2] kFloat, as x, y in pixels, and whether each is
+  /// visible, [N, P] kBool.
+  points,
 };
 
 /// What turns raw outputs into what a person reads, and belongs to a loss:

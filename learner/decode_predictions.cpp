@@ -20,9 +20,16 @@ TargetKind loss_kind(const Loss& loss, bool has_classes) {
 }
 
 Activation usual_activation(TargetKind kind) {
-  return kind == TargetKind::number           ? Activation::none
-         : kind == TargetKind::multi_category ? Activation::sigmoid
-                                              : Activation::softmax;
+  switch (kind) {
+    case TargetKind::number:
+    case TargetKind::boxes:
+    case TargetKind::points:
+      return Activation::none;
+    case TargetKind::multi_category:
+      return Activation::sigmoid;
+    default:
+      return Activation::softmax;
+  }
 }
 
 // No copy: a thousand names would cost more than what is done with them.
@@ -36,6 +43,11 @@ const OutputInfo& info_at(const std::vector<OutputInfo>& info, size_t index) {
 /// classes apart.
 TargetKind kind_of(const torch::Tensor& output, const OutputInfo& info) {
   if (info.kind == TargetKind::number) return info.kind;
+  if (info.kind == TargetKind::points) {
+    const bool are_points = output.dim() == 2 && output.size(1) == 2;
+    return are_points ? info.kind : TargetKind::number;
+  }
+  if (info.kind == TargetKind::boxes) return TargetKind::number;
   if (output.dim() > 1) {
     const bool has_classes =
         info.kind == TargetKind::mask ||
@@ -82,6 +94,51 @@ void add_numbers(Prediction& answer, const OutputInfo& info) {
   answer.label = fmt::format("{}", fmt::join(words, ", "));
 }
 
+/// \param names  Of the points; may be empty.
+void add_points(Prediction& answer, const std::vector<std::string>& names) {
+  answer.points = answer.probabilities.to(torch::kFloat).contiguous();
+  const float* place = answer.points.const_data_ptr<float>();
+  std::vector<std::string> words;
+  for (int64_t i = 0; i < answer.points.size(0); ++i, place += 2) {
+    const bool has_name = i < std::ssize(names);
+    words.push_back(fmt::format(
+        "{} ({:.1f}, {:.1f})",
+        has_name ? names[i] : fmt::format("point {}", i),
+        place[0],
+        place[1]));
+  }
+  answer.label = fmt::format("{}", fmt::join(words, ", "));
+}
+
+/// Whether the outputs are those of a detector, boxes [D, 4], scores [D] and
+/// labels [D].
+bool are_detections(
+    const Tensors& outputs,
+    const std::vector<OutputInfo>& info) {
+  return info_at(info, 0).kind == TargetKind::boxes && outputs.size() >= 3 &&
+         outputs[0].defined() && outputs[0].dim() == 2 &&
+         outputs[0].size(1) == 4 && outputs[1].defined() &&
+         outputs[2].defined() && outputs[1].dim() == 1 &&
+         outputs[2].sizes() == outputs[1].sizes() &&
+         outputs[1].size(0) == outputs[0].size(0);
+}
+
+Prediction decode_boxes(const Tensors& outputs, const OutputInfo& info) {
+  Prediction answer{.probabilities = outputs[1], .kind = TargetKind::boxes};
+  const torch::Tensor scores = outputs[1].to(torch::kDouble);
+  const torch::Tensor labels = outputs[2].to(torch::kLong);
+  const torch::Tensor found =
+      (labels >= 0).logical_and(scores >= info.threshold).nonzero().view({-1});
+  answer.boxes = outputs[0].to(torch::kFloat).index_select(0, found);
+  for (const torch::Tensor& place : found.unbind()) {
+    const auto i = place.item<int64_t>();
+    answer.scores.push_back(scores[i].item<double>());
+    add_class(answer, labels[i].item<int64_t>(), info);
+  }
+  answer.label = fmt::format("{}", fmt::join(answer.labels, ", "));
+  return answer;
+}
+
 /// \param output  Activated, of one sample, on the CPU; may be undefined.
 Prediction decode_output(const torch::Tensor& output, const OutputInfo& info) {
   Prediction answer{.probabilities = output, .kind = info.kind};
@@ -89,6 +146,10 @@ Prediction decode_output(const torch::Tensor& output, const OutputInfo& info) {
   answer.kind = kind_of(output, info);
   if (answer.kind == TargetKind::number) {
     if (output.dim() <= 1) add_numbers(answer, info);
+    return answer;
+  }
+  if (answer.kind == TargetKind::points) {
+    add_points(answer, info.names);
     return answer;
   }
   const torch::Tensor batch =
@@ -114,6 +175,15 @@ Prediction decode_output(const torch::Tensor& output, const OutputInfo& info) {
 std::string text_of(const Prediction& answer) {
   if (answer.kind == TargetKind::mask) {
     return fmt::format("mask of {}", fmt::join(answer.mask.sizes(), " x "));
+  }
+  if (answer.kind == TargetKind::points) return answer.label;
+  if (answer.kind == TargetKind::boxes) {
+    std::vector<std::string> words;
+    for (size_t i = 0; i < answer.labels.size(); ++i) {
+      words.push_back(
+          fmt::format("{} ({:.3f})", answer.labels[i], answer.scores[i]));
+    }
+    return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
   }
   if (answer.kind == TargetKind::number) {
     return answer.numbers.empty() ? shapes_of({answer.probabilities})
@@ -161,7 +231,9 @@ Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info) {
 
 Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info) {
   std::vector<Prediction> answers;
-  for (size_t i = 0; i < outputs.size(); ++i) {
+  const bool has_boxes = are_detections(outputs, info);
+  if (has_boxes) answers.push_back(decode_boxes(outputs, info_at(info, 0)));
+  for (size_t i = has_boxes ? 3 : 0; i < outputs.size(); ++i) {
     answers.push_back(decode_output(outputs[i], info_at(info, i)));
   }
   TORCH_CHECK_VALUE(
@@ -194,6 +266,8 @@ torch::Tensor
 decoded(TargetKind kind, const torch::Tensor& preds, double threshold) {
   switch (kind) {
     case TargetKind::number:
+    case TargetKind::boxes:
+    case TargetKind::points:
       return preds;
     case TargetKind::multi_category:
       return (preds > threshold).to(torch::kFloat);

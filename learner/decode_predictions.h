@@ -25,7 +25,8 @@ Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 /// classes of pixels.
 bool is_mask(const torch::Tensor& output, const OutputInfo& info);
 
-/// Says what a model's answer to one sample means.
+/// Says what a model's answer to one sample means. The three outputs of a
+/// detector, boxes, scores and labels, are one answer.
 ///
 ///   Predictions answers = learn.get_preds();
 ///   fmt::print("{}\n", decode(answers, 0).label);

@@ -206,11 +206,16 @@ torch::Tensor Loss::sum_per_sample(
 Loss Loss::for_targets(
     const Tensors& targets,
     const std::vector<OutputInfo>& outputs) {
+  const TargetKind kind =
+      outputs.empty() ? TargetKind::number : outputs[0].kind;
   TERN_CHECK_VALUE(
       targets.size() == 1,
       "[Loss] no loss was given and the batch has {} targets; expected one. "
-      "Set LearnerOptions::loss.",
-      targets.size());
+      "Set LearnerOptions::loss{}.",
+      targets.size(),
+      kind == TargetKind::boxes    ? ", such as retinanet_loss()"
+      : kind == TargetKind::points ? ", such as points_loss()"
+                                   : "");
   if (targets[0].scalar_type() == torch::kLong) {
     return torch::nn::CrossEntropyLoss();
   }
@@ -220,7 +225,7 @@ Loss Loss::for_targets(
       "for classes or floating numbers. Convert them with "
       ".to(torch::kLong) in the data set, or set LearnerOptions::loss.",
       c10::toString(targets[0].scalar_type()));
-  if (!outputs.empty() && outputs[0].kind == TargetKind::multi_category) {
+  if (kind == TargetKind::multi_category) {
     return torch::nn::BCEWithLogitsLoss();
   }
   return torch::nn::MSELoss();

@@ -39,7 +39,10 @@ void loop::warn_of_raw_outputs(LearnerParts& l, const torch::Tensor& output) {
   const bool is_described = !l.data.outputs.empty();
   if (is_described && l.data.outputs[0].activation) return;
   const OutputInfo info = output_info(l.data, loss)[0];
-  if (info.kind == TargetKind::number) return;
+  const bool has_probabilities = info.kind != TargetKind::number &&
+                                 info.kind != TargetKind::boxes &&
+                                 info.kind != TargetKind::points;
+  if (!has_probabilities) return;
   std::string range;
   if (output.defined()) {
     if (output.numel() == 0) return;
@@ -285,6 +288,14 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
       "and a weight from 0 to 1.",
       options.n,
       options.beta);
+  const TargetKind kind =
+      output_info(parts_->data, parts_->options.loss)[0].kind;
+  TORCH_CHECK_VALUE(
+      kind != TargetKind::boxes && kind != TargetKind::points,
+      "[Learner::tta] the model predicts boxes or points, which lie elsewhere "
+      "in "
+      "each transformed image; expected answers that can be averaged. Use "
+      "get_preds.");
   const DataLoader& loader = parts_->data.loader(split);
   Predictions result = get_preds(loader.in_order());
   TORCH_CHECK_VALUE(

@@ -76,6 +76,12 @@ struct Prediction {
   std::vector<double> numbers;      // of a regression
   torch::Tensor mask;  // [H, W] kLong, the class of each pixel; [C, H, W] of 0
                        // and 1 where each class has a sigmoid of its own
+  /// Of a detector: [D, 4] kFloat, x1, y1, x2, y2, those with a score of at least
+  /// the threshold, the best first; `labels` and `indices` are their classes. In
+  /// pixels of the model's input; Predictor gives those of the photograph.
+  torch::Tensor boxes;
+  std::vector<double> scores;  // of these boxes
+  torch::Tensor points;        // [P, 2] kFloat, x, y in pixels, as `boxes`
   /// The prediction of each output, the first included; empty in these.
   std::vector<Prediction> outputs;
 };

@@ -15,22 +15,73 @@
 #include "tern/data/sampler.h"
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/vision/datasets/box_targets.h"
 #include "tern/vision/datasets/preprocess.h"
 
 namespace tern {
 namespace {
 
-/// An item with its labels, in training or in validation.
+/// An item with its labels, boxes or points, in training or in validation.
 struct Labelled {
   const ImageItem* item;
   std::vector<std::string> labels;
+  ImageBoxes boxes;
+  std::vector<Point> points;
 };
 
 struct Parts {
   std::vector<Labelled> train, valid;
 };
 
-Parts split_and_label(const DataBlock& block) {
+/// What the targets of a block are, which its labellers tell.
+TargetKind kind_of(const DataBlock& block) {
+  const bool has_boxes = static_cast<bool>(block.boxes);
+  const bool has_points = static_cast<bool>(block.points);
+  const TargetKind by_labeller = has_boxes    ? TargetKind::boxes
+                                 : has_points ? TargetKind::points
+                                              : block.target;
+  TORCH_CHECK_VALUE(
+      !(has_boxes && has_points),
+      "[DataBlock] there are labellers for boxes and for points; expected one "
+      "of them.");
+  const bool is_spatial =
+      by_labeller == TargetKind::boxes || by_labeller == TargetKind::points;
+  TORCH_CHECK_VALUE(
+      !is_spatial || has_boxes || has_points,
+      "[DataBlock] target is boxes or points, but there is no labeller for "
+      "them; expected DataBlock::boxes or DataBlock::points.");
+  TORCH_CHECK_VALUE(
+      by_labeller == block.target || block.target == TargetKind::category,
+      "[DataBlock] there is a labeller for boxes or points, and target is of "
+      "another kind; expected one kind of target. Leave target as it is.");
+  return by_labeller;
+}
+
+/// Calls the labeller of the block's kind.
+Labelled
+labelled(const DataBlock& block, const ImageItem& item, TargetKind kind) {
+  Labelled image{&item, {}, {}, {}};
+  if (kind == TargetKind::boxes) {
+    image.boxes = block.boxes(item);
+  } else if (kind == TargetKind::points) {
+    image.points = block.points(item);
+  } else {
+    image.labels = block.label(item);
+  }
+  std::vector<std::string> texts = image.labels;
+  for (const Box& box : image.boxes.boxes) texts.push_back(box.label);
+  for (const std::string& label : texts) {
+    if (kind != TargetKind::mask && !is_utf8(label)) {
+      item.fail(
+          "has the label {}, which is not UTF-8; save the table, or name the "
+          "folder, in UTF-8.",
+          printable(label));
+    }
+  }
+  return image;
+}
+
+Parts split_and_label(const DataBlock& block, TargetKind kind) {
   TORCH_CHECK_VALUE(
       !block.items.empty() && block.split && block.label,
       "[DataBlock] there are no items, or no splitter or labeller; expected "
@@ -44,17 +95,8 @@ Parts split_and_label(const DataBlock& block) {
       block.items.size());
   Parts parts;
   for (size_t i = 0; i < splits.size(); ++i) {
-    const ImageItem& item = block.items[i];
     auto& part = splits[i] == Split::valid ? parts.valid : parts.train;
-    part.push_back({&item, block.label(item)});
-    for (const std::string& label : part.back().labels) {
-      if (block.target != TargetKind::mask && !is_utf8(label)) {
-        item.fail(
-            "has the label {}, which is not UTF-8; save the table, or name the "
-            "folder, in UTF-8.",
-            printable(label));
-      }
-    }
+    part.push_back(labelled(block, block.items[i], kind));
   }
   for (const auto& [part, name] :
        {std::pair{&parts.train, "training"}, {&parts.valid, "validation"}}) {
@@ -87,6 +129,7 @@ std::vector<std::string> classes_of(const std::vector<Labelled>& images) {
   std::set<std::string> names;
   for (const Labelled& image : images) {
     names.insert(image.labels.begin(), image.labels.end());
+    for (const Box& box : image.boxes.boxes) names.insert(box.label);
   }
   return {names.begin(), names.end()};
 }
@@ -193,6 +236,40 @@ std::vector<std::string> mask_files(Images images) {
   return paths;
 }
 
+std::shared_ptr<const ImageTargets> targets_of(
+    Images images,
+    TargetKind kind,
+    const std::vector<std::string>& paths,
+    const std::vector<std::string>& names,
+    const Labelled& first,
+    const AnnotationOptions& annotations) {
+  switch (kind) {
+    case TargetKind::mask:
+      return std::make_shared<MaskTargets>(
+          mask_files(images),
+          std::ssize(names));
+    case TargetKind::boxes: {
+      numbers_of(names);  // which are checked
+      std::vector<ImageBoxes> boxes;
+      for (const Labelled& image : images) boxes.push_back(image.boxes);
+      return std::make_shared<BoxTargets>(paths, boxes, names, annotations);
+    }
+    case TargetKind::points: {
+      std::vector<std::vector<Point>> points;
+      for (const Labelled& image : images) points.push_back(image.points);
+      return std::make_shared<PointTargets>(paths, points, annotations);
+    }
+    case TargetKind::category:
+      return std::make_shared<TensorTargets>(categories(images, names));
+    case TargetKind::multi_category:
+      return std::make_shared<TensorTargets>(multi_categories(images, names));
+    case TargetKind::number:
+      return std::make_shared<TensorTargets>(
+          numbers(images, first.labels.size()));
+  }
+  return nullptr;
+}
+
 /// Every class comes equally often.
 std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
   const torch::Tensor labels = images.target_values();
@@ -237,45 +314,54 @@ void tell_of(const std::vector<DuplicateImage>& duplicates, const Sink& sink) {
 }  // namespace
 
 DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
-  const Parts parts = split_and_label(*this);
+  const TargetKind kind = kind_of(*this);
+  TORCH_CHECK_VALUE(
+      annotations.pixels != AnnotatedPixels::upright ||
+          options.decode.exif_orientation,
+      "[DataBlock] annotations.pixels is upright, and decode.exif_orientation "
+      "is false, which leaves images as they are stored; expected pixels of "
+      "the stored images, or images that are turned.");
+  const Parts parts = split_and_label(*this, kind);
   tell_of_items_in_both(parts, options.sink);
   std::vector<std::string> names = classes;
-  const bool has_classes =
-      target == TargetKind::category || target == TargetKind::multi_category;
+  const bool has_classes = kind == TargetKind::category ||
+                           kind == TargetKind::multi_category ||
+                           kind == TargetKind::boxes;
   if (has_classes && names.empty()) names = classes_of(parts.train);
-  const auto targets_of =
-      [&](Images images) -> std::shared_ptr<const ImageTargets> {
-    if (target == TargetKind::mask) {
-      return std::make_shared<MaskTargets>(
-          mask_files(images),
-          std::ssize(names));
-    }
-    return std::make_shared<TensorTargets>(
-        target == TargetKind::category ? categories(images, names)
-        : target == TargetKind::multi_category
-            ? multi_categories(images, names)
-            : numbers(images, parts.train[0].labels.size()));
-  };
   const auto targeted = [&](Images images) {
-    TargetedImages part{.targets = targets_of(images)};
+    TargetedImages part;
     for (const Labelled& image : images) part.paths.push_back(image.item->path);
+    part.targets = targets_of(
+        images,
+        kind,
+        part.paths,
+        names,
+        parts.train[0],
+        annotations);
     return part;
   };
   TargetedImages train = targeted(parts.train);
   TargetedImages valid = targeted(parts.valid);
-  OutputInfo output{.kind = target};
-  if (target == TargetKind::number) std::swap(output.names, names);
-  DataBunch data =
-      make_bunch(std::move(train), std::move(valid), std::move(names), options);
-  data.outputs = {std::move(output)};
-  return data;
+  OutputInfo output{.kind = kind};
+  if (kind == TargetKind::number || kind == TargetKind::points) {
+    std::swap(output.names, names);
+  }
+  return make_bunch(
+      std::move(train),
+      std::move(valid),
+      std::move(names),
+      options,
+      output,
+      annotations);
 }
 
 DataBunch make_bunch(
     TargetedImages train,
     TargetedImages valid,
     std::vector<std::string> classes,
-    const ImageDataBunchOptions& options) {
+    const ImageDataBunchOptions& options,
+    const std::optional<OutputInfo>& output,
+    const AnnotationOptions& annotations) {
   for (const std::string& name : classes) {
     TERN_CHECK_VALUE(
         is_utf8(name),
@@ -317,7 +403,13 @@ DataBunch make_bunch(
   data.batch_transforms.push_back(
       options.batch_transforms.empty()
           ? normalize(stats.mean, stats.stddev)
-          : augment_batch(options.batch_transforms, options.padding, stats));
+          : augment_batch(
+                options.batch_transforms,
+                options.padding,
+                stats,
+                output ? output->kind : TargetKind::category,
+                annotations));
+  if (output) data.outputs = {*output};
   data.preprocessing = describe_preprocessing(*valid_images, stats);
   return data;
 }

@@ -10,9 +10,11 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/data/support/sink.h"
+#include "tern/vision/datasets/annotations.h"
 #include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/datasets/image_items.h"
 #include "tern/vision/transforms/augment_batch.h"
+#include "tern/vision/transforms/move_targets.h"
 
 namespace tern {
 
@@ -93,6 +95,14 @@ struct ImageDataBunchOptions {
 ///       {.size = 224,
 ///        .transforms = get_transforms(),
 ///        .resize = ResizeMethod::crop});
+///
+/// With boxes or points instead of labels:
+///
+///   BoxAnnotations coco = read_coco("instances.json", "images");
+///   DataBlock objects{
+///       .items = coco.items(),
+///       .classes = coco.classes,
+///       .boxes = coco.labeller()};
 struct DataBlock {
   ImageItems items = {};
   Splitter split = split_at_random();
@@ -100,8 +110,16 @@ struct DataBlock {
   TargetKind target = TargetKind::category;
   /// Class names in the order of their indices; empty: those of the training
   /// images, sorted. For masks the names only; empty: indices are not checked.
-  /// For numbers their names, which may be empty.
+  /// For numbers and points their names, which may be empty.
   std::vector<std::string> classes = {};
+  /// Returns the boxes of an image: targets are then those of BoxTargets, and
+  /// `label` and `target` are not used.
+  BoxLabeller boxes = {};
+  /// Returns the points of an image: targets are then those of PointTargets, and
+  /// `label` and `target` are not used.
+  PointLabeller points = {};
+  /// How boxes and points are read and follow their image.
+  AnnotationOptions annotations = {};
 
   /// \throws DataError naming the file or row, for a label that is missing, not
   ///         a number or unknown in the training images, and for a split that
@@ -110,10 +128,15 @@ struct DataBlock {
 };
 
 /// Creates data sets and loaders of images that are split and labelled.
+/// \param output       What the targets are; `classes` are then its names, unless
+///                     it has some.
+/// \param annotations  How batch transforms move boxes and points.
 DataBunch make_bunch(
     TargetedImages train,
     TargetedImages valid,
     std::vector<std::string> classes,
-    const ImageDataBunchOptions& options);
+    const ImageDataBunchOptions& options,
+    const std::optional<OutputInfo>& output = {},
+    const AnnotationOptions& annotations = {});
 
 }  // namespace tern

@@ -3,6 +3,8 @@
 #include <torch/nn/modules/loss.h>
 
 #include "tern/kernels/check.h"
+#include "tern/learner/losses/losses.h"
+#include "tern/vision/datasets/box_targets.h"
 #include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/transforms/augment_batch.h"
 
@@ -32,16 +34,35 @@ bool has_class_vectors(const DataBunch& data) {
   return values.defined() && values.is_floating_point();
 }
 
+bool has_points(const DataBunch& data) {
+  return !data.outputs.empty() && data.outputs[0].kind == TargetKind::points;
+}
+
 LearnerOptions with_loss(LearnerOptions options, const DataBunch& data) {
-  if (!options.loss && has_class_vectors(data)) {
+  if (options.loss) return options;
+  if (has_points(data)) {
+    options.loss = points_loss();
+  } else if (has_class_vectors(data)) {
     options.loss = torch::nn::BCEWithLogitsLoss();
   }
   return options;
 }
 
-// One output per class unless a number is given.
+// How many points each image has; 0: not known.
+int64_t points_of(const DataBunch& data) {
+  const auto* images =
+      data.train ? dynamic_cast<const ImageDataset*>(&data.train->dataset())
+                 : nullptr;
+  const auto* points =
+      images ? dynamic_cast<const PointTargets*>(images->targets()) : nullptr;
+  return points ? points->points() : std::ssize(data.outputs[0].names);
+}
+
+// One output per class or point unless a number is given.
 int64_t outputs_for(const DataBunch& data, int64_t given) {
-  const int64_t outputs = given != 0 ? given : std::ssize(data.classes);
+  const int64_t outputs = given != 0         ? given
+                          : has_points(data) ? points_of(data)
+                                             : std::ssize(data.classes);
   TERN_CHECK_VALUE(
       outputs > 0,
       "[vision_learner] outputs is {} and the data name {} classes; "
@@ -98,8 +119,10 @@ Learner vision_learner(
     const DataBunch& data,
     const VisionArch& arch,
     const VisionOptions& options) {
+  HeadOptions head = options.head;
+  head.points = head.points || has_points(data);
   return learner_on_body(data, arch, options, "head", [&](int64_t outputs) {
-    return VisionModel(arch, options.in_channels, outputs, options.head);
+    return VisionModel(arch, options.in_channels, outputs, head);
   });
 }
 

@@ -44,12 +44,13 @@ struct VisionOptions {
   /// network's authors publish, see VisionArch::published and `fetch_weights`,
   /// or a file, see VisionArch::load_pretrained. Without, nothing is frozen.
   Pretrained pretrained = {};
-  /// Number of outputs; 0: one per class of `data.classes`.
+  /// Number of outputs; 0: one per class of `data.classes`, or per point.
   int64_t outputs = 0;
   int64_t in_channels = 3;
   HeadOptions head = {};
   /// The default loss depends on the targets: cross-entropy for one class per
-  /// image, binary cross-entropy for several, mean squared error for numbers.
+  /// image, binary cross-entropy for several, mean squared error for numbers,
+  /// `points_loss` for points.
   LearnerOptions learner = {};
 };
 

@@ -1,9 +1,11 @@
 #include "tern/kernels/images/warp_image.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "tern/kernels/check.h"
 #include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/images/augment_images_math.h"
 #include "tern/kernels/images/pixel_lanes.h"
@@ -363,6 +365,36 @@ TERN_CPU_LOOP void shrink_rows(
 }
 
 }  // namespace
+
+Matrix3 Matrix3::inverse() const {
+  const auto& m = values;
+  // The determinant of what remains without a row and a column.
+  const auto minor = [&m](int a, int b, int c, int d) {
+    return m[a] * m[d] - m[b] * m[c];
+  };
+  const Matrix3 adjugate = {
+      {minor(4, 5, 7, 8),
+       -minor(1, 2, 7, 8),
+       minor(1, 2, 4, 5),
+       -minor(3, 5, 6, 8),
+       minor(0, 2, 6, 8),
+       -minor(0, 2, 3, 5),
+       minor(3, 4, 6, 7),
+       -minor(0, 1, 6, 7),
+       minor(0, 1, 3, 4)}};
+  const double determinant = this->determinant();
+  TERN_CHECK_VALUE(
+      std::isfinite(1 / determinant),
+      "[Matrix3::inverse] the matrix has the determinant {}, so it maps the "
+      "plane to a line or a point; expected one that can be undone. Check the "
+      "transform: a scale may be 0.",
+      determinant);
+  Matrix3 inverse;
+  for (size_t i = 0; i < values.size(); ++i) {
+    inverse.values[i] = adjugate.values[i] / determinant;
+  }
+  return inverse;
+}
 
 void warp_image(
     const PixelView& source,

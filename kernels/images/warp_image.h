@@ -37,6 +37,18 @@ struct Matrix3 {
     return {(m[0] * x + m[1] * y + m[2]) / w, (m[3] * x + m[4] * y + m[5]) / w};
   }
 
+  /// Below 0: what is mapped is mirrored too.
+  double determinant() const {
+    const auto& m = values;
+    return m[0] * (m[4] * m[8] - m[5] * m[7]) -
+           m[1] * (m[3] * m[8] - m[5] * m[6]) +
+           m[2] * (m[3] * m[7] - m[4] * m[6]);
+  }
+  /// The matrix that maps back: `m.inverse() * m` is the identity.
+  /// \throws c10::ValueError if there is none, since `m` maps the plane to a
+  ///         line or a point.
+  Matrix3 inverse() const;
+
   friend Matrix3 operator*(const Matrix3& a, const Matrix3& b) {
     Matrix3 product;
     for (int row = 0; row < 3; ++row) {
@@ -69,8 +81,10 @@ struct PixelView {
 /// A geometric transform: which point of the source each pixel of the result
 /// samples.
 struct Warp {
-  /// From the result to the source. The pixel in row y and column x has its
-  /// centre at (x + 0.5, y + 0.5).
+  /// From the result to the source: what the result shows at (x, y) is what the
+  /// source has at `matrix.apply(x, y)`. The pixel in row y and column x has its
+  /// centre at (x + 0.5, y + 0.5). What lies on the source, such as a box, moves
+  /// the other way, by `matrix.inverse()`.
   Matrix3 matrix = {};
   Padding padding = Padding::reflection;
   Sampling sampling = Sampling::bilinear;

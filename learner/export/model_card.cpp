@@ -34,11 +34,13 @@ constexpr std::array<std::pair<const char*, Activation>, 4> kActivations = {{
     {"exp", Activation::exp},
 }};
 
-constexpr std::array<std::pair<const char*, TargetKind>, 4> kKinds = {{
+constexpr std::array<std::pair<const char*, TargetKind>, 6> kKinds = {{
     {"category", TargetKind::category},
     {"multi_category", TargetKind::multi_category},
     {"number", TargetKind::number},
     {"mask", TargetKind::mask},
+    {"boxes", TargetKind::boxes},
+    {"points", TargetKind::points},
 }};
 
 template <class Value, size_t count>

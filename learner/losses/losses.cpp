@@ -156,4 +156,38 @@ Loss dice_ce_loss(DiceCELossOptions options) {
       .target_is_class(ignored);
 }
 
+Loss points_loss() {
+  const auto check = [](const Tensors& outputs, const Tensors& targets) {
+    TERN_CHECK_VALUE(
+        outputs.size() == 1 && targets.size() == 2 && outputs[0].dim() == 3 &&
+            outputs[0].size(2) == 2 &&
+            outputs[0].sizes() == targets[0].sizes() &&
+            targets[1].sizes() == targets[0].sizes().slice(0, 2),
+        "[points_loss] the outputs are {}, the targets {}; expected points [N, "
+        "P, 2] of both, and whether each target is visible, [N, P]. Set "
+        "HeadOptions::points, or reshape the model's output.",
+        shapes_of(outputs),
+        shapes_of(targets));
+  };
+  const auto counts = [](const Tensors&, const Tensors& targets) {
+    return targets.at(1).sum(1);
+  };
+  return Loss([=](const Tensors& outputs, const Tensors& targets) {
+           check(outputs, targets);
+           const auto type = outputs[0].scalar_type() == torch::kDouble
+                                 ? torch::kDouble
+                                 : torch::kFloat;
+           const torch::Tensor distances =
+               (outputs[0].to(type) - targets[0]).abs().mean(2);
+           // Not a product: the place of an unknown point may be anything.
+           const torch::Tensor known = torch::where(
+               targets[1],
+               distances,
+               torch::zeros_like(distances));
+           return mean_over(known.sum(), targets[1]);
+         })
+      .count_by(counts)
+      .activation(Activation::none);
+}
+
 }  // namespace tern

@@ -71,4 +71,14 @@ struct DiceCELossOptions {
 ///         weights 0.
 Loss dice_ce_loss(DiceCELossOptions options = {});
 
+/// The mean distance of points along x and y, in pixels: L1 over those that are
+/// visible, and 0 where none is.
+///
+///   .loss = tern::points_loss()
+///
+/// Predictions are [N, P, 2], targets points [N, P, 2] and whether each is
+/// visible, [N, P] kBool, as PointTargets has them. In a mean over batches a
+/// batch weighs by its visible points.
+Loss points_loss();
+
 }  // namespace tern

@@ -52,7 +52,8 @@ double tune_threshold(Learner& learn, const TuneThresholdOptions& options) {
   const TargetKind kind = answers.info[0].kind;
   TERN_CHECK_VALUE(
       answers.preds.defined() && answers.targets.defined() &&
-          kind != TargetKind::number &&
+          kind != TargetKind::number && kind != TargetKind::boxes &&
+          kind != TargetKind::points &&
           answers.preds.numel() == answers.targets.numel(),
       "[tune_threshold] the answers are {}, the targets {}; expected a "
       "probability for each target, of several labels a sample or of two "

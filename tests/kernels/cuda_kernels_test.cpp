@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/kernels/boxes/move_boxes_math.h"
 #include "tern/kernels/dispatch.h"
 #include "tern/kernels/images/augment_images_math.h"
 #include "tern/kernels/images/normalize_images.h"
@@ -16,6 +17,7 @@
 // In front of the kernels: it says what their words mean.
 #include "tern/tests/kernels/cuda_on_cpu.h"
 // These definitions come before those of the library, which stay unused.
+#include "tern/kernels/boxes/move_boxes_cuda.cu"
 #include "tern/kernels/images/augment_images_cuda.cu"
 #include "tern/kernels/images/normalize_images_cuda.cu"
 #include "tern/kernels/optim/fused_step_cuda.cu"
@@ -529,6 +531,49 @@ TEST(CudaKernels, NormalizeGoesOverItsImagesInRounds) {
            constants.offset[channel];
   }());
   EXPECT_TRUE(bit_equal(actual, expected));
+}
+
+TEST(CudaKernels, BoxesAndPointsAreMovedAsByTheCpu) {
+  // More rows than a block has threads.
+  const int64_t images = 3, boxes = 250;
+  torch::Tensor matrices = torch::eye(3, torch::kDouble).repeat({images, 1, 1});
+  matrices += 0.01 * torch::rand({images, 3, 3}, torch::kDouble);
+  matrices.select(1, 2).slice(1, 0, 2).mul_(0.1);
+  const torch::Tensor corners = torch::rand({images, boxes, 2}) * 80;
+  const torch::Tensor all =
+      torch::cat({corners, corners + torch::rand({images, boxes, 2}) * 40}, 2);
+  const torch::Tensor labels = torch::randint(-1, 5, {images, boxes});
+  std::vector<torch::Tensor> results[2];
+  for (const int by_kernel : {0, 1}) {
+    auto& out = results[by_kernel];
+    out = {all.clone(), labels.clone(), torch::full({images, boxes}, 50.f)};
+    out.insert(out.end(), {corners.clone(), labels > 0});
+    MoveArgs args{};
+    args.matrices = matrices.const_data_ptr<double>();
+    args.count = images * boxes;
+    args.per_image = boxes;
+    args.height = args.width = 100;
+    args.min_share = 0.3;
+    args.coordinates = out[0].mutable_data_ptr<float>();
+    args.labels = out[1].mutable_data_ptr<int64_t>();
+    args.areas = out[2].mutable_data_ptr<float>();
+    MoveArgs points = args;
+    points.coordinates = out[3].mutable_data_ptr<float>();
+    points.visible = out[4].mutable_data_ptr<bool>();
+    if (by_kernel != 0) {
+      ASSERT_EQ(move_boxes_cuda(args, nullptr), cudaSuccess);
+      ASSERT_EQ(move_points_cuda(points, nullptr), cudaSuccess);
+      continue;
+    }
+    for (int64_t row = 0; row < args.count; ++row) {
+      move_box(args, row);
+      move_point(points, row);
+    }
+  }
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    EXPECT_TRUE(torch::equal(results[0][i], results[1][i])) << i;
+  }
+  EXPECT_GT((results[1][1] == -1).sum().item<int64_t>(), 60);
 }
 
 TEST(CudaKernels, AugmentIsThatOfTheCpu) {

@@ -10,6 +10,7 @@
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/decode_predictions.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/losses/losses.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
@@ -204,6 +205,48 @@ TEST(Predictions, OfARegressionAreNumbers) {
   learn.data().outputs = {
       {.kind = TargetKind::number, .names = {"x", "y", "z"}}};
   EXPECT_EQ(to_string(learn.predict(values)), "x 1.5, y -2, z 40.25");
+}
+
+TEST(Predictions, OfPointsHaveTheirPlacesAndNames) {
+  const torch::Tensor places = torch::tensor({{1.5f, 2.f}, {30.f, 40.25f}});
+  Learner learn = echo({{.kind = TargetKind::points}}, points_loss());
+  const Prediction answer = learn.predict(places);
+  EXPECT_EQ(answer.kind, TargetKind::points);
+  EXPECT_TRUE(torch::equal(answer.points, places));
+  EXPECT_EQ(answer.label, "point 0 (1.5, 2.0), point 1 (30.0, 40.2)");
+  learn.data().outputs[0].names = {"nose", "chin"};
+  EXPECT_EQ(
+      to_string(learn.predict(places)),
+      "nose (1.5, 2.0), chin (30.0, 40.2)");
+}
+
+TEST(Predictions, OfADetectorAreTheBoxesAboveTheThreshold) {
+  const torch::Tensor boxes = torch::tensor(
+      {{1.f, 2.f, 3.f, 4.f},
+       {5.f, 6.f, 7.f, 8.f},
+       {0.f, 0.f, 1.f, 1.f},
+       {0.f, 0.f, 0.f, 0.f}});
+  const torch::Tensor scores = torch::tensor({0.9f, 0.5f, 0.4f, 0.f});
+  const torch::Tensor labels = torch::tensor({1, 0, 1, -1});
+  const std::vector<OutputInfo> info = {
+      {.kind = TargetKind::boxes, .names = {"cat", "dog"}}};
+  const Prediction answer = decode({boxes, scores, labels}, info);
+  EXPECT_EQ(answer.kind, TargetKind::boxes);
+  EXPECT_TRUE(torch::equal(answer.boxes, boxes.slice(0, 0, 2)));
+  EXPECT_EQ(answer.labels, (std::vector<std::string>{"dog", "cat"}));
+  EXPECT_EQ(answer.indices, (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(to_string(answer), "dog (0.900), cat (0.500)");
+  EXPECT_EQ(answer.outputs.size(), 1u);
+  // A further output is one of its own.
+  EXPECT_EQ(
+      decode({boxes, scores, labels, torch::tensor({41.5f})}, info)
+          .outputs.at(1)
+          .numbers,
+      std::vector<double>{41.5});
+  EXPECT_EQ(
+      to_string(
+          decode({boxes, scores, torch::full({4}, -1, torch::kLong)}, info)),
+      "none");
 }
 
 TEST(Predictions, OfPixelsAreMasks) {

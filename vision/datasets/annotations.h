@@ -17,7 +17,7 @@ struct Box {
   /// whole image is 0, 0, width, height.
   double x1 = 0, y1 = 0, x2 = 0, y2 = 0;
   /// Name of its class.
-  std::string label;
+  std::string label = {};
   /// A region with many objects of the class that were not annotated one by
   /// one: COCO's `iscrowd`. It is not trained on, and no detection in it counts
   /// as wrong.

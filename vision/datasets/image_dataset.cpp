@@ -1,7 +1,5 @@
 #include "tern/vision/datasets/image_dataset.h"
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "tern/data/formats/error.h"
@@ -20,96 +18,6 @@ ScratchBuffer& thread_buffer() {
 }
 
 }  // namespace
-
-TensorTargets::TensorTargets(const torch::Tensor& values)
-    : ImageTargets(values.size(0)), values_(values.contiguous()) {}
-
-torch::Tensor TensorTargets::empty(
-    int64_t count,
-    ImageSize,
-    const BatchContext& context) const {
-  std::vector<int64_t> shape = values_.sizes().vec();
-  shape[0] = count;
-  return context.empty(shape, values_.scalar_type());
-}
-
-void TensorTargets::write(
-    int64_t index,
-    const SamplePlan&,
-    const torch::Tensor& targets,
-    int64_t slot) const {
-  const size_t bytes = values_.nbytes() / static_cast<size_t>(size());
-  std::memcpy(
-      static_cast<char*>(targets.mutable_data_ptr()) + bytes * slot,
-      static_cast<const char*>(values_.const_data_ptr()) + bytes * index,
-      bytes);
-}
-
-torch::Tensor MaskTargets::empty(
-    int64_t count,
-    ImageSize image,
-    const BatchContext& context) const {
-  return context.empty({count, image.height, image.width}, torch::kLong);
-}
-
-void MaskTargets::write(
-    int64_t index,
-    const SamplePlan& plan,
-    const torch::Tensor& targets,
-    int64_t slot) const {
-  static thread_local ScratchBuffer file, picked;
-  const std::string& path = paths_[index];
-  const auto bytes = read_image_file(path, file);
-  const EncodedImage mask(bytes, path, {.channels = 1, .indices = true});
-  const ImageSize from = mask.size(), image = plan.source();
-  // A presized image is smaller than its mask.
-  if (!has_shape_of(from, image)) {
-    throw_data_error(
-        path,
-        "is a mask of {} x {} pixels (height x width) for an image of {} x "
-        "{}; expected the same shape. Was the image turned by its EXIF?",
-        from.height,
-        from.width,
-        image.height,
-        image.width);
-  }
-  if (may_be_turned(
-          plan.exif_orientation,
-          image,
-          mask.header().orientation,
-          from)) {
-    throw_data_error(
-        path,
-        "is the mask of an image with the EXIF orientation {}, and nothing "
-        "tells whether it was drawn on the image as stored or as shown; "
-        "expected images of orientation 1. Set decode.exif_orientation to "
-        "false if the mask is of the stored pixels, or save the image upright.",
-        plan.exif_orientation);
-  }
-  Warp warp = plan.warp();
-  warp.sampling = Sampling::nearest;
-  if (from != image) {
-    const auto [down, across] = pixels_per_pixel(from, image);
-    warp.matrix = Matrix3::scaling(across, down) * warp.matrix;
-    warp.jitter_x *= static_cast<float>(across);
-    warp.jitter_y *= static_cast<float>(down);
-  }
-  const ImageSize size = {targets.size(1), targets.size(2)};
-  const int64_t count = size.height * size.width;
-  uint8_t* numbers = picked.get(count);
-  mask.sample(warp, size, numbers);
-  const uint8_t highest = *std::max_element(numbers, numbers + count);
-  if (classes_ > 0 && highest >= classes_) {
-    throw_data_error(
-        path,
-        "has the class number {}; expected 0 to {}. Add classes, or "
-        "correct the mask.",
-        highest,
-        classes_ - 1);
-  }
-  auto* out = targets.mutable_data_ptr<int64_t>();
-  std::copy_n(numbers, count, out + slot * count);
-}
 
 ImageDataset::ImageDataset(
     TargetedImages images,
@@ -213,6 +121,7 @@ void ImageDataset::write_sample(
     const PixelView image = pack_->image(index);
     const Warp warp = make_plan_for({image.height, image.width});
     plan.exif_orientation = pack_->exif_orientation(index);
+    plan.original = pack_->original_size(index);
     sample_pixels(image, warp, size_, slot);
   } else {
     const auto bytes = encoded(index, thread_buffer());
@@ -227,7 +136,7 @@ bool ImageDataset::write_readable(
     int64_t index,
     const BatchContext& context,
     uint8_t* slot,
-    const torch::Tensor& targets,
+    const Tensors& targets,
     int64_t place) const {
   static thread_local SamplePlan plan;
   // Numbers of their own: a skipped image shifts no other draw.
@@ -260,7 +169,7 @@ Batch ImageDataset::get_batch(
   const int64_t channels = options_.decode.channels;
   torch::Tensor images =
       context.empty({count, size_.height, size_.width, channels}, torch::kByte);
-  torch::Tensor targets;
+  Tensors targets;
   if (images_.targets) targets = images_.targets->empty(count, size_, context);
   uint8_t* slot = images.mutable_data_ptr<uint8_t>();
   Batch batch;
@@ -275,7 +184,9 @@ Batch ImageDataset::get_batch(
     }
   }
   batch.inputs = {images.narrow(0, 0, written)};
-  if (targets.defined()) batch.targets = {targets.narrow(0, 0, written)};
+  for (const torch::Tensor& target : targets) {
+    batch.targets.push_back(target.narrow(0, 0, written));
+  }
   return batch;
 }
 

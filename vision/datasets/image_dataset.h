@@ -13,6 +13,7 @@
 #include "tern/data/dataset.h"
 #include "tern/data/support/sink.h"
 #include "tern/vision/datasets/bad_images.h"
+#include "tern/vision/datasets/image_targets.h"
 #include "tern/vision/decode/decode.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/decode/image_size.h"
@@ -21,65 +22,6 @@
 namespace tern {
 
 class ImagePack;
-
-/// The targets of an image data set. Thread-safe.
-class ImageTargets {
- public:
-  /// \param size  Number of images.
-  explicit ImageTargets(int64_t size) : size_(size) {}
-  virtual ~ImageTargets() = default;
-
-  int64_t size() const { return size_; }
-  /// Allocates the targets of `count` images of size `image`.
-  virtual torch::Tensor
-  empty(int64_t count, ImageSize image, const BatchContext& context) const = 0;
-  /// Writes the target of sample `index` to position `slot` of a batch.
-  /// \param plan  How its image is transformed; a mask is transformed the same
-  ///              way.
-  virtual void write(
-      int64_t index,
-      const SamplePlan& plan,
-      const torch::Tensor& targets,
-      int64_t slot) const = 0;
-
- private:
-  int64_t size_;
-};
-
-/// Rows of a tensor: classes, [N] kLong, or numbers, [N] or [N, k] kFloat. Also
-/// multi-label classes, as 0 and 1.
-class TensorTargets final : public ImageTargets {
- public:
-  explicit TensorTargets(const torch::Tensor& values);
-  torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
-  void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
-      const override;
-
-  const torch::Tensor& values() const { return values_; }
-
- private:
-  torch::Tensor values_;
-};
-
-/// A PNG of class indices per image: [N, H, W] kLong. Transformed like the
-/// image with nearest-neighbour sampling; padded like the image.
-class MaskTargets final : public ImageTargets {
- public:
-  /// \param classes  Number of classes; 0: not checked.
-  MaskTargets(std::vector<std::string> paths, int64_t classes)
-      : ImageTargets(std::ssize(paths)),
-        paths_(std::move(paths)),
-        classes_(classes) {}
-  torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
-  /// \throws DataError if the mask cannot be read, has another shape than the
-  ///         image, or contains an invalid index.
-  void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
-      const override;
-
- private:
-  std::vector<std::string> paths_;
-  int64_t classes_;
-};
 
 /// Images and their targets.
 struct TargetedImages {
@@ -144,6 +86,8 @@ class ImageDataset final : public Dataset {
   const ImageSource* source() const { return images_.source.get(); }
   /// Returns the encoded image at `index`, in `buffer` if it had to be read.
   std::span<const uint8_t> encoded(int64_t index, ScratchBuffer& buffer) const;
+  /// Null: there are none.
+  const ImageTargets* targets() const { return images_.targets.get(); }
   /// The values of TensorTargets; undefined for others.
   torch::Tensor target_values() const;
   const ImageDatasetOptions& options() const { return options_; }
@@ -172,7 +116,7 @@ class ImageDataset final : public Dataset {
       int64_t index,
       const BatchContext& context,
       uint8_t* slot,
-      const torch::Tensor& targets,
+      const Tensors& targets,
       int64_t place) const;
 
   TargetedImages images_;

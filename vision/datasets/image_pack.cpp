@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little);
 namespace {
 
 constexpr char kMagic[9] = "TERNPACK";
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kKeyLength = 64;
 
 uint32_t crc_of(const void* bytes, size_t size) {
@@ -54,7 +54,7 @@ struct ImagePack::Footer {
 
 std::shared_ptr<const ImagePack> ImagePack::open(
     const std::filesystem::path& file) {
-  static_assert(sizeof(Footer) == 96 && sizeof(Entry) == 24);
+  static_assert(sizeof(Footer) == 96 && sizeof(Entry) == 32);
   const ByteFile bytes(file);
   if (bytes.size() < sizeof(Footer)) {
     fail(file, "it is shorter than its footer");
@@ -132,7 +132,8 @@ void ImagePackWriter::write(
     int64_t height,
     int64_t width,
     const uint8_t* pixels,
-    int exif_orientation) {
+    int exif_orientation,
+    std::optional<ImageSize> original) {
   const auto size = static_cast<size_t>(height * width * channels_);
   const uint32_t crc = crc_of(pixels, size);
   const std::lock_guard lock(mutex_);
@@ -142,6 +143,9 @@ void ImagePackWriter::write(
   entry.width = static_cast<uint32_t>(width);
   entry.crc = crc;
   entry.exif_orientation = static_cast<uint32_t>(exif_orientation);
+  const ImageSize made_from = original.value_or(ImageSize{height, width});
+  entry.original_height = static_cast<uint32_t>(made_from.height);
+  entry.original_width = static_cast<uint32_t>(made_from.width);
   file_.write({pixels, size});
 }
 

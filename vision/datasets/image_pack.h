@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tern/data/formats/atomic_file.h"
 #include "tern/kernels/images/warp_image.h"
+#include "tern/vision/decode/image_size.h"
 
 namespace tern {
 
@@ -19,8 +21,8 @@ namespace tern {
 ///   auto pack = ImagePack::open("cache/train.pack");
 ///   PixelView cat = pack->image(0);   // [cat.height, cat.width, 3]
 ///
-/// The file: the pixels of each image, an entry of 24 bytes per image with its
-/// offset, size and CRC-32, and a footer of 96 bytes. Verifies footer and
+/// The file: the pixels of each image, an entry of 32 bytes per image with its
+/// offset, sizes and CRC-32, and a footer of 96 bytes. Verifies footer and
 /// entries when the pack is opened, an image when it is first read.
 /// Little-endian.
 class ImagePack {
@@ -44,12 +46,18 @@ class ImagePack {
   int exif_orientation(int64_t index) const {
     return static_cast<int>(entries_.at(index).exif_orientation);
   }
+  /// Size of the upright image that it was made from.
+  ImageSize original_size(int64_t index) const {
+    const Entry& entry = entries_.at(index);
+    return {entry.original_height, entry.original_width};
+  }
 
  private:
   friend class ImagePackWriter;
   struct Entry {
     uint64_t offset;
     uint32_t height, width, crc, exif_orientation;
+    uint32_t original_height, original_width;
   };
   struct Footer;
 
@@ -80,12 +88,15 @@ class ImagePackWriter {
   /// Adds an image [height, width, channels], turned upright by its EXIF
   /// orientation. Thread-safe, in any order; an image that is never added is
   /// missing.
+  /// \param original  Size of the upright image that it was made from; unset: it
+  ///                  has that size.
   void write(
       int64_t index,
       int64_t height,
       int64_t width,
       const uint8_t* pixels,
-      int exif_orientation = 1);
+      int exif_orientation = 1,
+      std::optional<ImageSize> original = {});
 
   /// Completes the file, syncs it to the disk and renames it.
   void publish();

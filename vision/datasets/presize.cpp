@@ -23,7 +23,7 @@ std::string key_of(const ImageDataset& images, ImageSize size) {
         {reinterpret_cast<const uint8_t*>(text.data()), text.size() + 1});
   };
   add(fmt::format(
-      "3 {} {} {} {} {}",
+      "4 {} {} {} {} {}",
       size.height,
       size.width,
       decode.channels,
@@ -65,7 +65,8 @@ void add_image(
       covered.height,
       covered.width,
       decoded,
-      image.header().orientation);
+      image.header().orientation,
+      own);
 }
 
 std::shared_ptr<const ImagePack> open_if_current(

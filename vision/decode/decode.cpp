@@ -14,7 +14,17 @@
 namespace tern {
 namespace {
 
-/// From a point of the upright image to the same one of the stored image.
+/// The scale at which libjpeg-turbo decodes no smaller than what is needed; or,
+/// to resize as if all had been decoded, to within 1 even of noise.
+int jpeg_denominator(ImageSize factors, bool antialias) {
+  const int64_t factor = std::min(factors.height, factors.width);
+  if (antialias)
+    return factor >= 40 ? 8 : factor >= 24 ? 4 : factor >= 16 ? 2 : 1;
+  return factor >= 8 ? 8 : factor >= 4 ? 4 : factor >= 2 ? 2 : 1;
+}
+
+}  // namespace
+
 Matrix3 stored_from_upright(int orientation, ImageSize stored) {
   const auto width = static_cast<double>(stored.width);
   const auto height = static_cast<double>(stored.height);
@@ -29,17 +39,6 @@ Matrix3 stored_from_upright(int orientation, ImageSize stored) {
       {{0, -1, width, 1, 0, 0, 0, 0, 1}}};
   return by_orientation[orientation - 1];
 }
-
-/// The scale at which libjpeg-turbo decodes no smaller than what is needed; or,
-/// to resize as if all had been decoded, to within 1 even of noise.
-int jpeg_denominator(ImageSize factors, bool antialias) {
-  const int64_t factor = std::min(factors.height, factors.width);
-  if (antialias)
-    return factor >= 40 ? 8 : factor >= 24 ? 4 : factor >= 16 ? 2 : 1;
-  return factor >= 8 ? 8 : factor >= 4 ? 4 : factor >= 2 ? 2 : 1;
-}
-
-}  // namespace
 
 bool has_shape_of(ImageSize size, ImageSize other) {
   return std::abs(size.height * other.width - size.width * other.height) <=

@@ -36,6 +36,12 @@ inline ImageSize upright_size(const ImageHeader& header) {
               : ImageSize{header.height, header.width};
 }
 
+/// Returns the matrix from a point of the upright image to the same one of the
+/// image as stored.
+/// \param orientation  EXIF's, 1 to 8.
+/// \param stored       Size of the image as stored.
+Matrix3 stored_from_upright(int orientation, ImageSize stored);
+
 /// Whether sizes have one shape, up to rounding of one side.
 bool has_shape_of(ImageSize size, ImageSize other);
 

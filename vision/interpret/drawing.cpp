@@ -1,6 +1,7 @@
 #include "tern/vision/interpret/drawing.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <opencv2/imgproc.hpp>
@@ -43,6 +44,38 @@ resized(const torch::Tensor& image, int64_t height, int64_t width) {
   return result;
 }
 
+cv::Scalar scalar_of(Rgb color) {
+  return {
+      static_cast<double>(color[0]),
+      static_cast<double>(color[1]),
+      static_cast<double>(color[2])};
+}
+
+constexpr double kTagSize = 10, kTagHeight = 13, kTagMargin = 3;
+
+/// The picture of a tag, [height, width, 3] kByte.
+torch::Tensor tag_picture(const std::string& name, Rgb color, int64_t scale) {
+  const double width = text_width(name, kTagSize) + 2 * kTagMargin;
+  // ITU-R 601-2, as in fastai's grayscale.
+  const double brightness =
+      0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2];
+  const std::string elements =
+      fmt::format(
+          "<rect width=\"100%\" height=\"100%\" fill=\"{}\"/>\n",
+          hex(color)) +
+      svg_text(
+          {name, kTagMargin, kTagHeight - 3, kTagSize},
+          brightness > 140 ? "#000000" : "#ffffff");
+  const int64_t rows = std::llround(kTagHeight * static_cast<double>(scale));
+  const int64_t columns = std::llround(width * static_cast<double>(scale));
+  std::vector<uint8_t> pixels = render_svg(
+      svg_document(width, kTagHeight, "", /*is_on_white=*/true, elements),
+      rows,
+      columns);
+  return torch::from_blob(pixels.data(), {rows, columns, 3}, torch::kByte)
+      .clone();
+}
+
 }  // namespace
 
 void Page::text(const SvgText& text, Rgb color) {
@@ -68,6 +101,18 @@ void Page::image(
   images_.push_back({image.contiguous(), x, y, width, height});
 }
 
+void Page::frame(double x, double y, double width, double height, Rgb color) {
+  marks_.push_back({Mark::Kind::frame, x, y, width, height, "", color});
+}
+
+void Page::dot(double x, double y, Rgb color) {
+  marks_.push_back({Mark::Kind::dot, x, y, 0, 0, "", color});
+}
+
+void Page::tag(double x, double y, const std::string& name, Rgb color) {
+  marks_.push_back({Mark::Kind::tag, x, y, 0, 0, name, color});
+}
+
 std::string Page::svg() const {
   return svg_document(
       static_cast<double>(width_),
@@ -87,6 +132,31 @@ torch::Tensor Page::pixels(int64_t scale) const {
     page.narrow(0, scale * image.y, rows)
         .narrow(1, scale * image.x, columns)
         .copy_(resized(image.pixels, rows, columns));
+  }
+  cv::Mat canvas = mat_of(page);
+  const auto pixel = [scale](double place) {
+    return static_cast<int>(std::lround(place * static_cast<double>(scale)));
+  };
+  for (const Mark& mark : marks_) {
+    const cv::Point at(pixel(mark.x), pixel(mark.y));
+    const cv::Scalar color = scalar_of(mark.color);
+    if (mark.kind == Mark::Kind::frame) {
+      const cv::Point end(
+          pixel(mark.x + mark.width) - 1,
+          pixel(mark.y + mark.height) - 1);
+      cv::rectangle(canvas, at, end, color, pixel(2));
+    } else if (mark.kind == Mark::Kind::dot) {
+      cv::circle(canvas, at, pixel(4), {255, 255, 255}, -1, cv::LINE_AA);
+      cv::circle(canvas, at, pixel(3), color, -1, cv::LINE_AA);
+    } else {
+      const torch::Tensor tag = tag_picture(mark.name, mark.color, scale);
+      const cv::Mat strip = mat_of(tag);
+      const cv::Rect page_area(0, 0, canvas.cols, canvas.rows);
+      const cv::Rect place(at.x, at.y - strip.rows, strip.cols, strip.rows);
+      const cv::Rect shown = place & page_area;
+      if (shown.empty()) continue;
+      strip(shown - place.tl()).copyTo(canvas(shown));
+    }
   }
   return page;
 }

@@ -39,6 +39,16 @@ class Page {
       int64_t width,
       int64_t height);
 
+  // Above all images, in the order of the calls.
+
+  /// Draws the outline of a box.
+  void frame(double x, double y, double width, double height, Rgb color);
+  /// Draws a point with a white rim.
+  void dot(double x, double y, Rgb color);
+  /// Writes a name on a strip of the colour, which begins at x and ends below at
+  /// y.
+  void tag(double x, double y, const std::string& name, Rgb color);
+
   /// Draws the page: [H, W, 3] kByte.
   /// \param scale  Pixels for each unit of height and width.
   torch::Tensor pixels(int64_t scale = 1) const;
@@ -50,11 +60,19 @@ class Page {
     torch::Tensor pixels;
     int64_t x, y, width, height;
   };
+  /// What is drawn above the images.
+  struct Mark {
+    enum class Kind { frame, dot, tag } kind;
+    double x, y, width, height;
+    std::string name;
+    Rgb color;
+  };
   std::string svg() const;
 
   int64_t height_, width_;
   std::string elements_;  // texts and boxes, in SVG
   std::vector<Image> images_;
+  std::vector<Mark> marks_;
 };
 
 }  // namespace tern

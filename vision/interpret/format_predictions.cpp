@@ -36,9 +36,32 @@ torch::Tensor shares_of_pixels(const Prediction& answer) {
                    static_cast<double>(mask.numel());
 }
 
+std::string point_name(const OutputInfo& info, int64_t index) {
+  return index < std::ssize(info.names) ? info.names[index]
+                                        : fmt::format("point {}", index);
+}
+
+/// x1, y1, x2, y2 of a box.
+std::vector<std::string> corners_of(const Prediction& answer, int64_t index) {
+  std::vector<std::string> corners;
+  for (int64_t i = 0; i < 4; ++i) {
+    corners.push_back(json_number(answer.boxes[index][i].item<double>()));
+  }
+  return corners;
+}
+
 NamedValues values_of(const Prediction& answer, const OutputInfo& info) {
   // Undefined: of the batch, not of the sample.
   if (!answer.probabilities.defined()) return {};
+  if (answer.points.defined()) {
+    NamedValues places;
+    for (int64_t i = 0; i < answer.points.size(0); ++i) {
+      const std::string name = point_name(info, i);
+      places.push_back({name + " x", answer.points[i][0].item<double>()});
+      places.push_back({name + " y", answer.points[i][1].item<double>()});
+    }
+    return places;
+  }
   torch::Tensor values;
   if (answer.kind == TargetKind::mask) {
     values = shares_of_pixels(answer);
@@ -80,6 +103,28 @@ std::string text_of(const Prediction& answer, const OutputInfo& info) {
 /// Of one output, without the braces.
 std::string json_of(const Prediction& answer, const OutputInfo& info) {
   std::string text = fmt::format("\"kind\":\"{}\"", kind_name(answer.kind));
+  if (answer.boxes.defined()) {
+    std::vector<std::string> boxes;
+    for (size_t i = 0; i < answer.labels.size(); ++i) {
+      boxes.push_back(fmt::format(
+          "{{\"label\":{},\"score\":{},\"box\":[{}]}}",
+          json_quoted(answer.labels[i]),
+          json_number(answer.scores[i]),
+          fmt::join(corners_of(answer, static_cast<int64_t>(i)), ",")));
+    }
+    return text + fmt::format(",\"boxes\":[{}]", fmt::join(boxes, ","));
+  }
+  if (answer.points.defined()) {
+    std::vector<std::string> points;
+    for (int64_t i = 0; i < answer.points.size(0); ++i) {
+      points.push_back(fmt::format(
+          "{}:[{},{}]",
+          json_quoted(point_name(info, i)),
+          json_number(answer.points[i][0].item<double>()),
+          json_number(answer.points[i][1].item<double>())));
+    }
+    return text + fmt::format(",\"points\":{{{}}}", fmt::join(points, ","));
+  }
   const NamedValues values = values_of(answer, info);
   if (values.empty()) return text;
   if (answer.kind == TargetKind::mask) {
@@ -125,6 +170,10 @@ std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
+bool has_label(TargetKind kind) {
+  return kind != TargetKind::number && kind != TargetKind::points;
+}
+
 using Row = std::vector<std::string>;
 
 std::string csv_line(const Row& cells) {
@@ -145,9 +194,32 @@ void for_each_output(
   }
 }
 
+/// A row for each box, and one without a box for a file that has none.
+std::string csv_of_boxes(const std::vector<FilePrediction>& files) {
+  std::string text =
+      csv_line({"path", "label", "score", "x1", "y1", "x2", "y2", "error"});
+  for (const FilePrediction& file : files) {
+    const Prediction& answer = file.prediction;
+    for (size_t i = 0; i < answer.scores.size(); ++i) {
+      Row row = {file.path, answer.labels[i], json_number(answer.scores[i])};
+      const Row corners = corners_of(answer, static_cast<int64_t>(i));
+      row.insert(row.end(), corners.begin(), corners.end());
+      row.emplace_back();
+      text += csv_line(row);
+    }
+    if (answer.scores.empty()) {
+      text += csv_line({file.path, "", "", "", "", "", "", file.error});
+    }
+  }
+  return text;
+}
+
 std::string csv_of(
     const std::vector<FilePrediction>& files,
     const std::vector<OutputInfo>& outputs) {
+  if (!outputs.empty() && outputs[0].kind == TargetKind::boxes) {
+    return csv_of_boxes(files);
+  }
   Row header = {"path"};
   const auto known = std::ranges::find(files, "", &FilePrediction::error);
   if (known != files.end()) {
@@ -155,7 +227,7 @@ std::string csv_of(
         known->prediction,
         outputs,
         [&](const Prediction& answer, const OutputInfo& info) {
-          if (answer.kind != TargetKind::number) header.emplace_back("label");
+          if (has_label(answer.kind)) header.emplace_back("label");
           for (auto& value : values_of(answer, info)) {
             header.push_back(value.name);
           }
@@ -170,7 +242,7 @@ std::string csv_of(
       const NamedValues values = values_of(answer, info);
       if (answer.mask.defined()) {
         row.push_back(std::ranges::max(values, {}, &NamedValue::value).name);
-      } else if (answer.kind != TargetKind::number) {
+      } else if (has_label(answer.kind)) {
         row.push_back(answer.label);
       }
       for (const NamedValue& value : values) {

@@ -15,7 +15,8 @@ enum class PredictionFormat {
   text,
   /// A header, then a row for each file: path, label, and a column for each
   /// class with its probability (of masks its share of the pixels) or for each
-  /// number with its value; an error where there is one.
+  /// number, or x and y of a point, with its value; an error where there is one.
+  /// Of a detector a row for each box: path, label, score, x1, y1, x2, y2.
   csv,
   /// JSON Lines: an object for each file with the same, the kind of output, and
   /// for masks the colours that `with_mask` draws. Several outputs are a list.

@@ -117,10 +117,38 @@ void draw_title(Page& page, const std::vector<std::string>& lines) {
   }
 }
 
+/// The boxes and points of a picture.
+/// \param x, y   Where its image begins.
+/// \param scale  How much larger it is drawn.
+void draw_marks(
+    Page& page,
+    const Picture& picture,
+    double x,
+    double y,
+    double scale) {
+  for (const MarkedBox& box : picture.boxes) {
+    page.frame(
+        x + scale * box.x1,
+        y + scale * box.y1,
+        scale * (box.x2 - box.x1),
+        scale * (box.y2 - box.y1),
+        box.color);
+  }
+  // Above all frames.
+  for (const MarkedBox& box : picture.boxes) {
+    if (box.name.empty()) continue;
+    page.tag(x + scale * box.x1, y + scale * box.y1, box.name, box.color);
+  }
+  for (const MarkedPoint& point : picture.points) {
+    page.dot(x + scale * point.x, y + scale * point.y, point.color);
+  }
+}
+
 /// An image above its caption.
 /// \param x  The left edge of the tile.
 void draw_tile(
     Page& page,
+    const Picture& picture,
     const torch::Tensor& image,
     const std::vector<CaptionLine>& caption,
     int64_t x,
@@ -133,6 +161,12 @@ void draw_tile(
       caption_top - height,
       width,
       height);
+  draw_marks(
+      page,
+      picture,
+      static_cast<double>(x + (tile - width) / 2),
+      static_cast<double>(caption_top - height),
+      static_cast<double>(width) / static_cast<double>(image.size(1)));
   int64_t y = caption_top;
   for (const CaptionLine& line : caption) {
     y += kLine;
@@ -227,22 +261,32 @@ torch::Tensor picture_grid(
   for (int64_t i = 0; i < std::ssize(images); ++i) {
     const int64_t x = kMargin + i % columns * (options.tile + kGap);
     const int64_t caption_top = rows.caption_tops[i / columns];
-    draw_tile(page, images[i], captions[i], x, caption_top, options.tile);
+    draw_tile(
+        page,
+        pictures[i],
+        images[i],
+        captions[i],
+        x,
+        caption_top,
+        options.tile);
   }
   draw_legend(page, options.legend, legend, rows.bottom);
   return page.pixels();
+}
+
+Rgb class_colour(int64_t index) {
+  Rgb colour = kColours[index % kColours.size()];
+  // Beyond the table the same colours come darker.
+  const int64_t darker = 1 + index / std::ssize(kColours);
+  for (uint8_t& value : colour) value = static_cast<uint8_t>(value / darker);
+  return colour;
 }
 
 torch::Tensor mask_colours(int64_t classes) {
   torch::Tensor colours = torch::empty({classes, 3}, torch::kByte);
   auto* out = colours.data_ptr<uint8_t>();
   for (int64_t i = 0; i < classes; ++i) {
-    const auto& colour = kColours[i % kColours.size()];
-    // Beyond the table the same colours come darker.
-    const int64_t darker = 1 + i / std::ssize(kColours);
-    for (int c = 0; c < 3; ++c) {
-      out[3 * i + c] = static_cast<uint8_t>(colour[c] / darker);
-    }
+    out = std::ranges::copy(class_colour(i), out).out;
   }
   return colours;
 }

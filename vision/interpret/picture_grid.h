@@ -17,9 +17,25 @@ struct CaptionLine {
   Rgb color = kTextColor;
 };
 
+/// A box drawn over an image, in its pixels, with a name at its upper left
+/// corner.
+struct MarkedBox {
+  double x1 = 0, y1 = 0, x2 = 0, y2 = 0;
+  std::string name = {};
+  Rgb color = kTextColor;
+};
+
+/// A point drawn over an image, in its pixels.
+struct MarkedPoint {
+  double x = 0, y = 0;
+  Rgb color = kTextColor;
+};
+
 struct Picture {
   torch::Tensor image;  // as of save_image
-  std::vector<CaptionLine> caption;
+  std::vector<CaptionLine> caption = {};
+  std::vector<MarkedBox> boxes = {};
+  std::vector<MarkedPoint> points = {};
 };
 
 struct PictureGridOptions {
@@ -42,6 +58,8 @@ torch::Tensor picture_grid(
 
 /// Returns a distinct colour for each class, [classes, 3] kByte.
 torch::Tensor mask_colours(int64_t classes);
+/// Returns the colour of one class among them.
+Rgb class_colour(int64_t index);
 
 /// Blends the colours of the classes into an image: [H, W, 3] kByte.
 ///

@@ -146,6 +146,67 @@ std::vector<CaptionLine> result_caption(
   return {{target}, {prediction, answer_color(kind, prediction == target)}};
 }
 
+/// Adds the target of a sample: boxes or points over the image, or a caption.
+/// \param targets  All targets of a batch.
+void add_target(
+    Picture& picture,
+    TargetKind kind,
+    const Tensors& targets,
+    int64_t sample,
+    const std::vector<std::string>& names) {
+  if (kind == TargetKind::boxes) {
+    picture.boxes =
+        box_marks(targets[0][sample], targets[1][sample], {}, names);
+  } else if (kind == TargetKind::points) {
+    picture.points = point_marks(targets[0][sample], targets[1][sample]);
+  } else {
+    picture.caption = {{target_text(kind, targets[0][sample], names)}};
+  }
+}
+
+/// Draws each image with its boxes or points beside the same with the predicted
+/// ones.
+void save_marked_results(
+    const std::filesystem::path& file,
+    const torch::Tensor& images,
+    const Predictions& answers,
+    const DataBunch& data,
+    const ShowOptions& options) {
+  const OutputInfo& output = answers.info[0];
+  std::vector<Picture> pictures;
+  for (int64_t i = 0; i < images.size(0); ++i) {
+    if (!answers.all_targets.empty()) {
+      Picture target{images[i], {{"target"}}};
+      add_target(target, output.kind, answers.all_targets, i, data.classes);
+      pictures.push_back(std::move(target));
+    }
+    const Prediction found = decode(answers, i);
+    Picture prediction{images[i], {{"prediction"}}};
+    if (found.boxes.defined()) {
+      prediction.boxes = box_marks(
+          found.boxes,
+          torch::tensor(found.indices, torch::kLong),
+          torch::tensor(found.scores, torch::kDouble),
+          output.names);
+    } else if (found.points.defined()) {
+      prediction.points = point_marks(found.points, {});
+    }
+    pictures.push_back(std::move(prediction));
+  }
+  PictureGridOptions grid;
+  if (output.kind == TargetKind::points) {
+    grid.legend = point_legend(output.names);
+  }
+  ShowOptions layout = options;
+  const int64_t pairs_in_row =
+      options.columns > 0
+          ? options.columns
+          : std::max(1L, std::lround(std::sqrt(images.size(0) / 2)));
+  layout.columns =
+      answers.all_targets.empty() ? options.columns : 2 * pairs_in_row;
+  save_grid(file, pictures, grid, layout);
+}
+
 /// A loader of `options.count` samples, spread over the whole set because that
 /// is often sorted by class.
 DataLoader spread_samples(
@@ -202,11 +263,14 @@ void show_batch(
     return;
   }
   std::vector<Picture> pictures = pictures_of(visible.images);
+  PictureGridOptions grid;
   for (int64_t i = 0; i < count; ++i) {
-    pictures[i].caption = {
-        {target_text(kind, visible.targets[i], data.classes)}};
+    add_target(pictures[i], kind, visible.all_targets, i, data.classes);
   }
-  save_grid(file, pictures, {}, options);
+  if (kind == TargetKind::points) {
+    grid.legend = point_legend(data.outputs[0].names);
+  }
+  save_grid(file, pictures, grid, options);
 }
 
 void show_results(
@@ -241,6 +305,10 @@ void show_results(
   const TargetKind kind = answers.targets.defined()
                               ? target_kind(data, answers.targets)
                               : output.kind;
+  if (kind == TargetKind::boxes || kind == TargetKind::points) {
+    save_marked_results(file, images, answers, data, options);
+    return;
+  }
   const torch::Tensor preds = decoded(kind, answers.preds, output.threshold);
   if (kind == TargetKind::mask) {
     const int64_t ignored = learn.options().loss.ignore_index();

@@ -15,17 +15,18 @@ namespace tern {
 struct ShowOptions {
   /// Maximum number of images.
   int64_t count = 9;
-  /// 0: about as many columns as rows. Of samples with masks, each of which has
-  /// an image for its target too; results with masks always have 3.
+  /// 0: about as many columns as rows. Of samples with masks, boxes or points,
+  /// each of which has an image for its target too; results with masks always
+  /// have 3.
   int64_t columns = 0;
   /// Side of each image, in pixels.
   int64_t tile = 176;
 };
 
 /// Plots the first images of a batch as the model sees them, before
-/// normalisation, with their targets: classes, numbers, or beside it the image
-/// with its mask, and a legend of the classes; pixels of a class without a name
-/// keep their colour. fastai's show_batch.
+/// normalisation, with their targets: classes, numbers, boxes and points over
+/// the image, or beside it the image with its mask, and a legend of the classes;
+/// pixels of a class without a name keep their colour. fastai's show_batch.
 ///
 ///   show_batch(data, "batch.png");
 ///
@@ -40,7 +41,9 @@ void show_batch(
 
 /// Plots images of a split with target and prediction, green if correct and red
 /// if wrong; for masks a row each: the image, its actual mask and the predicted
-/// one, with a legend of the classes. Pixels of other classes than the model's,
+/// one, with a legend of the classes; for boxes and points the image with the
+/// actual ones beside the same with the predicted ones, of boxes those with a
+/// score of at least OutputInfo::threshold. Pixels of other classes than the model's,
 /// and of the class that the loss ignores, keep their colour. fastai's
 /// show_results.
 ///

@@ -50,8 +50,11 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
     images = images.mul(255).round().to(torch::kByte).permute({0, 2, 3, 1});
   }
   // Batch memory is used again by the loader.
-  VisibleBatch visible{images.clone(at::MemoryFormat::Contiguous), {}};
-  if (!batch.targets.empty()) visible.targets = batch.targets[0].cpu().clone();
+  VisibleBatch visible{images.clone(at::MemoryFormat::Contiguous), {}, {}};
+  for (const torch::Tensor& target : batch.targets) {
+    visible.all_targets.push_back(target.cpu().clone());
+  }
+  if (!batch.targets.empty()) visible.targets = visible.all_targets[0];
   return visible;
 }
 
@@ -92,6 +95,54 @@ std::string target_text(
     }
   }
   return words.empty() ? "(none)" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::vector<MarkedBox> box_marks(
+    const torch::Tensor& boxes,
+    const torch::Tensor& labels,
+    const torch::Tensor& scores,
+    const std::vector<std::string>& names) {
+  const torch::Tensor corners = boxes.to(torch::kDouble).contiguous();
+  const auto* corner = corners.const_data_ptr<double>();
+  std::vector<MarkedBox> marks;
+  for (int64_t i = 0; i < labels.size(0); ++i, corner += 4) {
+    const auto label = labels[i].item<int64_t>();
+    if (label < 0) continue;
+    std::string name = class_name(names, label);
+    if (scores.defined()) {
+      name += fmt::format(" {:.2f}", scores[i].item<double>());
+    }
+    marks.push_back(
+        {corner[0],
+         corner[1],
+         corner[2],
+         corner[3],
+         std::move(name),
+         class_colour(label)});
+  }
+  return marks;
+}
+
+std::vector<MarkedPoint> point_marks(
+    const torch::Tensor& points,
+    const torch::Tensor& visible) {
+  std::vector<MarkedPoint> marks;
+  for (int64_t i = 0; i < points.size(0); ++i) {
+    if (visible.defined() && !visible[i].item<bool>()) continue;
+    marks.push_back(
+        {points[i][0].item<double>(),
+         points[i][1].item<double>(),
+         class_colour(i)});
+  }
+  return marks;
+}
+
+std::vector<CaptionLine> point_legend(const std::vector<std::string>& names) {
+  std::vector<CaptionLine> legend;
+  for (const std::string& name : names) {
+    legend.push_back({name, class_colour(std::ssize(legend))});
+  }
+  return legend;
 }
 
 std::vector<Picture> mask_pictures(

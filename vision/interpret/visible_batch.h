@@ -16,6 +16,7 @@ namespace tern {
 struct VisibleBatch {
   torch::Tensor images;   // [N, H, W, 1 or 3] kByte, CPU
   torch::Tensor targets;  // [N, ...], CPU; undefined if there are none
+  Tensors all_targets;    // of which `targets` is the first
 };
 
 /// Applies the batch transforms of `data` that keep the images as bytes, so not
@@ -40,6 +41,27 @@ std::string target_text(
     TargetKind kind,
     const torch::Tensor& target,
     const std::vector<std::string>& classes);
+
+/// Boxes to draw over an image, in the colours of their classes, named by class
+/// and score.
+/// \param boxes   [K, 4], x1, y1, x2, y2.
+/// \param labels  [K]; those below 0 are left out.
+/// \param scores  [K], or undefined: there are none.
+std::vector<MarkedBox> box_marks(
+    const torch::Tensor& boxes,
+    const torch::Tensor& labels,
+    const torch::Tensor& scores,
+    const std::vector<std::string>& names);
+
+/// Points to draw over an image, each number in its own colour.
+/// \param points   [P, 2], x, y.
+/// \param visible  [P] kBool, or undefined: all are.
+std::vector<MarkedPoint> point_marks(
+    const torch::Tensor& points,
+    const torch::Tensor& visible);
+
+/// Returns the names of points with their colours; none if they have none.
+std::vector<CaptionLine> point_legend(const std::vector<std::string>& names);
 
 /// The images of one sample with a mask, side by side: the plain image, the
 /// target over it and, unless it is undefined, the prediction over it, whose

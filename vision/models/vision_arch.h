@@ -44,6 +44,9 @@ struct HeadOptions {
   /// Lowest and highest answer of a regression, such as {0, 10}: the outputs
   /// go through a SigmoidRange. Empty: they are as the last layer has them.
   std::vector<double> y_range = {};
+  /// The outputs are points, [N, outputs, 2] kFloat: x and y in pixels of the
+  /// model's input. `vision_learner` sets this for data with points.
+  bool points = false;
 };
 
 /// Global max pooling and average pooling, concatenated: [N, C, H, W] -> [N, 2

@@ -22,7 +22,8 @@ JsonFields fields_of(
       {"hidden", &head.hidden},
       {"dropout", &head.dropout},
       {"concat_pool", &head.concat_pool},
-      {"y_range", &head.y_range}};
+      {"y_range", &head.y_range},
+      {"points", &head.points}};
 }
 
 }  // namespace
@@ -48,12 +49,20 @@ void VisionModelImpl::reset() {
       "head",
       classifier_head(
           body_->backbone->stage_channels().back(),
-          outputs_,
+          head.points ? 2 * outputs_ : outputs_,
           head));
 }
 
 torch::Tensor VisionModelImpl::forward(const torch::Tensor& x) {
-  return head_->forward(body_->backbone->features(x));
+  const torch::Tensor y = head_->forward(body_->backbone->features(x));
+  if (!head_options_.points) return y;
+  // From shares of the image, counted from its centre, which an untrained head
+  // is near to. In 32 bits: half numbers tell a quarter of a pixel apart at best.
+  const torch::Tensor shares =
+      y.to(torch::kFloat).view({-1, outputs_, 2}) + 0.5;
+  return torch::stack(
+      {shares.select(2, 0) * x.size(3), shares.select(2, 1) * x.size(2)},
+      2);
 }
 
 Architecture VisionModelImpl::architecture() const {
@@ -61,7 +70,10 @@ Architecture VisionModelImpl::architecture() const {
   std::string body = arch_.name();
   int64_t in_channels = in_channels_, outputs = outputs_;
   HeadOptions head = head_options_;
-  return {"vision_model", to_json(fields_of(body, in_channels, outputs, head))};
+  JsonFields fields = fields_of(body, in_channels, outputs, head);
+  // Which earlier versions do not know.
+  if (!head.points) fields.pop_back();
+  return {"vision_model", to_json(fields)};
 }
 
 VisionModel build_vision_model(const Architecture& architecture) {

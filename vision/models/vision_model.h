@@ -23,7 +23,7 @@ class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
       int64_t outputs,
       HeadOptions head = {});
   void reset() override;
-  /// [N, in_channels, H, W] -> [N, outputs].
+  /// [N, in_channels, H, W] -> [N, outputs], or [N, outputs, 2] of points.
   torch::Tensor forward(const torch::Tensor& x);
   /// "vision_model", with the body's name among the options.
   Architecture architecture() const override;

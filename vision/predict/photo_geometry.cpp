@@ -49,6 +49,21 @@ torch::Tensor PhotoGeometry::points_on_photo(
          torch::tensor({x_.offset, y_.offset}, like);
 }
 
+torch::Tensor PhotoGeometry::boxes_on_photo(const torch::Tensor& boxes) const {
+  TERN_CHECK_VALUE(
+      boxes.defined() && boxes.is_floating_point() && boxes.dim() > 0 &&
+          boxes.size(-1) == 4,
+      "[PhotoGeometry::boxes_on_photo] the boxes are {}; expected floating "
+      "[..., 4], x1, y1, x2, y2 in pixels of the model's input.",
+      shapes_of({boxes}));
+  const torch::Tensor corners = points_on_photo(boxes.unflatten(-1, {2, 2}));
+  return torch::stack(
+             {corners.select(-1, 0).clamp(0, x_.photo),
+              corners.select(-1, 1).clamp(0, y_.photo)},
+             -1)
+      .flatten(-2);
+}
+
 /// Which two values of a map make each of the photograph's rows, or columns.
 struct PhotoGeometry::Samples {
   int64_t begin = 0;             // the first row that the model has seen

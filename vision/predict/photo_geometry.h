@@ -26,6 +26,11 @@ class PhotoGeometry {
   /// \param points  [..., 2] floating: x, y.
   torch::Tensor points_on_photo(const torch::Tensor& points) const;
 
+  /// Converts boxes in pixels of the input to pixels of the photograph, clipped to
+  /// it.
+  /// \param boxes  [..., 4] floating: x1, y1, x2, y2.
+  torch::Tensor boxes_on_photo(const torch::Tensor& boxes) const;
+
   /// Gives each pixel of the photograph what is said of its place in the input,
   /// bilinear between the centres of the map's pixels.
   /// \param map  [C, h, w] floating, over the whole input; h and w may be

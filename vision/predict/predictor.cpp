@@ -106,12 +106,29 @@ struct Predictor::Loaded {
     return *images;
   }
 
-  /// Those of one sample's outputs.
-  void give_masks_size(Tensors& outputs, ImageSize photo) const {
-    const PhotoGeometry geometry(*card.preprocessing, photo);
+  /// Brings what was found in one sample to the pixels of its photograph: boxes
+  /// and points, and masks if `original_size` asks for it.
+  void bring_to_photo(Tensors& outputs, ImageSize photo) const {
+    std::optional<PhotoGeometry> geometry;
+    const auto on_photo = [&]() -> const PhotoGeometry& {
+      if (!geometry) geometry.emplace(*card.preprocessing, photo);
+      return *geometry;
+    };
     for (size_t i = 0; i < outputs.size() && i < card.outputs.size(); ++i) {
-      if (is_mask(outputs[i], card.outputs[i]) && outputs[i].dim() == 3) {
-        outputs[i] = geometry.map_on_photo(outputs[i]);
+      torch::Tensor& output = outputs[i];
+      const TargetKind kind = card.outputs[i].kind;
+      if (!output.defined()) continue;
+      if (kind == TargetKind::points && output.dim() == 2 &&
+          output.size(1) == 2) {
+        output = on_photo().points_on_photo(output);
+      } else if (
+          kind == TargetKind::boxes && output.dim() == 2 &&
+          output.size(1) == 4) {
+        output = on_photo().boxes_on_photo(output);
+      } else if (
+          options.original_size && is_mask(output, card.outputs[i]) &&
+          output.dim() == 3) {
+        output = on_photo().map_on_photo(output);
       }
     }
   }
@@ -283,8 +300,8 @@ std::vector<Prediction> Predictor::answer(
   std::vector<Prediction> answers;
   answers.reserve(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
-    if (options.original_size && i < photos.size() && photos[i]) {
-      loaded_->give_masks_size(samples[i], *photos[i]);
+    if (loaded_->card.preprocessing && i < photos.size() && photos[i]) {
+      loaded_->bring_to_photo(samples[i], *photos[i]);
     }
     answers.push_back(decode(samples[i], loaded_->card.outputs));
   }

@@ -40,8 +40,8 @@ struct PredictorOptions {
   /// Gives masks, and the probabilities of their pixels, the height and width of
   /// the photograph instead of the model's: padding is cut off, and what a crop
   /// has left out is of class 0 with probabilities of 0. For files, cv::Mats and
-  /// images as tensors; PhotoGeometry is for points. Each prediction takes 4
-  /// bytes for each class and pixel.
+  /// images as tensors. Each prediction takes 4 bytes for each class and pixel.
+  /// Boxes and points of these are in pixels of the photograph in any case.
   bool original_size = false;
 };
 

@@ -73,10 +73,40 @@ void check_is_not_spatial(
       target.dim() < 3,
       "[augment_batch] a target is {} for images {}, whose pixels are moved; "
       "expected [N], [N, K], or masks [N, H, W] or [N, 1, H, W] of the images' "
-      "size. Augment boxes and pairs of images in the data set, or by a batch "
-      "transform of your own.",
+      "size. Say that they are boxes or points, or augment pairs of images in "
+      "the data set, or by a batch transform of your own.",
       shapes_of({target}),
       shapes_of({images}));
+}
+
+/// Moves the targets of a batch as its images are transformed. New tensors: the
+/// loader uses the memory of the others again.
+void move_targets(
+    Tensors& targets,
+    const torch::Tensor& images,
+    const Plans& plans,
+    TargetKind kind,
+    const AnnotationOptions& annotations) {
+  if (kind == TargetKind::boxes || kind == TargetKind::points) {
+    for (torch::Tensor& target : targets) {
+      target = target.clone(at::MemoryFormat::Contiguous);
+    }
+    std::vector<Matrix3> matrices;
+    for (const SamplePlan& plan : plans) {
+      matrices.push_back(plan.result_from_original());
+    }
+    const ImageSize size = {images.size(1), images.size(2)};
+    const auto move = kind == TargetKind::boxes ? move_boxes : move_points;
+    move(targets, matrices, size, annotations);
+    return;
+  }
+  for (torch::Tensor& target : targets) {
+    if (is_mask(target, images)) {
+      target = render_masks(target, plans);
+    } else {
+      check_is_not_spatial(target, images);
+    }
+  }
 }
 
 Plans plans_for(
@@ -114,11 +144,16 @@ ImageStats ImageStats::with_channels(int64_t channels) const {
 BatchTransform augment_batch(
     Transforms transforms,
     Padding padding,
-    std::optional<ImageStats> stats) {
+    std::optional<ImageStats> stats,
+    TargetKind target,
+    const AnnotationOptions& annotations) {
   check_transforms("augment_batch", transforms);
+  check_annotation_options("augment_batch", annotations);
   return [transforms = std::move(transforms),
           stats = std::move(stats),
-          padding](Batch& batch, const BatchTransformContext& context) {
+          padding,
+          target,
+          annotations](Batch& batch, const BatchTransformContext& context) {
     torch::Tensor& images = batch.inputs.at(0);
     const bool is_normalized = !stats || images.scalar_type() != torch::kByte;
     if (!context.training && is_normalized) return;
@@ -132,13 +167,7 @@ BatchTransform augment_batch(
     }
     const auto plans = plans_for(transforms, images, context, padding);
     if (std::ranges::any_of(plans, moves_pixels)) {
-      for (torch::Tensor& target : batch.targets) {
-        if (is_mask(target, images)) {
-          target = render_masks(target, plans);
-        } else {
-          check_is_not_spatial(target, images);
-        }
-      }
+      move_targets(batch.targets, images, plans, target, annotations);
     }
     if (images.is_cpu()) {
       images = render_on_cpu(images, plans);

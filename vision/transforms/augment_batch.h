@@ -8,6 +8,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/kernels/images/augment_images.h"
+#include "tern/vision/transforms/move_targets.h"
 #include "tern/vision/transforms/transform.h"
 
 namespace tern {
@@ -43,7 +44,8 @@ inline ImageStats none() {
 /// Applies `transforms` to every training batch on its device, with separate
 /// random numbers per sample: to inputs[0], [N, H, W, 1 or 3] kByte, and to
 /// masks with nearest-neighbour sampling: targets [N, H, W] or [N, 1, H, W] of
-/// any dtype. Lighting and erasing change images alone.
+/// any dtype. Boxes and points are moved, clipped and dropped as in the loader.
+/// Lighting and erasing change images alone.
 ///
 ///   data.batch_transforms = {
 ///       augment_batch(
@@ -57,12 +59,17 @@ inline ImageStats none() {
 /// \param stats  Normalises the images, in evaluation too, as `normalize`: one
 ///               value per channel, or one for all. Unset: they stay kByte for
 ///               later transforms.
+/// \param target  What the targets are. Boxes and points are those of BoxTargets
+///                and PointTargets; other targets are recognised by their shape.
+/// \param annotations  How boxes and points follow the images.
 /// \throws c10::ValueError, when it is called, for any other images, and where
 ///         pixels are moved for other targets of three or more dimensions.
 BatchTransform augment_batch(
     Transforms transforms,
     Padding padding = Padding::reflection,
-    std::optional<ImageStats> stats = {});
+    std::optional<ImageStats> stats = {},
+    TargetKind target = TargetKind::category,
+    const AnnotationOptions& annotations = {});
 
 // ---- Its parts ----
 

@@ -118,7 +118,7 @@ PaintedRectangle& SamplePlan::erase(int64_t top, int64_t left, ImageSize size) {
 }
 
 void SamplePlan::begin(ImageSize source, ImageSize target, Padding padding) {
-  source_ = size_ = source;
+  source_ = size_ = original = source;
   exif_orientation = 1;
   target_ = target;
   matrix_ = {};
@@ -165,6 +165,11 @@ Warp SamplePlan::warp() const {
       .jitter_x = jitter_ * static_cast<float>(source_.width) / 2,
       .jitter_y = jitter_ * static_cast<float>(source_.height) / 2,
       .jitter_key = jitter_key_};
+}
+
+Matrix3 SamplePlan::result_from_original() const {
+  const auto [down, across] = pixels_per_pixel(source_, original);
+  return matrix_.inverse() * Matrix3::scaling(across, down);
 }
 
 void SamplePlan::finish_pixels(const MutablePixels& image) const {

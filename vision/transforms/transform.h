@@ -67,6 +67,9 @@ class SamplePlan {
   // ---- Geometry, in pixels of the canvas ----
 
   ImageSize source() const { return source_; }
+  /// Size of the upright image in its file; that of the source, unless it was
+  /// presized.
+  ImageSize original;
   /// The EXIF orientation by which the source was turned upright; 1: it was not.
   int exif_orientation = 1;
   ImageSize target() const { return target_; }
@@ -104,6 +107,9 @@ class SamplePlan {
 
   /// Returns the map from the result to the source, with padding and jitter.
   Warp warp() const;
+  /// Returns the map from a pixel of the original to one of the result, by which
+  /// boxes and points move. Knows no jitter.
+  Matrix3 result_from_original() const;
 
   // ---- Changes to the pixels, in this order ----
 

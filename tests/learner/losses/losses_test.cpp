@@ -128,6 +128,33 @@ TEST(Losses, OfASurePredictionHaveAFiniteGradient) {
   EXPECT_TRUE(pred.grad().isfinite().all().item<bool>());
 }
 
+TEST(Losses, OfPointsCountThoseThatAreVisible) {
+  const torch::Tensor pred =
+      torch::tensor({1.f, 2.f, 3.f, 4.f, 5.f, 6.f, 7.f, 8.f})
+          .view({2, 2, 2})
+          .requires_grad_();
+  torch::Tensor places = torch::zeros({2, 2, 2});
+  places[1][1].fill_(std::nanf(""));
+  const torch::Tensor visible =
+      torch::tensor({true, false, true, false}).view({2, 2});
+  const Loss loss = points_loss();
+  const torch::Tensor value = loss({pred}, {places, visible});
+  EXPECT_FLOAT_EQ(value.item<float>(), (1.5f + 5.5f) / 2);
+  value.backward();
+  EXPECT_TRUE(torch::equal(
+      pred.grad().view({-1}),
+      torch::tensor({0.25f, 0.25f, 0.f, 0.f, 0.25f, 0.25f, 0.f, 0.f})));
+  EXPECT_EQ(loss.count({pred}, {places, visible}), 2);
+  const torch::Tensor none = torch::zeros({2, 2}, torch::kBool);
+  EXPECT_EQ(loss({pred}, {places, none}).item<float>(), 0);
+  EXPECT_EQ(loss.count({pred}, {places, none}), 0);
+  expect_error<c10::ValueError>(
+      [&] {
+        loss({pred.view({2, 4})}, {places, visible});
+      },
+      {"[points_loss] the outputs are [2, 4]", "HeadOptions::points"});
+}
+
 TEST(Losses, RefuseOptionsOutOfTheirRange) {
   expect_error<c10::ValueError>(
       [] { dice_ce_loss({.lambda_dice = 0, .lambda_ce = 0}); },

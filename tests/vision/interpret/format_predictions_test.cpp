@@ -85,6 +85,54 @@ TEST(FormatPredictions, OfNumbersHasTheirNames) {
       "\n");
 }
 
+TEST(FormatPredictions, OfPointsHaveTheirPlaces) {
+  const Infos points = {{.kind = TargetKind::points, .names = {"nose"}}};
+  const Tensors output = {torch::tensor({{1.5f, 2.f}, {30.f, 40.25f}})};
+  EXPECT_EQ(
+      formatted(output, points, PredictionFormat::text),
+      "a.png: nose (1.5, 2.0), point 1 (30.0, 40.2)\n");
+  EXPECT_EQ(
+      formatted(output, points, PredictionFormat::csv),
+      "path,nose x,nose y,point 1 x,point 1 y,error\n"
+      "a.png,1.5,2,30,40.25,\n");
+  EXPECT_EQ(
+      formatted(output, points, PredictionFormat::json),
+      R"({"path":"a.png","kind":"points","points":{"nose":[1.5,2],)"
+      R"("point 1":[30,40.25]}})"
+      "\n");
+}
+
+TEST(FormatPredictions, OfADetectorHasARowForEachBox) {
+  const Infos boxes = {
+      {.kind = TargetKind::boxes, .names = {"cat", "dog"}, .threshold = 0.3}};
+  const Tensors output = {
+      torch::tensor({{1.f, 2.f, 3.f, 4.f}, {5.f, 6.f, 7.5f, 8.f}}),
+      torch::tensor({0.75f, 0.5f}),
+      torch::tensor({1, 0})};
+  EXPECT_EQ(
+      formatted(output, boxes, PredictionFormat::text),
+      "a.png: dog (0.750), cat (0.500)\n");
+  EXPECT_EQ(
+      formatted(output, boxes, PredictionFormat::csv),
+      "path,label,score,x1,y1,x2,y2,error\n"
+      "a.png,dog,0.75,1,2,3,4,\n"
+      "a.png,cat,0.5,5,6,7.5,8,\n");
+  EXPECT_EQ(
+      formatted(output, boxes, PredictionFormat::json),
+      R"({"path":"a.png","kind":"boxes","boxes":[)"
+      R"({"label":"dog","score":0.75,"box":[1,2,3,4]},)"
+      R"({"label":"cat","score":0.5,"box":[5,6,7.5,8]}]})"
+      "\n");
+  // A file without a box has a row too.
+  const Tensors none = {
+      torch::zeros({1, 4}),
+      torch::zeros({1}),
+      torch::full({1}, -1, torch::kLong)};
+  EXPECT_EQ(
+      formatted(none, boxes, PredictionFormat::csv),
+      "path,label,score,x1,y1,x2,y2,error\na.png,,,,,,,\n");
+}
+
 TEST(FormatPredictions, OfAMaskHasSharesNamesAndColours) {
   const Infos mask = {
       {.kind = TargetKind::mask,

@@ -142,6 +142,17 @@ TEST(PhotoGeometry, PointsLieWhereTheInputShowsThem) {
   }
 }
 
+TEST(PhotoGeometry, BoxesAreThoseOfTheirCornersWithinThePhotograph) {
+  const PhotoGeometry geometry(preprocessing("squish"), {40, 64});
+  EXPECT_TRUE(torch::allclose(
+      geometry.boxes_on_photo(
+          torch::tensor({{1.f, 2.f, 3.f, 4.f}, {-2.f, 8.f, 17.f, 99.f}})),
+      torch::tensor({{4.f, 5.f, 12.f, 10.f}, {0.f, 20.f, 64.f, 40.f}})));
+  expect_error<c10::ValueError>(
+      [&] { geometry.boxes_on_photo(torch::zeros({3})); },
+      {"boxes_on_photo", "[..., 4]"});
+}
+
 TEST(PhotoGeometry, RefusesWhatItCannotConvert) {
   const PhotoGeometry geometry(preprocessing("pad"), {40, 20});
   expect_error<c10::ValueError>(

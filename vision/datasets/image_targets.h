@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tern/data/dataset.h"
+#include "tern/vision/decode/image_size.h"
+#include "tern/vision/transforms/transform.h"
+
+namespace tern {
+
+/// The targets of an image data set. Thread-safe.
+class ImageTargets {
+ public:
+  /// \param size  Number of images.
+  explicit ImageTargets(int64_t size) : size_(size) {}
+  virtual ~ImageTargets() = default;
+
+  int64_t size() const { return size_; }
+  /// Allocates the targets of `count` images of size `image`: one tensor or
+  /// several, [count, ...].
+  virtual Tensors
+  empty(int64_t count, ImageSize image, const BatchContext& context) const = 0;
+  /// Writes the target of sample `index` to position `slot` of a batch.
+  /// \param plan     How its image is transformed; masks, boxes and points are
+  ///                 transformed the same way.
+  /// \param targets  As `empty` returned them.
+  virtual void write(
+      int64_t index,
+      const SamplePlan& plan,
+      const Tensors& targets,
+      int64_t slot) const = 0;
+
+ private:
+  int64_t size_;
+};
+
+/// Rows of a tensor: classes, [N] kLong, or numbers, [N] or [N, k] kFloat. Also
+/// multi-label classes, as 0 and 1.
+class TensorTargets final : public ImageTargets {
+ public:
+  explicit TensorTargets(const torch::Tensor& values);
+  Tensors empty(int64_t, ImageSize, const BatchContext&) const override;
+  void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
+      const override;
+
+  const torch::Tensor& values() const { return values_; }
+
+ private:
+  torch::Tensor values_;
+};
+
+/// A PNG of class indices per image: [N, H, W] kLong. Transformed like the
+/// image with nearest-neighbour sampling; padded like the image.
+class MaskTargets final : public ImageTargets {
+ public:
+  /// \param classes  Number of classes; 0: not checked.
+  MaskTargets(std::vector<std::string> paths, int64_t classes)
+      : ImageTargets(std::ssize(paths)),
+        paths_(std::move(paths)),
+        classes_(classes) {}
+  Tensors empty(int64_t, ImageSize, const BatchContext&) const override;
+  /// \throws DataError if the mask cannot be read, has another shape than the
+  ///         image, or contains an invalid index.
+  void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
+      const override;
+
+ private:
+  std::vector<std::string> paths_;
+  int64_t classes_;
+};
+
+}  // namespace tern
