@@ -70,6 +70,9 @@ extern torch::optim::SGD optimizer;
 namespace learner_metric_h {
 torch::Tensor max_error(const torch::Tensor& pred, const torch::Tensor& target);
 }
+namespace learner_metrics_mean_average_precision_h {
+extern Tensors detections, targets;
+}
 namespace learner_eval_mode_h {
 extern Tensors inputs;
 }

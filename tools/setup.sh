@@ -22,7 +22,7 @@ cuda_wheels=(
   "nvidia-cuda-culibos==13.0.*"
 )
 peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors timm
-  scikit-image onnxruntime==1.32.0 opencv-python-headless)
+  scikit-image onnxruntime==1.32.0 opencv-python-headless pycocotools)
 test_wheels=("tensorboard==2.21.0" "onnxruntime==1.32.0")
 site_wheels=("zensical==0.0.73")
 

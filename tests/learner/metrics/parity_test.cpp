@@ -1,18 +1,15 @@
 #include <algorithm>
-#include <barrier>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,6 +23,7 @@
 #include "tern/learner/metrics/ranking.h"
 #include "tern/learner/metrics/regression.h"
 #include "tern/tests/support/random_cases.h"
+#include "tern/tests/support/rank_threads.h"
 #include "tern/tests/support/tests_folder.h"
 
 namespace tern::metrics_parity_test {
@@ -164,65 +162,6 @@ void expect_value(const Metric& metric, const Set& set, const char* where) {
                      << "; expected " << set.expected;
 }
 
-// Threads, each of which is a rank; their tensors are added up.
-class Ranks {
- public:
-  explicit Ranks(int64_t count)
-      : count_(count), barrier_(count, AddedUp{this}) {}
-
-  /// No rank waits for one that throws or returns early.
-  void sync(std::vector<Metric>& metrics) {
-    std::vector<std::thread> threads;
-    for (int64_t rank = 0; rank < count_; ++rank) {
-      threads.emplace_back([this, &metric = metrics[rank], rank] {
-        try {
-          metric.sync(all_reduce(rank));
-        } catch (const std::exception& error) {
-          ADD_FAILURE() << metric.name() << ": " << message_of(error);
-        }
-        barrier_.arrive_and_drop();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-
- private:
-  struct AddedUp {
-    Ranks* ranks;
-    void operator()() const noexcept {
-      ranks->all_ = std::exchange(ranks->sum_, {});
-    }
-  };
-
-  AllReduce all_reduce(int64_t rank) {
-    return {
-        [this](const torch::Tensor& tensor) {
-          add(tensor);
-          barrier_.arrive_and_wait();
-          tensor.copy_(all_);
-        },
-        rank,
-        count_};
-  }
-
-  void add(const torch::Tensor& tensor) {
-    const std::lock_guard lock(mutex_);
-    if (!sum_.defined()) {
-      sum_ = tensor.clone();
-      return;
-    }
-    // NCCL does not look.
-    TORCH_CHECK(
-        sum_.sizes() == tensor.sizes() && sum_.dtype() == tensor.dtype());
-    sum_ += tensor;
-  }
-
-  int64_t count_;
-  std::mutex mutex_;
-  torch::Tensor sum_, all_;
-  std::barrier<AddedUp> barrier_;
-};
-
 class Spread {
  public:
   Spread(const Set& set, std::mt19937_64& random)
@@ -305,7 +244,7 @@ TEST(MetricsParity, AreThatOfAllRowsHoweverTheyAreSpread) {
     for (const Set& set : all_sets()) {
       try {
         std::vector<Metric> metrics = Spread(set, random).metrics();
-        Ranks(static_cast<int64_t>(metrics.size())).sync(metrics);
+        testing_support::RankThreads(std::ssize(metrics)).sync(metrics);
         for (const Metric& metric : metrics) {
           expect_value(metric, set, "in batches of ranks");
         }
