@@ -30,7 +30,8 @@ void check(
       flags.sizes() == rows.sizes().slice(0, 2) &&
           flags.scalar_type() == flag_type && flags.is_contiguous() &&
           flags.device() == rows.device(),
-      "[{}] the second tensor is {} beside {}; expected contiguous [N, K] {} on "
+      "[{}] the second tensor is {} beside {}; expected contiguous [N, K] {} "
+      "on "
       "the same device.",
       where,
       describe(flags),
@@ -44,8 +45,9 @@ void check(
       describe(rows));
 }
 
-torch::Tensor
-on_device(const std::vector<Matrix3>& matrices, torch::Device device) {
+torch::Tensor on_device(
+    const std::vector<Matrix3>& matrices,
+    torch::Device device) {
   torch::Tensor values = at::empty(
       {static_cast<int64_t>(matrices.size()), 9},
       at::TensorOptions(at::kDouble).pinned_memory(device.is_cuda()));
@@ -72,7 +74,8 @@ void move_boxes_(
           (areas.sizes() == labels.sizes() &&
            areas.scalar_type() == at::kFloat && areas.is_contiguous() &&
            areas.device() == boxes.device()),
-      "[move_boxes_] areas is {} beside {}; expected contiguous [N, K] kFloat on "
+      "[move_boxes_] areas is {} beside {}; expected contiguous [N, K] kFloat "
+      "on "
       "the same device, or an undefined tensor.",
       describe(areas),
       describe(boxes));

@@ -124,8 +124,7 @@ TERN_ELEMENT_MATH void move_box(const MoveArgs& args, int64_t row) {
                                m[2] * (m[3] * m[7] - m[4] * m[6]);
     const double w = moved_point(m, x, y).w;
     args.areas[row] = static_cast<float>(
-        args.areas[row] * fabs(determinant / (w * w * w)) *
-        (left_over / area));
+        args.areas[row] * fabs(determinant / (w * w * w)) * (left_over / area));
   }
   double low_x = INFINITY, low_y = INFINITY;
   double high_x = -INFINITY, high_y = -INFINITY;

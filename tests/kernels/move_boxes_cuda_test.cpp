@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/boxes/move_boxes.h"
 #include "tern/data/batch.h"
+#include "tern/kernels/boxes/move_boxes.h"
 #include "tern/tests/support/gpu_test.h"
 
 namespace tern::move_boxes_cuda_test {

@@ -41,8 +41,7 @@ Moved moved(
 
 void expect_box(const Moved& moved, std::initializer_list<float> box) {
   EXPECT_EQ(moved.labels.item<int64_t>(), 3);
-  EXPECT_TRUE(
-      torch::allclose(moved.boxes.view({4}), numbers(box), 1e-6, 1e-4))
+  EXPECT_TRUE(torch::allclose(moved.boxes.view({4}), numbers(box), 1e-6, 1e-4))
       << moved.boxes;
 }
 
@@ -59,9 +58,8 @@ TEST(Matrix3, TimesItsInverseIsTheIdentity) {
 
 TEST(MoveBoxes, LeavesAnIdentityAloneToTheBit) {
   const Moved same = moved({1.1f, 2.3f, 99.7f, 50.9f}, {});
-  EXPECT_TRUE(torch::equal(
-      same.boxes.view({4}),
-      numbers({1.1f, 2.3f, 99.7f, 50.9f})));
+  EXPECT_TRUE(
+      torch::equal(same.boxes.view({4}), numbers({1.1f, 2.3f, 99.7f, 50.9f})));
 }
 
 TEST(MoveBoxes, GivesTheBoxAroundTheMovedCorners) {
@@ -158,8 +156,7 @@ TEST(MoveBoxes, MovesEachImageByItsOwnMatrix) {
 TEST(MovePoints, MovesThemAndSaysWhichAreStillInTheImage) {
   torch::Tensor points =
       numbers({10, 20, 10, 20, 90, 20, 5, 5}).view({1, 4, 2});
-  torch::Tensor visible =
-      torch::tensor({true, false, true, true}).view({1, 4});
+  torch::Tensor visible = torch::tensor({true, false, true, true}).view({1, 4});
   move_points_(points, visible, {Matrix3::scaling(3, 2)}, 50, 200);
   EXPECT_TRUE(torch::equal(
       points.view({-1}),

@@ -46,10 +46,7 @@ bool is_of_stored_pixels(
       plan.exif_orientation);
 }
 
-void check_size(
-    const std::string& path,
-    ImageSize annotated,
-    ImageSize image) {
+void check_size(const std::string& path, ImageSize annotated, ImageSize image) {
   if (annotated == ImageSize{} || annotated == image) return;
   throw_data_error(
       path,
@@ -85,7 +82,8 @@ void check_box(const std::string& path, const Box& box) {
   throw_data_error(
       path,
       "has the box {} (x1, y1, x2, y2) of area {}; expected finite numbers, x1 "
-      "below x2, y1 below y2 and no negative area. Correct it, or leave it out.",
+      "below x2, y1 below y2 and no negative area. Correct it, or leave it "
+      "out.",
       text_of(box),
       box.area);
 }
@@ -133,7 +131,8 @@ BoxTargets::BoxTargets(
       options_(options) {
   TERN_CHECK_VALUE(
       paths_.size() == images.size(),
-      "[BoxTargets] there are {} paths and boxes of {} images; expected as many.",
+      "[BoxTargets] there are {} paths and boxes of {} images; expected as "
+      "many.",
       paths_.size(),
       images.size());
   check_annotation_options("BoxTargets", options);
@@ -173,10 +172,8 @@ BoxTargets::BoxTargets(
   }
 }
 
-Tensors BoxTargets::empty(
-    int64_t count,
-    ImageSize,
-    const BatchContext& context) const {
+Tensors BoxTargets::empty(int64_t count, ImageSize, const BatchContext& context)
+    const {
   const int64_t most = objects_.most, most_crowds = crowds_.most;
   return {
       context.empty({count, most, kCorners}, torch::kFloat),
@@ -299,7 +296,8 @@ PointTargets::PointTargets(
       throw_data_error(
           paths_[i],
           "has {} points where the first image has {}; expected equally many, "
-          "and at least one. Add those that are not known with visible = false.",
+          "and at least one. Add those that are not known with visible = "
+          "false.",
           images[i].size(),
           count);
     }

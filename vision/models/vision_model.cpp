@@ -56,10 +56,14 @@ void VisionModelImpl::reset() {
 torch::Tensor VisionModelImpl::forward(const torch::Tensor& x) {
   const torch::Tensor y = head_->forward(body_->backbone->features(x));
   if (!head_options_.points) return y;
-  // From shares of the image, counted from its centre, which an untrained head
-  // is near to. In 32 bits: half numbers tell a quarter of a pixel apart at best.
+  // As shares of the image, which an untrained head finds in its middle, with a
+  // margin in which the edges can be reached. In 32 bits: half numbers tell a
+  // quarter of a pixel apart at best.
+  constexpr double kMargin = 0.05;
   const torch::Tensor shares =
-      y.to(torch::kFloat).view({-1, outputs_, 2}) + 0.5;
+      y.to(torch::kFloat).view({-1, outputs_, 2}).sigmoid() *
+          (1 + 2 * kMargin) -
+      kMargin;
   return torch::stack(
       {shares.select(2, 0) * x.size(3), shares.select(2, 1) * x.size(2)},
       2);

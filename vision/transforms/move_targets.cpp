@@ -11,9 +11,7 @@ namespace tern {
 namespace {
 
 /// Points that change places, as the index of the point that each becomes.
-torch::Tensor mirrored_order(
-    int64_t points,
-    const AnnotationOptions& options) {
+torch::Tensor mirrored_order(int64_t points, const AnnotationOptions& options) {
   std::vector<int64_t> order(static_cast<size_t>(points));
   std::iota(order.begin(), order.end(), 0);
   for (const auto& [one, other] : options.flip_pairs) {
@@ -46,9 +44,10 @@ void check_annotation_options(
   }
   std::ranges::sort(named);
   TERN_CHECK_VALUE(
-      named.empty() || (named[0] >= 0 && std::ranges::adjacent_find(named) ==
-                                             named.end()),
-      "[{}] flip_pairs names a point twice, or one below 0; expected each point "
+      named.empty() ||
+          (named[0] >= 0 && std::ranges::adjacent_find(named) == named.end()),
+      "[{}] flip_pairs names a point twice, or one below 0; expected each "
+      "point "
       "in one pair, by its number from 0 on.",
       where);
 }
@@ -62,7 +61,8 @@ void move_boxes(
   TERN_CHECK_VALUE(
       count == 2 || count == 3 || count == 5,
       "[move_boxes] the targets are {}; expected boxes [N, K, 4] and labels "
-      "[N, K], then areas [N, K], then crowd regions [N, C, 4] and their labels "
+      "[N, K], then areas [N, K], then crowd regions [N, C, 4] and their "
+      "labels "
       "[N, C].",
       shapes_of(targets));
   const auto move = [&](const torch::Tensor& boxes,

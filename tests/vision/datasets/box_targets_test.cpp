@@ -1,9 +1,9 @@
 #include "tern/vision/datasets/box_targets.h"
 
 #include <cmath>
-#include <opencv2/imgproc.hpp>
 
 #include <gtest/gtest.h>
+#include <opencv2/imgproc.hpp>
 #include <torch/types.h>
 
 #include "tern/data/formats/error.h"
@@ -79,9 +79,9 @@ void write_drawing(
     const std::filesystem::path& file,
     const Drawing& drawing,
     int orientation = 1) {
-  const ImageSize stored = orientation >= 5
-                               ? ImageSize{drawing.size.width, drawing.size.height}
-                               : drawing.size;
+  const ImageSize stored =
+      orientation >= 5 ? ImageSize{drawing.size.width, drawing.size.height}
+                       : drawing.size;
   cv::Mat image(
       static_cast<int>(stored.height),
       static_cast<int>(stored.width),
@@ -109,7 +109,9 @@ Transforms all_geometry() {
       squish({0.8f, 1.25f}, 0.3f),
       symmetric_warp({-0.2f, 0.2f}, 0.5f),
       perspective(0.15f, 0.3f),
-      random_affine({.degrees = {-20, 20}, .translate = 0.1f, .shear = {-5, 5}}, 0.3f)};
+      random_affine(
+          {.degrees = {-20, 20}, .translate = 0.1f, .shear = {-5, 5}},
+          0.3f)};
 }
 
 class BoxTargetsTest : public testing::Test {
@@ -136,7 +138,8 @@ class BoxTargetsTest : public testing::Test {
         indices_of(paths),
         {.seed = seed, .training = true});
   }
-  static std::vector<int64_t> indices_of(const std::vector<std::string>& paths) {
+  static std::vector<int64_t> indices_of(
+      const std::vector<std::string>& paths) {
     std::vector<int64_t> indices;
     for (size_t i = 0; i < paths.size(); ++i) {
       indices.push_back(static_cast<int64_t>(i));
@@ -196,12 +199,12 @@ TEST_F(BoxTargetsTest, BoxesLieWhereTheTransformedImageShowsThem) {
       const Drawing drawing = {size, draw_box()};
       write_drawing(paths.back(), drawing, orientation);
       const bool lies = orientation >= 5;
-      const ImageSize stored =
-          lies ? ImageSize{size.width, size.height} : size;
+      const ImageSize stored = lies ? ImageSize{size.width, size.height} : size;
       boxes.push_back(
-          of_stored
-              ? ImageBoxes({as_stored(drawing.box, orientation, stored)}, stored)
-              : ImageBoxes({drawing.box}, size));
+          of_stored ? ImageBoxes(
+                          {as_stored(drawing.box, orientation, stored)},
+                          stored)
+                    : ImageBoxes({drawing.box}, size));
     }
     const auto targets = std::make_shared<BoxTargets>(
         paths,
@@ -223,9 +226,8 @@ TEST_F(BoxTargetsTest, BoxesLieWhereTheTransformedImageShowsThem) {
         const torch::Tensor label = batch.targets[1][i];
         const bool is_packed = images == packed.get();
         // A pixel of the pack may be several of the image.
-        const double packed = static_cast<double>(
-                                  std::min(size.height, size.width)) /
-                              50;
+        const double packed =
+            static_cast<double>(std::min(size.height, size.width)) / 50;
         const double slack =
             2.5 + scale * (is_packed ? 1 + 2 * std::max(packed, 1.0) : 1);
         if (label.item<int64_t>() < 0) {
@@ -267,17 +269,16 @@ TEST_F(BoxTargetsTest, PointsLieWhereTheTransformedImageShowsThem) {
     const ImageDataset images(
         {paths, std::make_shared<PointTargets>(paths, points)},
         options);
-    const Batch batch = images.get_batch(
-        {0, 1, 2, 3},
-        {.seed = seed, .training = true});
+    const Batch batch =
+        images.get_batch({0, 1, 2, 3}, {.seed = seed, .training = true});
     for (int64_t i = 0; i < 4; ++i) {
       const std::vector<float> place = values_of(batch.targets[0][i][0]);
       const bool visible = batch.targets[1][i][0].item<bool>();
       EXPECT_EQ(
           visible,
           place[0] >= 0 && place[0] <= 110 && place[1] >= 0 && place[1] <= 80);
-      const bool is_whole = place[0] > 8 && place[0] < 102 && place[1] > 8 &&
-                            place[1] < 72;
+      const bool is_whole =
+          place[0] > 8 && place[0] < 102 && place[1] > 8 && place[1] < 72;
       if (!is_whole) continue;
       const auto [x, y] = bright_centre(batch.inputs[0][i]);
       EXPECT_NEAR(place[0], x, 0.5);
@@ -352,7 +353,7 @@ TEST_F(BoxTargetsTest, ABatchHasRoomForTheMostBoxesOfAnImage) {
   ASSERT_EQ(batch.targets.size(), 5u);
   EXPECT_TRUE(torch::equal(
       batch.targets[0],
-      torch::tensor({1, 2, 11, 12, 0, 0, 0, 0, 0, 0, 0, 0,
+      torch::tensor({1, 2, 11, 12, 0, 0, 0,  0,  0, 0, 0,  0,
                      0, 0, 0,  0,  3, 4, 23, 24, 1, 2, 11, 12})
           .view({3, 2, 4})
           .to(torch::kFloat)));
@@ -361,19 +362,20 @@ TEST_F(BoxTargetsTest, ABatchHasRoomForTheMostBoxesOfAnImage) {
       torch::tensor({0, -1, -1, -1, 1, 0}).view({3, 2})));
   EXPECT_EQ(batch.targets[2][2][0].item<float>(), 99);
   EXPECT_EQ(batch.targets[2][2][1].item<float>(), 0);
-  EXPECT_TRUE(torch::equal(
-      batch.targets[4],
-      torch::tensor({-1, -1, 1}).view({3, 1})));
+  EXPECT_TRUE(
+      torch::equal(batch.targets[4], torch::tensor({-1, -1, 1}).view({3, 1})));
   EXPECT_EQ(values_of(batch.targets[3][2]), (std::vector<float>{5, 5, 30, 30}));
   EXPECT_TRUE(torch::equal(
       pack_boxes(batch.targets),
-      torch::tensor({0, 0, 1, 2, 11, 12, 2, 1, 3,  4, 23, 24,
-                     2, 0, 1, 2, 11, 12})
+      torch::tensor(
+          {0, 0, 1, 2, 11, 12, 2, 1, 3, 4, 23, 24, 2, 0, 1, 2, 11, 12})
           .view({3, 6})
           .to(torch::kFloat)));
 }
 
-TEST_F(BoxTargetsTest, AnImageThatExifTurnsIsRefusedUnlessItIsKnownWhatWasAnnotated) {
+TEST_F(
+    BoxTargetsTest,
+    AnImageThatExifTurnsIsRefusedUnlessItIsKnownWhatWasAnnotated) {
   const std::vector<std::string> paths = {path("a.jpg")};
   const Drawing drawing = {{40, 60}, {10, 10, 20, 20}};
   const auto batch = [&](int orientation,
@@ -422,9 +424,7 @@ TEST_F(BoxTargetsTest, MirroredPointsOfAPairChangePlaces) {
     return images.get_batch({0}, {.seed = 1, .training = true}).targets;
   };
   const Tensors plain = moved({});
-  EXPECT_EQ(
-      values_of(plain[0]),
-      (std::vector<float>{2, 5, 18, 5, 9, 9, 0, 0}));
+  EXPECT_EQ(values_of(plain[0]), (std::vector<float>{2, 5, 18, 5, 9, 9, 0, 0}));
   const Tensors mirrored = moved({flip_lr(1)});
   EXPECT_EQ(
       values_of(mirrored[0]),
@@ -482,13 +482,19 @@ TEST_F(BoxTargetsTest, BadBoxesNameTheImageAndSayWhatToDo) {
 TEST_F(BoxTargetsTest, BadPointsNameTheImageAndSayWhatToDo) {
   const std::vector<std::string> paths = {path("a.png"), path("b.png")};
   expect_error<DataError>(
-      [&] { PointTargets(paths, {{{1, 2}}, {}}); },
+      [&] {
+        PointTargets(paths, {{{1, 2}}, {}});
+      },
       {"b.png", "has 0 points where the first image has 1", "visible = false"});
   expect_error<DataError>(
-      [&] { PointTargets(paths, {{{1, 2}}, {{NAN, 2}}}); },
+      [&] {
+        PointTargets(paths, {{{1, 2}}, {{NAN, 2}}});
+      },
       {"b.png", "expected finite numbers"});
   expect_error<c10::ValueError>(
-      [&] { PointTargets(paths, {{{1, 2}}, {{1, 2}}}, {.flip_pairs = {{0, 1}}}); },
+      [&] {
+        PointTargets(paths, {{{1, 2}}, {{1, 2}}}, {.flip_pairs = {{0, 1}}});
+      },
       {"pair 0 and 1", "1 points"});
   expect_error<c10::ValueError>(
       [&] {
@@ -517,9 +523,8 @@ TEST_F(BoxTargetsTest, ADataBlockTakesThemFromALabeller) {
   EXPECT_EQ(data.classes, (std::vector<std::string>{"cat", "dog"}));
   EXPECT_EQ(data.outputs.at(0).kind, TargetKind::boxes);
   Batch batch = *data.valid->begin();
-  EXPECT_TRUE(torch::equal(
-      batch.targets[1],
-      torch::tensor({1, 0}).view({2, 1})));
+  EXPECT_TRUE(
+      torch::equal(batch.targets[1], torch::tensor({1, 0}).view({2, 1})));
   for (const BatchTransform& transform : data.batch_transforms) {
     transform(batch, {.training = true});
   }
