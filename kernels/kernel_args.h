@@ -122,4 +122,24 @@ constexpr int64_t kMaxCudaChannels = 256;
 /// \return a cudaError_t. `scale` and `offset` may be freed when it returns.
 int normalize_images_cuda(const NormalizeArgs& args, CUstream_st* stream);
 
+// ---- Boxes ----
+
+/// Non-maximum suppression of `count` boxes of each image, which come by
+/// descending score; only boxes of one class are compared, and none of a
+/// negative one is kept.
+struct NmsArgs {
+  const void* boxes = nullptr;  // [images, count, 4], float or double
+  bool is_double = false;
+  const int64_t* classes = nullptr;  // [images, count]
+  int64_t images = 0, count = 0;
+  double threshold = 0;  // one of the boxes' type
+  bool* keep = nullptr;  // [images, count], the result
+  /// For CUDA, with a bit for each box: [images, count, count / 64] and
+  /// [images, count / 64], rounded up.
+  uint64_t *suppressed = nullptr, *gone = nullptr;
+};
+
+/// \return a cudaError_t.
+int nms_cuda(const NmsArgs& args, CUstream_st* stream);
+
 }  // namespace tern

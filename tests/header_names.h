@@ -60,6 +60,9 @@ extern std::shared_ptr<StreamDataset> stream;
 extern StreamEpochs::Decode decode;
 extern std::shared_ptr<Dataset> valid;
 }  // namespace data_stream_dataset_h
+namespace kernels_boxes_box_ops_h {
+extern torch::Tensor objects, anchors, boxes, scores;
+}
 namespace learner_distributed_gradient_reducer_h {
 extern nn::Sequential model;
 extern torch::Tensor inputs;
@@ -95,6 +98,21 @@ extern std::vector<std::string> train_paths, valid_paths;
 }
 namespace vision_interpret_interpretation_h {
 extern Interpretation interp;
+}
+namespace vision_models_detection_anchors_h {
+extern torch::Tensor images;
+extern Tensors levels;
+}  // namespace vision_models_detection_anchors_h
+namespace vision_models_detection_detections_h {
+extern RetinaNet net;
+extern torch::Tensor images;
+}  // namespace vision_models_detection_detections_h
+namespace vision_models_detection_feature_pyramid_h {
+extern std::shared_ptr<Backbone> body;
+extern torch::Tensor images;
+}  // namespace vision_models_detection_feature_pyramid_h
+namespace vision_models_detection_retinanet_h {
+extern torch::Tensor images;
 }
 namespace vision_models_matting_matting_base_h {
 extern Loss loss;

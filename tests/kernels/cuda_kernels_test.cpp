@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include "tern/kernels/boxes/move_boxes_math.h"
+#include "tern/kernels/boxes/box_ops.h"
 #include "tern/kernels/dispatch.h"
 #include "tern/kernels/images/augment_images_math.h"
 #include "tern/kernels/images/normalize_images.h"
@@ -18,6 +19,7 @@
 #include "tern/tests/kernels/cuda_on_cpu.h"
 // These definitions come before those of the library, which stay unused.
 #include "tern/kernels/boxes/move_boxes_cuda.cu"
+#include "tern/kernels/boxes/nms_cuda.cu"
 #include "tern/kernels/images/augment_images_cuda.cu"
 #include "tern/kernels/images/normalize_images_cuda.cu"
 #include "tern/kernels/optim/fused_step_cuda.cu"
@@ -640,6 +642,36 @@ TEST(CudaKernels, AugmentIsThatOfTheCpu) {
         ASSERT_EQ(augment_images_cuda(args, nullptr), cudaSuccess);
         EXPECT_TRUE(bit_equal(actual, expected));
       }
+    }
+  }
+}
+
+// Boxes of one image more than a word of 64, of a block of 512 and of two.
+TEST(CudaKernels, NmsKeepsWhatTheCpuKeeps) {
+  torch::manual_seed(5);
+  for (const int64_t count : {1, 63, 64, 65, 200, 512, 513, 1100}) {
+    for (const auto type : {torch::kFloat, torch::kDouble}) {
+      const torch::Tensor corners = torch::rand({2, count, 2}, type) * 60;
+      const torch::Tensor sizes = torch::rand({2, count, 2}, type) * 30;
+      const torch::Tensor boxes = torch::cat({corners, corners + sizes}, 2);
+      const torch::Tensor classes = torch::randint(-1, 3, {2, count});
+      torch::Tensor keep = torch::empty({2, count}, torch::kBool);
+      const int64_t words = (count + 63) / 64;
+      // What is read before it is written shows.
+      const torch::Tensor suppressed = torch::full({2, count, words}, -1);
+      const torch::Tensor gone = torch::full({2, words}, -1);
+      NmsArgs args;
+      args.boxes = boxes.const_data_ptr();
+      args.is_double = type == torch::kDouble;
+      args.classes = classes.const_data_ptr<int64_t>();
+      args.images = 2;
+      args.count = count;
+      args.threshold = 0.25;
+      args.keep = keep.mutable_data_ptr<bool>();
+      args.suppressed = static_cast<uint64_t*>(suppressed.mutable_data_ptr());
+      args.gone = static_cast<uint64_t*>(gone.mutable_data_ptr());
+      ASSERT_EQ(nms_cuda(args, nullptr), cudaSuccess);
+      EXPECT_TRUE(keep.equal(nms_mask(boxes, classes, 0.25))) << count;
     }
   }
 }

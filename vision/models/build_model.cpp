@@ -19,6 +19,7 @@
 #include "tern/learner/weights/weights.h"
 #include "tern/vision/models/cnn/resnet.h"
 #include "tern/vision/models/cnn/simple_cnn.h"
+#include "tern/vision/models/detection/retinanet.h"
 #include "tern/vision/models/dynamic_unet.h"
 #include "tern/vision/models/matting/matting_base.h"
 #include "tern/vision/models/matting/matting_refine.h"
@@ -39,6 +40,7 @@ std::map<std::string, ModelBuilder>& builders() {
         {"matting_base", build_matting_base},
         {"matting_refine", build_matting_refine},
         {"resnet", build_resnet},
+        {"retinanet", build_retinanet},
         {"simple_cnn", build_simple_cnn},
         {"vision_model", build_vision_model},
     });

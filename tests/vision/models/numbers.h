@@ -26,7 +26,10 @@ inline torch::Tensor some(c10::IntArrayRef shape, int64_t index) {
   const int64_t count = c10::multiply_integers(shape);
   const int64_t begin = index * 7919 % pool.numel();
   const int64_t repeats = (begin + count) / pool.numel() + 1;
-  return pool.repeat({repeats}).narrow(0, begin, count).reshape(shape);
+  return (repeats == 1 ? pool : pool.repeat({repeats}))
+      .narrow(0, begin, count)
+      .clone()
+      .reshape(shape);
 }
 
 /// What `fill` of networks_fixture.py gives entry `index` of a state dict.

@@ -1,0 +1,122 @@
+#include "tern/vision/models/detection/anchors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tern/kernels/check.h"
+#include "tern/kernels/dispatch.h"
+
+namespace tern {
+
+AnchorOptions AnchorOptions::retinanet() {
+  AnchorOptions options;
+  for (const double side : {32, 64, 128, 256, 512}) {
+    options.sizes.push_back(
+        {side,
+         std::floor(side * std::pow(2, 1.0 / 3)),
+         std::floor(side * std::pow(2, 2.0 / 3))});
+    options.aspect_ratios.push_back({0.5, 1, 2});
+  }
+  return options;
+}
+
+AnchorGeneratorImpl::AnchorGeneratorImpl(AnchorOptions options)
+    : options_(std::move(options)) {
+  const auto are_positive = [](const std::vector<std::vector<double>>& levels) {
+    return std::ranges::all_of(levels, [](const std::vector<double>& level) {
+      return !level.empty() && std::ranges::all_of(level, [](double x) {
+        return x > 0 && std::isfinite(x);
+      });
+    });
+  };
+  const auto& [sizes, aspect_ratios] = options_;
+  TERN_CHECK_VALUE(
+      !sizes.empty() && sizes.size() == aspect_ratios.size() &&
+          are_positive(sizes) && are_positive(aspect_ratios),
+      "[AnchorGenerator] there are sizes for {} levels and aspect_ratios for "
+      "{}; expected as many, at least one, and positive numbers for each.",
+      sizes.size(),
+      aspect_ratios.size());
+  reset();
+}
+
+void AnchorGeneratorImpl::reset() {
+  cell_anchors_.clear();
+  for (size_t i = 0; i < options_.sizes.size(); ++i) {
+    const torch::Tensor sides = torch::tensor(options_.sizes[i], torch::kFloat);
+    const torch::Tensor heights =
+        torch::tensor(options_.aspect_ratios[i], torch::kFloat).sqrt();
+    const torch::Tensor w = (1 / heights).outer(sides).flatten();
+    const torch::Tensor h = heights.outer(sides).flatten();
+    cell_anchors_.push_back((torch::stack({-w, -h, w, h}, 1) / 2).round());
+  }
+}
+
+std::shared_ptr<torch::nn::Module> AnchorGeneratorImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  auto copy = Cloneable::clone(device);
+  copy->to(device.value_or(cell_anchors_[0].device()));
+  return copy;
+}
+
+void AnchorGeneratorImpl::to(
+    torch::Device device,
+    torch::Dtype dtype,
+    bool non_blocking) {
+  Cloneable::to(device, dtype, non_blocking);
+  for (torch::Tensor& anchors : cell_anchors_) anchors = anchors.to(device);
+}
+
+void AnchorGeneratorImpl::to(torch::Device device, bool non_blocking) {
+  Cloneable::to(device, non_blocking);
+  for (torch::Tensor& anchors : cell_anchors_) anchors = anchors.to(device);
+}
+
+std::vector<int64_t> AnchorGeneratorImpl::anchors_per_location() const {
+  std::vector<int64_t> counts;
+  for (const torch::Tensor& anchors : cell_anchors_) {
+    counts.push_back(anchors.size(0));
+  }
+  return counts;
+}
+
+torch::Tensor AnchorGeneratorImpl::forward(
+    int64_t height,
+    int64_t width,
+    const Tensors& feature_maps) {
+  TERN_CHECK_VALUE(
+      feature_maps.size() == cell_anchors_.size(),
+      "[AnchorGenerator] there are {} feature maps; expected {}, one for each "
+      "level. Give sizes and aspect_ratios for each of them.",
+      feature_maps.size(),
+      cell_anchors_.size());
+  Tensors anchors;
+  for (size_t i = 0; i < feature_maps.size(); ++i) {
+    const torch::Tensor& map = feature_maps[i];
+    TERN_CHECK_VALUE(
+        map.dim() == 4 && map.size(2) > 0 && map.size(3) > 0,
+        "[AnchorGenerator] feature map {} is {}; expected [N, C, H, W] that is "
+        "not empty.",
+        i,
+        describe(map));
+    const auto centers = [&](int64_t positions, int64_t pixels) {
+      return torch::arange(
+                 positions,
+                 torch::dtype(torch::kFloat).device(map.device())) *
+             (pixels / positions);
+    };
+    const int64_t h = map.size(2), w = map.size(3);
+    const torch::Tensor y =
+        centers(h, height).unsqueeze(1).expand({h, w}).reshape({-1, 1});
+    const torch::Tensor x =
+        centers(w, width).unsqueeze(0).expand({h, w}).reshape({-1, 1});
+    const torch::Tensor shifts = torch::cat({x, y, x, y}, 1);
+    const torch::Tensor around = cell_anchors_[i].to(map.device());
+    anchors.push_back(
+        (shifts.unsqueeze(1) + around.unsqueeze(0)).reshape({-1, 4}));
+  }
+  return torch::cat(anchors);
+}
+
+}  // namespace tern

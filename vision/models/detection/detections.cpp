@@ -1,0 +1,173 @@
+#include "tern/vision/models/detection/detections.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include <fmt/ranges.h>
+
+#include "tern/data/support/error_text.h"
+#include "tern/kernels/boxes/box_ops.h"
+#include "tern/kernels/check.h"
+
+namespace tern {
+
+namespace {
+
+void check_options(const DetectionOptions& options) {
+  const auto is_share = [](double x) { return x >= 0 && x <= 1; };
+  TERN_CHECK_VALUE(
+      is_share(options.score_thresh) && is_share(options.nms_thresh) &&
+          options.topk_candidates > 0 && options.detections_per_img > 0 &&
+          options.levels > 0,
+      "[decode_detections] score_thresh is {}, nms_thresh {}, topk_candidates "
+      "{}, detections_per_img {} and levels {}; expected shares in 0..1 and "
+      "positive numbers.",
+      options.score_thresh,
+      options.nms_thresh,
+      options.topk_candidates,
+      options.detections_per_img,
+      options.levels);
+}
+
+void check_outputs(const Tensors& outputs) {
+  const auto is = [&](size_t i, at::IntArrayRef sizes) {
+    return outputs[i].defined() && outputs[i].sizes() == sizes;
+  };
+  const bool has_all = outputs.size() >= 4 && outputs[0].defined() &&
+                       outputs[0].dim() == 3 && outputs[0].size(2) > 0 &&
+                       outputs[0].is_floating_point();
+  const int64_t images = has_all ? outputs[0].size(0) : 0;
+  const int64_t anchors = has_all ? outputs[0].size(1) : 0;
+  TERN_CHECK_VALUE(
+      has_all && is(1, {images, anchors, 4}) && is(2, {images, anchors, 4}) &&
+          is(3, {images, 2}),
+      "[decode_detections] outputs are {}; expected those of a RetinaNet: "
+      "cls_logits [N, A, C], bbox_regression [N, A, 4], anchors [N, A, 4] and "
+      "image_sizes [N, 2].",
+      shapes_of(outputs));
+}
+
+// A level begins at position (0, 0), and all have equally many anchors there.
+std::vector<int64_t> find_levels(const torch::Tensor& anchors, int64_t levels) {
+  const torch::Tensor is_first =
+      (anchors.slice(1, 0, 2) + anchors.slice(1, 2, 4) == 0).all(1);
+  const torch::Tensor at = is_first.nonzero().flatten().cpu();
+  const int64_t per_location = at.numel() / levels;
+  const auto* places = at.const_data_ptr<int64_t>();
+  TERN_CHECK_VALUE(
+      per_location > 0 && at.numel() % levels == 0 && places[0] == 0,
+      "[decode_detections] {} of {} anchors are around (0, 0), the first at "
+      "{}; expected equally many for each of {} levels, and the first one "
+      "among them. Set .anchors_per_level, or .levels.",
+      at.numel(),
+      anchors.size(0),
+      at.numel() > 0 ? places[0] : -1,
+      levels);
+  std::vector<int64_t> counts;
+  for (int64_t level = 0; level < levels; ++level) {
+    const int64_t end = level + 1 < levels ? places[(level + 1) * per_location]
+                                           : anchors.size(0);
+    counts.push_back(end - places[level * per_location]);
+  }
+  return counts;
+}
+
+struct Candidates {
+  torch::Tensor boxes, scores, labels;  // [N, K, 4], [N, K], [N, K]
+};
+
+torch::Tensor rows_of(const torch::Tensor& x, const torch::Tensor& index) {
+  return x.gather(1, index.unsqueeze(2).expand({-1, -1, x.size(2)}));
+}
+
+// Those of anchors `begin` to `end`, which are a level.
+Candidates candidates_of(
+    const Tensors& outputs,
+    int64_t begin,
+    int64_t end,
+    const DetectionOptions& options) {
+  const auto part = [&](size_t i) { return outputs[i].slice(1, begin, end); };
+  const int64_t classes = outputs[0].size(2);
+  // A NaN is no detection.
+  const torch::Tensor logits =
+      part(0).flatten(1).nan_to_num(-std::numeric_limits<double>::infinity());
+  const auto [top, index] =
+      logits.topk(std::min(options.topk_candidates, logits.size(1)));
+  const torch::Tensor anchor = index.floor_divide(classes);
+  const torch::Tensor boxes = decode_boxes(
+      rows_of(part(1), anchor).to(torch::kFloat),
+      rows_of(part(2), anchor).to(torch::kFloat));
+  return {
+      clip_boxes_to_image(boxes, outputs[3]),
+      top.to(torch::kFloat).sigmoid(),
+      index.remainder(classes)};
+}
+
+}  // namespace
+
+Tensors decode_detections(
+    const Tensors& outputs,
+    const DetectionOptions& options) {
+  check_options(options);
+  check_outputs(outputs);
+  const torch::NoGradGuard no_grad;
+  const int64_t images = outputs[0].size(0), anchors = outputs[0].size(1);
+  const int64_t most = options.detections_per_img;
+  std::vector<int64_t> counts = options.anchors_per_level;
+  if (counts.empty() && images > 0 && anchors > 0) {
+    counts = find_levels(outputs[2][0], options.levels);
+  }
+  TERN_CHECK_VALUE(
+      (counts.empty() || std::ranges::min(counts) >= 0) &&
+          std::accumulate(counts.begin(), counts.end(), int64_t{0}) ==
+              (images > 0 ? anchors : 0),
+      "[decode_detections] anchors_per_level is {{{}}} and there are {} "
+      "anchors; expected numbers >= 0 that add up to them.",
+      fmt::join(counts, ", "),
+      anchors);
+
+  Tensors boxes, scores, labels;
+  int64_t begin = 0;
+  for (const int64_t count : counts) {
+    if (count == 0) continue;
+    Candidates level = candidates_of(outputs, begin, begin + count, options);
+    boxes.push_back(std::move(level.boxes));
+    scores.push_back(std::move(level.scores));
+    labels.push_back(std::move(level.labels));
+    begin += count;
+  }
+  // So that there are `most` in any case.
+  const auto in_type = [&](torch::ScalarType type) {
+    return torch::dtype(type).device(outputs[0].device());
+  };
+  boxes.push_back(torch::zeros({images, most, 4}, in_type(torch::kFloat)));
+  scores.push_back(torch::zeros({images, most}, in_type(torch::kFloat)));
+  labels.push_back(torch::full({images, most}, -1, in_type(torch::kLong)));
+
+  const auto [score, order] = torch::cat(scores, 1).sort(
+      /*stable=*/true,
+      /*dim=*/1,
+      /*descending=*/true);
+  const torch::Tensor box = rows_of(torch::cat(boxes, 1), order);
+  const torch::Tensor label =
+      torch::cat(labels, 1).gather(1, order).masked_fill(
+          score <= options.score_thresh,
+          -1);
+  const torch::Tensor keep = nms_mask(box, label, options.nms_thresh);
+  // Those that are kept come first, in their order.
+  const torch::Tensor first = std::get<1>(keep.logical_not()
+                                              .to(torch::kByte)
+                                              .sort(
+                                                  /*stable=*/true,
+                                                  /*dim=*/1,
+                                                  /*descending=*/false))
+                                  .slice(1, 0, most);
+  const torch::Tensor is_none = keep.gather(1, first).logical_not();
+  return {
+      rows_of(box, first).masked_fill(is_none.unsqueeze(2), 0),
+      score.gather(1, first).masked_fill(is_none, 0),
+      label.gather(1, first).masked_fill(is_none, -1)};
+}
+
+}  // namespace tern
