@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,8 +27,28 @@ enum class TargetKind {
 };
 
 /// What turns raw outputs into what a person reads, and belongs to a loss:
-/// probabilities for cross-entropy, the plain numbers for a regression.
-enum class Activation { none, softmax, sigmoid, exp };
+/// probabilities for cross-entropy, the plain numbers for a regression, and for
+/// a detector boxes, scores and labels (`decode_detections`), which take the place
+/// of its four outputs.
+enum class Activation { none, softmax, sigmoid, exp, detections };
+
+/// How a detector's outputs become boxes: torchvision's names and defaults.
+struct DetectionOptions {
+  /// Detections have larger scores.
+  double score_thresh = 0.05;
+  /// Candidates of each level, those with the largest scores.
+  int64_t topk_candidates = 1000;
+  /// Threshold of non-maximum suppression within each class.
+  double nms_thresh = 0.5;
+  /// Detections of an image, at most.
+  int64_t detections_per_img = 300;
+  /// Number of anchors of each level, in the order of the outputs. Empty:
+  /// computed from the anchors, since each level begins with those centered at
+  /// (0, 0); this synchronises with the device.
+  std::vector<int64_t> anchors_per_level = {};
+  /// Number of levels, if `anchors_per_level` is empty.
+  int64_t levels = 5;
+};
 
 /// Describes what an output of a model predicts.
 struct OutputInfo {
@@ -36,11 +57,13 @@ struct OutputInfo {
   /// output `DataBunch::classes`.
   std::vector<std::string> names = {};
   /// The probability above which one of several classes, or the second of two
-  /// with one output, is predicted.
+  /// with one output, is predicted; the least score of a box that is shown.
   double threshold = 0.5;
   /// Unset: that of the loss for the first output; for others softmax,
   /// sigmoid for several classes, none for numbers.
   std::optional<Activation> activation = {};
+  /// With Activation::detections.
+  DetectionOptions detection = {};
 };
 
 }  // namespace tern

@@ -7,6 +7,7 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/detections.h"
 
 namespace tern {
 
@@ -123,7 +124,7 @@ bool are_detections(
          outputs[1].size(0) == outputs[0].size(0);
 }
 
-Prediction decode_boxes(const Tensors& outputs, const OutputInfo& info) {
+Prediction decode_detector(const Tensors& outputs, const OutputInfo& info) {
   Prediction answer{.probabilities = outputs[1], .kind = TargetKind::boxes};
   const torch::Tensor scores = outputs[1].to(torch::kDouble);
   const torch::Tensor labels = outputs[2].to(torch::kLong);
@@ -221,7 +222,12 @@ bool is_mask(const torch::Tensor& output, const OutputInfo& info) {
 
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info) {
   Tensors activated;
-  for (size_t i = 0; i < outputs.size(); ++i) {
+  size_t done = 0;
+  if (info_at(info, 0).activation == Activation::detections) {
+    activated = decode_detections(outputs, info[0].detection);
+    done = std::min<size_t>(4, outputs.size());
+  }
+  for (size_t i = done; i < outputs.size(); ++i) {
     const Activation activation =
         info_at(info, i).activation.value_or(Activation::none);
     activated.push_back(activate(outputs[i], activation));
@@ -232,7 +238,7 @@ Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info) {
 Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info) {
   std::vector<Prediction> answers;
   const bool has_boxes = are_detections(outputs, info);
-  if (has_boxes) answers.push_back(decode_boxes(outputs, info_at(info, 0)));
+  if (has_boxes) answers.push_back(decode_detector(outputs, info_at(info, 0)));
   for (size_t i = has_boxes ? 3 : 0; i < outputs.size(); ++i) {
     answers.push_back(decode_output(outputs[i], info_at(info, i)));
   }

@@ -18,7 +18,7 @@ namespace tern {
 std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss);
 
 /// Applies each output's activation, in kFloat. Outputs beyond `info` are
-/// numbers.
+/// numbers. Of a detector three take the place of its four outputs.
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 
 /// Whether an output of one sample, without the batch dimension, is a mask:

@@ -295,6 +295,7 @@ torch::Tensor activate(const torch::Tensor& pred, Activation activation) {
   torch::Tensor x = pred.to(torch::kFloat);
   switch (activation) {
     case Activation::none:
+    case Activation::detections:  // of all outputs together
       return x;
     case Activation::softmax:
       return x.softmax(1);

@@ -13,9 +13,8 @@ LearnerOptions with_defaults(
     const std::optional<RetinaNetLossOptions>& loss) {
   if (!learner.loss) {
     const bool is_v2 = name.ends_with("_v2");
-    learner.loss = retinanet_loss(
-        loss.value_or(RetinaNetLossOptions{
-            .box_loss = is_v2 ? BoxLoss::giou : BoxLoss::l1}));
+    learner.loss = retinanet_loss(loss.value_or(
+        RetinaNetLossOptions{.box_loss = is_v2 ? BoxLoss::giou : BoxLoss::l1}));
   }
   if (learner.metrics.empty()) {
     learner.metrics = {
@@ -40,7 +39,8 @@ Learner detection_learner(
       options.classes != 0 ? options.classes : std::ssize(data.classes);
   TERN_CHECK_VALUE(
       classes > 0,
-      "[detection_learner] classes is {} and the data name {} classes; expected "
+      "[detection_learner] classes is {} and the data name {} classes; "
+      "expected "
       "at least one. Set .classes.",
       options.classes,
       data.classes.size());

@@ -6,6 +6,7 @@
 /// or decodes (cv::setNumThreads(1), for the whole program): images are spread
 /// over the workers of the loader instead.
 
+#include "tern/learner/detections.h"
 #include "tern/vision/data_block.h"
 #include "tern/vision/datasets/bad_images.h"
 #include "tern/vision/datasets/image_dataset.h"
@@ -31,7 +32,6 @@
 #include "tern/vision/models/build_model.h"
 #include "tern/vision/models/cnn/simple_cnn.h"
 #include "tern/vision/models/detection/anchors.h"
-#include "tern/vision/models/detection/detections.h"
 #include "tern/vision/models/detection/feature_pyramid.h"
 #include "tern/vision/models/detection/retinanet.h"
 #include "tern/vision/models/detection/retinanet_loss.h"

@@ -27,11 +27,12 @@ constexpr std::string_view kUserKeys = "tern.user.";
 // Of these texts in the header, which readers take up to 16 MiB of.
 constexpr size_t kMaxUserBytes = size_t{8} << 20;
 
-constexpr std::array<std::pair<const char*, Activation>, 4> kActivations = {{
+constexpr std::array<std::pair<const char*, Activation>, 5> kActivations = {{
     {"none", Activation::none},
     {"softmax", Activation::softmax},
     {"sigmoid", Activation::sigmoid},
     {"exp", Activation::exp},
+    {"detections", Activation::detections},
 }};
 
 constexpr std::array<std::pair<const char*, TargetKind>, 6> kKinds = {{
@@ -151,6 +152,7 @@ struct OutputFields {
   std::string kind, activation;
   std::vector<std::string> names;
   double threshold = 0.5;
+  DetectionOptions detection = {};
 
   JsonFields fields() {
     return {
@@ -158,6 +160,18 @@ struct OutputFields {
         {"names", &names},
         {"threshold", &threshold},
         {"activation", &activation}};
+  }
+  /// With those of a detector, which earlier versions do not know.
+  JsonFields all_fields() {
+    JsonFields all = fields();
+    all.insert(
+        all.end(),
+        {{"score_thresh", &detection.score_thresh},
+         {"topk_candidates", &detection.topk_candidates},
+         {"nms_thresh", &detection.nms_thresh},
+         {"detections_per_img", &detection.detections_per_img},
+         {"levels", &detection.levels}});
+    return all;
   }
 };
 
@@ -170,8 +184,10 @@ std::string outputs_json(const std::vector<OutputInfo>& outputs) {
         .activation =
             name_of(kActivations, output.activation.value_or(Activation::none)),
         .names = output.names,
-        .threshold = output.threshold};
-    texts.push_back(to_json(text.fields()));
+        .threshold = output.threshold,
+        .detection = output.detection};
+    const bool is_detector = output.activation == Activation::detections;
+    texts.push_back(to_json(is_detector ? text.all_fields() : text.fields()));
   }
   return fmt::format("[{}]", fmt::join(texts, ", "));
 }
@@ -184,13 +200,14 @@ std::vector<OutputInfo> parse_outputs(
   json.begin_array();
   while (json.next_element()) {
     OutputFields read;
-    read_json(json, read.fields());
+    read_json(json, read.all_fields());
     outputs.push_back(
         {.kind = value_of(kKinds, read.kind, "kind of output", path),
          .names = std::move(read.names),
          .threshold = read.threshold,
          .activation =
-             value_of(kActivations, read.activation, "activation", path)});
+             value_of(kActivations, read.activation, "activation", path),
+         .detection = read.detection});
   }
   json.end();
   return outputs;

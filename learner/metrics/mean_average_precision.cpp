@@ -11,6 +11,7 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/detections.h"
 
 namespace tern {
 
@@ -699,6 +700,14 @@ std::string BoxEvaluationResult::to_string() const {
 
 namespace {
 
+/// The detections in a RetinaNet's four outputs; other outputs as they are.
+Tensors detections_of(const Tensors& outputs) {
+  const bool are_raw = outputs.size() == 4 && outputs[2].defined() &&
+                       outputs[2].dim() == 3 && outputs[3].defined() &&
+                       outputs[3].dim() == 2;
+  return are_raw ? decode_detections(outputs) : outputs;
+}
+
 class BoxMetric final : public MetricImpl {
  public:
   /// \param value  Which of the curves, of one area and number of detections.
@@ -716,7 +725,11 @@ class BoxMetric final : public MetricImpl {
   bool higher_is_better() const override { return true; }
   void reset() override { rows_.clear(); }
   void update(const Tensors& outputs, const Tensors& targets) override {
-    add_rows(name_, decode_ ? decode_(outputs) : outputs, targets, rows_);
+    add_rows(
+        name_,
+        decode_ ? decode_(outputs) : detections_of(outputs),
+        targets,
+        rows_);
   }
   torch::Tensor compute() const override {
     const BoxesByClass boxes = boxes_by_class(table_of(rows_));

@@ -132,7 +132,8 @@ struct MeanAveragePrecisionOptions {
   /// 0.55, ... 0.95.
   double iou = 0;
   BoxArea area = BoxArea::all;
-  /// Empty: the outputs are detections.
+  /// Empty: the outputs are detections, or a RetinaNet's, of which
+  /// `decode_detections` makes them.
   DecodeBoxes decode = {};
 };
 

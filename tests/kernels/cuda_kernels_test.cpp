@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/boxes/move_boxes_math.h"
 #include "tern/kernels/boxes/box_ops.h"
+#include "tern/kernels/boxes/move_boxes_math.h"
 #include "tern/kernels/dispatch.h"
 #include "tern/kernels/images/augment_images_math.h"
 #include "tern/kernels/images/normalize_images.h"

@@ -312,9 +312,10 @@ Tensors retinanet_losses(
 Loss retinanet_loss(const RetinaNetLossOptions& options) {
   check_options(options);
   return Loss([options](const Tensors& outputs, const Tensors& targets) {
-    const Tensors parts = retinanet_losses(outputs, targets, options);
-    return parts[0] + options.box_weight * parts[1];
-  });
+           const Tensors parts = retinanet_losses(outputs, targets, options);
+           return parts[0] + options.box_weight * parts[1];
+         })
+      .activation(Activation::detections);
 }
 
 }  // namespace tern

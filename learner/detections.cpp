@@ -1,4 +1,4 @@
-#include "tern/vision/models/detection/detections.h"
+#include "tern/learner/detections.h"
 
 #include <algorithm>
 #include <limits>
