@@ -44,7 +44,7 @@ class Tern(ConanFile):
 
     def system_requirements(self):
         packages = ["libssl-dev", "zlib1g-dev", "nlohmann-json3-dev", "libgloo-dev", "libarchive-dev",
-                    "libcurl4-openssl-dev", "librsvg2-dev", "pkg-config", "libcli11-dev"]
+                    "libcurl4-openssl-dev", "libpugixml-dev", "librsvg2-dev", "pkg-config", "libcli11-dev"]
         if self.options.vision:
             packages += ["libopencv-dev", "libjpeg-dev", "libdeflate-dev"]
         Apt(self).install(packages, check=True)

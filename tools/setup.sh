@@ -8,7 +8,7 @@ packages=(
   build-essential clang-16 lld-16 cmake ninja-build ccache git python3-venv
   libopencv-dev libjpeg-dev libarchive-dev libcurl4-openssl-dev librsvg2-dev
   fonts-dejavu-core libdeflate-dev libssl-dev zlib1g-dev libcli11-dev
-  nlohmann-json3-dev libgtest-dev libbenchmark-dev libgloo-dev
+  nlohmann-json3-dev libpugixml-dev libgtest-dev libbenchmark-dev libgloo-dev
 )
 # A browser for the pages that the tests read; Ubuntu's is no package.
 test_packages=()

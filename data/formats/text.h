@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,13 @@ bool is_utf8(std::string_view text);
 
 /// Bytes of the character that `text` begins with; 0 if it is not UTF-8.
 size_t utf8_length(std::string_view text);
+
+/// `text` without the spaces, tabs and line breaks around it.
+std::string_view trimmed(std::string_view text);
+
+/// The number that `text` consists of, in decimal digits and with spaces around
+/// it at most, or "nan" or "inf"; unset if it is none or no double can hold it.
+std::optional<double> parse_number(std::string_view text);
 
 /// "c3a9": two lower-case hexadecimal digits for each byte.
 std::string hex_digits(std::string_view bytes);

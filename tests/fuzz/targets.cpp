@@ -1,5 +1,6 @@
 #include "tern/tests/fuzz/targets.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -7,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tern/data/formats/annotations/coco.h"
+#include "tern/data/formats/annotations/voc.h"
+#include "tern/data/formats/annotations/yolo.h"
 #include "tern/data/formats/archives/gzip.h"
 #include "tern/data/formats/archives/tar_read.h"
 #include "tern/data/formats/archives/tar_shard.h"
@@ -20,6 +24,7 @@
 #include "tern/data/formats/samples/image_header.h"
 #include "tern/data/formats/samples/npy.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/formats/text.h"
 #include "tern/data/formats/weights/pickle.h"
 #include "tern/data/formats/weights/pth.h"
 #include "tern/data/formats/weights/safetensors.h"
@@ -232,6 +237,49 @@ void fuzz_csv(Bytes bytes) {
   }
 }
 
+void fuzz_coco(Bytes bytes) {
+  run([&] {
+    const CocoFile file = parse_coco(bytes, kPath);
+    promise(
+        file.images.size() + file.categories.size() + file.annotations.size() <
+        bytes.size());
+    for (const auto& image : file.images) promise(is_utf8(image.file_name));
+    for (const auto& category : file.categories)
+      promise(is_utf8(category.name));
+  });
+}
+
+void fuzz_voc(Bytes bytes) {
+  run([&] {
+    const VocFile file = parse_voc(bytes, kPath);
+    promise(is_utf8(file.file_name) && file.width >= 0 && file.height >= 0);
+    const auto lines = static_cast<size_t>(std::ranges::count(bytes, '\n')) + 1;
+    size_t line = 1;
+    for (const VocFile::Object& object : file.objects) {
+      promise(!object.name.empty() && is_utf8(object.name));
+      promise(object.line >= line && object.line <= lines);
+      line = object.line;
+    }
+  });
+}
+
+void fuzz_yolo(Bytes bytes) {
+  for (const bool polygons : {false, true}) {
+    run([&] {
+      size_t line = 0;
+      for (const YoloObject& object : parse_yolo(bytes, kPath, polygons)) {
+        promise(object.line > line);
+        line = object.line;
+      }
+    });
+  }
+  run([&] {
+    for (const auto& name : parse_names(bytes, kPath, "class")) {
+      promise(!name.empty() && is_utf8(name) && trimmed(name) == name);
+    }
+  });
+}
+
 // Nothing appears outside of the folder, and nothing in it but files and
 // folders.
 void fuzz_tar(Bytes bytes) {
@@ -301,6 +349,7 @@ void fuzz_sha256sums(Bytes bytes) {
 }
 
 constexpr std::array kTargets = {
+    Target{"coco", fuzz_coco},
     Target{"csv", fuzz_csv},
     Target{"gzip", fuzz_gzip},
     Target{"idx", fuzz_idx},
@@ -314,6 +363,8 @@ constexpr std::array kTargets = {
     Target{"sha256sums", fuzz_sha256sums},
     Target{"tar", fuzz_tar},
     Target{"tar_index", fuzz_tar_index},
+    Target{"voc", fuzz_voc},
+    Target{"yolo", fuzz_yolo},
     Target{"zip", fuzz_zip},
 };
 

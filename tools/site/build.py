@@ -25,7 +25,7 @@ START = ("tutorial", "from_fastai_and_pytorch", "building", "faq")
 GUIDES = {
     "Data": ("images", "data", "shards"),
     "Training": ("callbacks", "metrics", "optimizers", "mixed_precision", "checkpoints", "distributed", "gpu", "your_own"),
-    "Networks": ("vision", "weights", "matting"),
+    "Networks": ("vision", "detection", "weights", "matting"),
     "Results": ("inference", "reports"),
     "Inside": ("architecture", "side_effects"),
 }

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <filesystem>
+
+#include "tern/data/support/sink.h"
+#include "tern/vision/datasets/annotations.h"
+#include "tern/vision/datasets/bad_boxes.h"
+
+namespace tern {
+
+struct CocoOptions {
+  /// Returns the images without boxes too.
+  bool keep_empty = true;
+  /// Throws if an image is missing; costs a file system call for each.
+  bool check_files = true;
+  BadBoxes bad_boxes = BadBoxes::error;
+  /// Receives the warning of `BadBoxes::skip`; empty: `terminal()`.
+  Sink sink = {};
+};
+
+/// Reads the boxes of a COCO instances file, such as
+/// annotations/instances_train2017.json.
+///
+///   BoxAnnotations coco = read_coco("instances_val2017.json", "val2017");
+///   coco.images[0].objects.boxes;   // x1, y1, x2, y2 of [x, y, w, h]
+///
+/// Classes are ordered by category id, and `category_ids` has the ids; images
+/// keep the file's order. `iscrowd` becomes Box::crowd and `area` Box::area.
+/// Segmentations and keypoints are skipped. No tree is built of the file, which
+/// may have hundreds of MB.
+///
+/// \throws DataError naming the annotation and its image, if the file is
+///         damaged or no instances file, an image is missing or has the name of
+///         another, an id is duplicated, a class name is not UTF-8, or a box is
+///         bad (see BadBoxes); IoError.
+BoxAnnotations read_coco(
+    const std::filesystem::path& json,
+    const std::filesystem::path& images_folder,
+    const CocoOptions& options = {});
+
+}  // namespace tern
