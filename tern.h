@@ -64,6 +64,7 @@
 #include "tern/data/support/memory.h"
 #include "tern/data/support/random.h"
 #include "tern/kernels/boxes/box_ops.h"
+#include "tern/kernels/boxes/move_boxes.h"
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/optim/fused_step.h"
 #include "tern/kernels/optim/unscale_and_check.h"

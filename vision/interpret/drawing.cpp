@@ -70,8 +70,8 @@ torch::Tensor tag_picture(const std::string& name, Rgb color, int64_t scale) {
   const int64_t columns = std::llround(width * static_cast<double>(scale));
   std::vector<uint8_t> pixels = render_svg(
       svg_document(width, kTagHeight, "", /*is_on_white=*/true, elements),
-      rows,
-      columns);
+      columns,
+      rows);
   return torch::from_blob(pixels.data(), {rows, columns, 3}, torch::kByte)
       .clone();
 }
