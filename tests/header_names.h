@@ -63,6 +63,10 @@ extern std::shared_ptr<Dataset> valid;
 namespace kernels_boxes_box_ops_h {
 extern torch::Tensor objects, anchors, boxes, scores;
 }
+namespace learner_detections_h {
+extern RetinaNet net;
+extern torch::Tensor images;
+}  // namespace learner_detections_h
 namespace learner_distributed_gradient_reducer_h {
 extern nn::Sequential model;
 extern torch::Tensor inputs;
@@ -103,10 +107,6 @@ namespace vision_models_detection_anchors_h {
 extern torch::Tensor images;
 extern Tensors levels;
 }  // namespace vision_models_detection_anchors_h
-namespace vision_models_detection_detections_h {
-extern RetinaNet net;
-extern torch::Tensor images;
-}  // namespace vision_models_detection_detections_h
 namespace vision_models_detection_feature_pyramid_h {
 extern std::shared_ptr<Backbone> body;
 extern torch::Tensor images;
