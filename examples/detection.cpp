@@ -15,10 +15,8 @@ namespace fs = std::filesystem;
 
 /// Draws a page with up to three digits, which may touch each other, and returns
 /// their boxes.
-tern::ImageBoxes draw_page(
-    const tern::Dataset& digits,
-    const fs::path& file,
-    int64_t size) {
+tern::ImageBoxes
+draw_page(const tern::Dataset& digits, const fs::path& file, int64_t size) {
   const auto between = [](int64_t low, int64_t high) {
     return torch::randint(low, high + 1, {1}).item<int64_t>();
   };
@@ -26,7 +24,8 @@ tern::ImageBoxes draw_page(
   tern::ImageBoxes boxes({}, size);
   const int64_t count = between(1, 3);
   for (int64_t i = 0; i < count; ++i) {
-    const tern::Batch digit = digits.get_batch({between(0, digits.size() - 1)}, {});
+    const tern::Batch digit =
+        digits.get_batch({between(0, digits.size() - 1)}, {});
     // Between 22 and 44 pixels high.
     const int64_t side = between(22, 44);
     const torch::Tensor drawn =
@@ -75,7 +74,10 @@ int main(int argc, char** argv) try {
   double lr = 1e-3;
   bool bf16 = false;
   tern::examples::Options app("Finds digits on a page");
-  app.add_option("--mnist", mnist, "folder of MNIST's four files; else fetched");
+  app.add_option(
+      "--mnist",
+      mnist,
+      "folder of MNIST's four files; else fetched");
   app.add_option("--folder", folder, "receives the pages");
   app.add_number("--pages", pages, 20, 1'000'000, "pages to draw");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");

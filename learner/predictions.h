@@ -78,7 +78,8 @@ struct Prediction {
                        // and 1 where each class has a sigmoid of its own
   /// Of a detector: [D, 4] kFloat, x1, y1, x2, y2, those with a score of at least
   /// the threshold, the best first; `labels` and `indices` are their classes. In
-  /// pixels of the model's input; Predictor gives those of the photograph.
+  /// pixels of the photograph for an image file or a cv::Mat, and for any image
+  /// that a Predictor prepares; else of the model's input.
   torch::Tensor boxes;
   std::vector<double> scores;  // of these boxes
   torch::Tensor points;        // [P, 2] kFloat, x, y in pixels, as `boxes`

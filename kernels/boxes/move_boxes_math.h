@@ -126,9 +126,9 @@ TERN_ELEMENT_MATH void move_box(const MoveArgs& args, int64_t row) {
     args.areas[row] = static_cast<float>(
         args.areas[row] * fabs(determinant / (w * w * w)) * (left_over / area));
   }
-  double low_x = INFINITY, low_y = INFINITY;
-  double high_x = -INFINITY, high_y = -INFINITY;
-  for (int i = 0; i < polygon.corners; ++i) {
+  double low_x = polygon.x[0], low_y = polygon.y[0];
+  double high_x = low_x, high_y = low_y;
+  for (int i = 1; i < polygon.corners; ++i) {
     low_x = fmin(low_x, polygon.x[i]);
     low_y = fmin(low_y, polygon.y[i]);
     high_x = fmax(high_x, polygon.x[i]);

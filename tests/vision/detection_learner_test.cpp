@@ -19,6 +19,7 @@
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/show.h"
 #include "tern/vision/models/cnn/resnet.h"
+#include "tern/vision/predict/image_predict.h"
 #include "tern/vision/predict/predictor.h"
 
 namespace tern::detection_learner_test {
@@ -93,16 +94,20 @@ TEST_F(DetectionLearnerTest, AnswersWithBoxesScoresAndLabels) {
   Learner learn = learner();
   const Predictions answers = learn.get_preds(Split::valid);
   ASSERT_EQ(answers.outputs.size(), 3u);
-  EXPECT_EQ(answers.outputs[0].sizes().vec(), (std::vector<int64_t>{3, 300, 4}));
+  EXPECT_EQ(
+      answers.outputs[0].sizes().vec(),
+      (std::vector<int64_t>{3, 300, 4}));
   EXPECT_EQ(answers.outputs[1].sizes().vec(), (std::vector<int64_t>{3, 300}));
   EXPECT_EQ(answers.outputs[2].scalar_type(), torch::kLong);
   ASSERT_EQ(answers.all_targets.size(), 5u);
 
   // As many as the options allow, with the scores that they ask for.
   learn.data().outputs[0].detection = {
-      .score_thresh = 0, .detections_per_img = 7};
+      .score_thresh = 0,
+      .detections_per_img = 7};
   learn.data().outputs[0].threshold = 0;
-  const Prediction one = learn.predict(learn.data().valid->dataset().get_batch({0}, {}).inputs[0][0]);
+  const Prediction one = learn.predict(
+      learn.data().valid->dataset().get_batch({0}, {}).inputs[0][0]);
   EXPECT_EQ(one.kind, TargetKind::boxes);
   EXPECT_EQ(one.boxes.sizes().vec(), (std::vector<int64_t>{7, 4}));
   EXPECT_EQ(one.scores.size(), 7u);
@@ -116,7 +121,8 @@ TEST_F(DetectionLearnerTest, AnswersWithBoxesScoresAndLabels) {
 TEST_F(DetectionLearnerTest, APredictorGivesBoxesOfThePhotograph) {
   Learner learn = learner();
   learn.data().outputs[0].detection = {
-      .score_thresh = 0, .detections_per_img = 5};
+      .score_thresh = 0,
+      .detections_per_img = 5};
   learn.data().outputs[0].threshold = 0;
   learn.export_model(temp_ / "squares.safetensors");
   for (const bool exact : {true, false}) {
@@ -124,9 +130,15 @@ TEST_F(DetectionLearnerTest, APredictorGivesBoxesOfThePhotograph) {
         temp_ / "squares.safetensors",
         {.device = torch::kCPU, .exact = exact});
     const std::string& path = squares_.images[0].path;
-    const Prediction on_input = learn.predict(path);
+    const Prediction on_input =
+        learn.predict(prepare_image(learn.data(), std::filesystem::path(path)));
     const Prediction on_photo = predictor.predict(path);
     EXPECT_EQ(on_photo.labels, on_input.labels);
+    EXPECT_TRUE(torch::allclose(
+        learn.predict(std::filesystem::path(path)).boxes,
+        on_photo.boxes,
+        0,
+        0.05));
     ASSERT_EQ(on_photo.boxes.sizes(), on_input.boxes.sizes());
     // 96 wide became 64, and 64 high 43 below 10 rows of padding.
     torch::Tensor expected = on_input.boxes.clone();
@@ -159,9 +171,7 @@ TEST_F(DetectionLearnerTest, HasThreeLayerGroupsOfWhichWeightsFreezeTwo) {
   Learner frozen = learner(
       {.pretrained = DetectorWeights::imagenet,
        .file = temp_ / "body.safetensors"});
-  EXPECT_EQ(
-      first_trained(frozen),
-      "backbone.fpn.inner_blocks.0.0.weight");
+  EXPECT_EQ(first_trained(frozen), "backbone.fpn.inner_blocks.0.0.weight");
   EXPECT_TRUE(torch::equal(
       frozen.state_dict()["backbone.body.conv1.weight"],
       weights["conv1.weight"]));
@@ -188,9 +198,7 @@ TEST_F(DetectionLearnerTest, PicturesShowBoxesInTheColoursOfTheirClasses) {
   learn.data().outputs[0].detection.detections_per_img = 3;
   learn.data().outputs[0].threshold = 0;
   const auto shows = [&](const char* file, int64_t index) {
-    return has_color(
-        read_image((temp_ / file).string()),
-        class_colour(index));
+    return has_color(read_image((temp_ / file).string()), class_colour(index));
   };
   show_batch(learn.data(), temp_ / "batch.png", Split::train, {.count = 4});
   EXPECT_TRUE(shows("batch.png", 0));

@@ -101,8 +101,15 @@ TEST_F(PointsTest, APredictorGivesPixelsOfThePhotograph) {
       {.device = torch::kCPU, .exact = true});
   EXPECT_EQ(predictor.card().outputs.at(0).kind, TargetKind::points);
   const std::string path = places_.begin()->first;
-  const Prediction on_input = learn.predict(path);
+  const Prediction on_input =
+      learn.predict(prepare_image(learn.data(), std::filesystem::path(path)));
   const Prediction on_photo = predictor.predict(path);
+  for (const Prediction& same :
+       {learn.predict(std::filesystem::path(path)),
+        get_preds(learn, std::vector<std::string>{path}).predictions[0]}) {
+    EXPECT_TRUE(torch::allclose(same.points, on_photo.points, 0, 1e-3));
+    EXPECT_EQ(same.label, on_photo.label);
+  }
   // 60 wide became 32; 40 high 21, between 5 and 6 rows of padding.
   const torch::Tensor scale = torch::tensor({60 / 32.0, 40 / 21.0});
   const torch::Tensor offset = torch::tensor({0.0, -6.0});

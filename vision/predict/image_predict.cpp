@@ -1,5 +1,6 @@
 #include "tern/vision/predict/image_predict.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <opencv2/core/mat.hpp>
@@ -8,6 +9,9 @@
 #include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/datasets/image_items.h"
 #include "tern/vision/datasets/preprocess.h"
+#include "tern/vision/decode/decode.h"
+#include "tern/vision/decode/image_file.h"
+#include "tern/vision/predict/photo_geometry.h"
 
 namespace tern {
 namespace {
@@ -64,12 +68,69 @@ torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image) {
   return ImagePreprocessor(images_of(data)).convert(image, "prepare_image");
 }
 
+namespace {
+
+bool has_places(const std::vector<OutputInfo>& outputs) {
+  return std::ranges::any_of(outputs, [](const OutputInfo& output) {
+    return output.kind == TargetKind::boxes ||
+           output.kind == TargetKind::points;
+  });
+}
+
+/// Brings boxes and points from the pixels of the model's input to those of the
+/// photograph, as Predictor does.
+void bring_to_photo(
+    Prediction& prediction,
+    const std::vector<OutputInfo>& outputs,
+    const PhotoGeometry& geometry) {
+  for (size_t i = 0; i < prediction.outputs.size(); ++i) {
+    Prediction& output = prediction.outputs[i];
+    if (output.boxes.defined()) {
+      output.boxes = geometry.boxes_on_photo(output.boxes);
+    } else if (output.points.defined()) {
+      output = decode({geometry.points_on_photo(output.points)}, {outputs[i]})
+                   .outputs[0];
+    }
+  }
+  std::vector<Prediction> all = std::move(prediction.outputs);
+  prediction = all[0];
+  prediction.outputs = std::move(all);
+}
+
+/// Predicts an image that was prepared from a photograph of this size.
+Prediction predict_photo(
+    Learner& learn,
+    const torch::Tensor& input,
+    const ImagePreprocessor& images,
+    ImageSize photo) {
+  Prediction prediction = learn.predict(input);
+  const auto outputs = output_info(learn.data(), learn.options().loss);
+  if (has_places(outputs)) {
+    const ImageSize size = {input.size(0), input.size(1)};
+    bring_to_photo(prediction, outputs, PhotoGeometry(images, size, photo));
+  }
+  return prediction;
+}
+
+/// Upright, by the file's header.
+ImageSize photo_size(const std::string& path, const DecodeOptions& decode) {
+  ScratchBuffer buffer;
+  return EncodedImage(read_image_file(path, buffer), path, decode).size();
+}
+
+}  // namespace
+
 Prediction Learner::predict(const std::filesystem::path& image_file) {
-  return predict(prepare_image(data(), image_file));
+  const ImagePreprocessor images(images_of(data()));
+  ImageSize photo;
+  const torch::Tensor input = images.read(image_file.string(), &photo);
+  return predict_photo(*this, input, images, photo);
 }
 
 Prediction Learner::predict(const cv::Mat& image) {
-  return predict(prepare_image(data(), image));
+  const ImagePreprocessor images(images_of(data()));
+  const torch::Tensor input = images.convert(image, "prepare_image");
+  return predict_photo(*this, input, images, {image.rows, image.cols});
 }
 
 ImagePredictions get_preds(
@@ -88,8 +149,18 @@ ImagePredictions get_preds(Learner& learn, std::vector<std::string> paths) {
   const Predictions all = learn.get_preds(test_loader(learn.data(), paths));
   result.preds = all.preds;
   result.paths = std::move(paths);
+  const ImageDataset& images = images_of(learn.data());
   for (int64_t i = 0; i < std::ssize(result.paths); ++i) {
     result.predictions.push_back(decode(all, i));
+    if (has_places(all.info)) {
+      bring_to_photo(
+          result.predictions.back(),
+          all.info,
+          PhotoGeometry(
+              ImagePreprocessor(images),
+              images.image_size(),
+              photo_size(result.paths[i], images.options().decode)));
+    }
     result.labels.push_back(result.predictions.back().label);
   }
   return result;

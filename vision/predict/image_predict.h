@@ -13,7 +13,8 @@ namespace tern {
 
 /// Prepares an image as the data set does in evaluation: decodes, resizes and
 /// transforms it. Returns a sample for `Learner::predict`, [H, W, C] kByte;
-/// `learn.predict("cat.jpg")` and `learn.predict(mat)` call it.
+/// `learn.predict("cat.jpg")` and `learn.predict(mat)` do the same, and give boxes
+/// and points in pixels of the photograph.
 ///
 /// \throws DataError, IoError if the file cannot be read; c10::ValueError if
 ///         the data do not come from an ImageDataset.
@@ -29,8 +30,9 @@ torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);
 struct ImagePredictions {
   std::vector<std::string> paths;
   torch::Tensor preds;  // [N, ...] kFloat, activated; preds[i] is of paths[i]
-  std::vector<Prediction> predictions;  // what each of them means
-  std::vector<std::string> labels;      // their `label`
+  /// What each of them means; boxes and points in pixels of the photograph.
+  std::vector<Prediction> predictions;
+  std::vector<std::string> labels;  // their `label`
 };
 
 /// Predicts every image below a folder, sorted by path, or every image of a

@@ -7,12 +7,14 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
-#include "tern/vision/datasets/preprocess.h"
 #include "tern/vision/transforms/transform.h"
 
 namespace tern {
 
-PhotoGeometry::PhotoGeometry(const ImagePreprocessing& what, ImageSize photo) {
+namespace {
+
+/// Of the model's input, for a photograph of this size.
+ImageSize input_size(const ImagePreprocessing& what, ImageSize photo) {
   check_size("PhotoGeometry", photo);
   TERN_CHECK_VALUE(
       what.resize != "exact" || photo == ImageSize(what.height, what.width),
@@ -22,15 +24,32 @@ PhotoGeometry::PhotoGeometry(const ImagePreprocessing& what, ImageSize photo) {
       photo.width,
       what.height,
       what.width);
-  // It resizes and moves, for only that can be described.
-  const auto& m = ImagePreprocessor(what).matrix(photo).values;
+  return {what.height, what.width};
+}
+
+}  // namespace
+
+PhotoGeometry::PhotoGeometry(const ImagePreprocessing& what, ImageSize photo)
+    : PhotoGeometry(ImagePreprocessor(what), input_size(what, photo), photo) {}
+
+PhotoGeometry::PhotoGeometry(
+    const ImagePreprocessor& images,
+    ImageSize input,
+    ImageSize photo) {
+  check_size("PhotoGeometry", photo);
+  const auto& m = images.matrix(photo).values;
+  TORCH_CHECK_VALUE(
+      m[1] == 0 && m[3] == 0 && m[6] == 0 && m[7] == 0,
+      "[PhotoGeometry] the transforms for evaluation turn or distort an image; "
+      "expected those that resize, crop or mirror it. Leave the others to "
+      "training.");
   x_ = {
-      .input = what.width,
+      .input = input.width,
       .photo = photo.width,
       .scale = m[0],
       .offset = m[2]};
   y_ = {
-      .input = what.height,
+      .input = input.height,
       .photo = photo.height,
       .scale = m[4],
       .offset = m[5]};
@@ -57,11 +76,12 @@ torch::Tensor PhotoGeometry::boxes_on_photo(const torch::Tensor& boxes) const {
       "[..., 4], x1, y1, x2, y2 in pixels of the model's input.",
       shapes_of({boxes}));
   const torch::Tensor corners = points_on_photo(boxes.unflatten(-1, {2, 2}));
-  return torch::stack(
-             {corners.select(-1, 0).clamp(0, x_.photo),
-              corners.select(-1, 1).clamp(0, y_.photo)},
-             -1)
-      .flatten(-2);
+  const torch::Tensor clipped = torch::stack(
+      {corners.select(-1, 0).clamp(0, x_.photo),
+       corners.select(-1, 1).clamp(0, y_.photo)},
+      -1);
+  // A mirrored image changes the order of the edges.
+  return torch::cat({clipped.amin(-2), clipped.amax(-2)}, -1);
 }
 
 /// Which two values of a map make each of the photograph's rows, or columns.

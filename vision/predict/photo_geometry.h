@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include "tern/data/image_preprocessing.h"
+#include "tern/vision/datasets/preprocess.h"
 #include "tern/vision/decode/image_size.h"
 
 namespace tern {
@@ -21,6 +22,13 @@ class PhotoGeometry {
   /// \throws c10::ValueError for a size without pixels, or one that the model
   ///         does not take; or an unknown way to resize or to pad.
   PhotoGeometry(const ImagePreprocessing& what, ImageSize photo);
+  /// The same of what a data set does in evaluation.
+  /// \param input  Height and width of the model's input.
+  /// \throws c10::ValueError too if its transforms turn or distort an image.
+  PhotoGeometry(
+      const ImagePreprocessor& images,
+      ImageSize input,
+      ImageSize photo);
 
   /// Converts points in pixels of the input to pixels of the photograph.
   /// \param points  [..., 2] floating: x, y.
