@@ -83,13 +83,17 @@ void bring_to_photo(
     Prediction& prediction,
     const std::vector<OutputInfo>& outputs,
     const PhotoGeometry& geometry) {
+  // The three outputs of a detector are one answer.
+  const bool is_detector = prediction.outputs[0].boxes.defined();
   for (size_t i = 0; i < prediction.outputs.size(); ++i) {
     Prediction& output = prediction.outputs[i];
+    const size_t place = is_detector && i > 0 ? i + 2 : i;
     if (output.boxes.defined()) {
       output.boxes = geometry.boxes_on_photo(output.boxes);
     } else if (output.points.defined()) {
-      output = decode({geometry.points_on_photo(output.points)}, {outputs[i]})
-                   .outputs[0];
+      output =
+          decode({geometry.points_on_photo(output.points)}, {outputs[place]})
+              .outputs[0];
     }
   }
   std::vector<Prediction> all = std::move(prediction.outputs);
