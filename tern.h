@@ -58,6 +58,7 @@
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/data/data_bunch.h"
 #include "tern/data/from_torch.h"
+#include "tern/data/sample_dataset.h"
 #include "tern/data/sampler.h"
 #include "tern/data/stream_dataset.h"
 #include "tern/data/support/error_text.h"

@@ -34,6 +34,15 @@ class FirstSamples final : public Sampler {
     indices.resize(size_);
     return indices;
   }
+  std::shared_ptr<const Sampler> for_batches_of(
+      int64_t samples) const override {
+    auto all = all_->for_batches_of(samples);
+    if (!all) return nullptr;
+    return std::make_shared<FirstSamples>(
+        std::move(all),
+        size_,
+        always_the_same_);
+  }
 
  private:
   std::shared_ptr<const Sampler> all_;

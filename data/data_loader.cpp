@@ -360,6 +360,9 @@ DataLoader::DataLoader(
   } else if (!sampler_) {
     sampler_ = std::make_shared<SequentialSampler>(dataset_->size());
   }
+  if (auto other = sampler_->for_batches_of(options_.batch_size)) {
+    sampler_ = std::move(other);
+  }
   buffers_ = std::make_shared<BufferPool>(options_.pin_memory.value_or(false));
 }
 

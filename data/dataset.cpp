@@ -299,7 +299,8 @@ torch::Tensor concatenate(
             part.scalar_type() == first.scalar_type(),
         "[collate] a sample is {} where the first is {}; "
         "expected equal types and, after the first dimension, equal "
-        "shapes. Resize the samples to one size.",
+        "shapes. Resize the samples to one size, sequences with "
+        "SequencePadding::fixed_length.",
         shapes_of({part}),
         shapes_of({first}));
     rows += part.size(0);

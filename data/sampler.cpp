@@ -15,8 +15,15 @@ namespace tern {
 namespace {
 
 // Sample numbers that no data set has: the keys of the order itself and of a
-// buffer's draws.
-constexpr int64_t kOrderKey = -1, kBufferKey = -2;
+// buffer's and the buckets' draws.
+constexpr int64_t kOrderKey = -1, kBufferKey = -2, kBucketKey = -3;
+
+template <class T>
+void shuffle(std::vector<T>& values, SampleRng& rng) {
+  for (int64_t i = std::ssize(values) - 1; i > 0; --i) {
+    std::swap(values[i], values[rng.below(i + 1)]);
+  }
+}
 
 }  // namespace
 
@@ -30,9 +37,7 @@ std::vector<int64_t> RandomSampler::indices(uint64_t seed, int64_t epoch)
     const {
   std::vector<int64_t> order = SequentialSampler(size_).indices(seed, epoch);
   SampleRng rng(seed, epoch, kOrderKey);
-  for (int64_t i = size_ - 1; i > 0; --i) {
-    std::swap(order[i], order[rng.below(i + 1)]);
-  }
+  shuffle(order, rng);
   return order;
 }
 
@@ -114,6 +119,77 @@ std::vector<int64_t> BufferedSampler::indices(uint64_t seed, int64_t epoch)
   return order;
 }
 
+LengthBucketSampler::LengthBucketSampler(
+    std::vector<int64_t> lengths,
+    LengthBucketOptions options)
+    : lengths_(
+          std::make_shared<const std::vector<int64_t>>(std::move(lengths))),
+      options_(options) {
+  TERN_CHECK_VALUE(
+      options_.pool >= 1,
+      "[LengthBucketSampler] the pool is of {} batches; expected 1 or more.",
+      options_.pool);
+  for (int64_t i = 0; i < size(); ++i) {
+    TERN_CHECK_VALUE(
+        (*lengths_)[i] >= 0,
+        "[LengthBucketSampler] lengths[{}] is {}; expected 0 or more.",
+        i,
+        (*lengths_)[i]);
+  }
+}
+
+std::shared_ptr<const Sampler> LengthBucketSampler::for_batches_of(
+    int64_t samples) const {
+  TERN_CHECK_VALUE(
+      samples >= 1,
+      "[LengthBucketSampler] a batch has {} samples; expected 1 or more.",
+      samples);
+  if (samples == batch_size_) return nullptr;
+  auto other = std::make_shared<LengthBucketSampler>(*this);
+  other->batch_size_ = samples;
+  return other;
+}
+
+std::vector<int64_t> LengthBucketSampler::indices(uint64_t seed, int64_t epoch)
+    const {
+  const auto length_of = [&](int64_t index) { return (*lengths_)[index]; };
+  if (!options_.shuffle) {
+    std::vector<int64_t> order = SequentialSampler(size()).indices(seed, epoch);
+    std::ranges::stable_sort(order, std::ranges::greater(), length_of);
+    return order;
+  }
+  std::vector<int64_t> drawn = RandomSampler(size()).indices(seed, epoch);
+  SampleRng rng(seed, epoch, kBucketKey);
+  const int64_t full = size() / batch_size_, rest = size() % batch_size_;
+  // As even as can be: a small last pool would hardly be sorted.
+  const int64_t pools =
+      std::max<int64_t>(1, (full + options_.pool - 1) / options_.pool);
+  auto begin = drawn.begin();
+  for (int64_t pool = 0; pool < pools; ++pool) {
+    const bool is_last = pool == pools - 1;
+    const int64_t batches = full / pools + (pool < full % pools ? 1 : 0);
+    const auto end = is_last ? drawn.end() : begin + batches * batch_size_;
+    std::ranges::stable_sort(begin, end, std::ranges::less(), length_of);
+    if (is_last) {
+      // The short batch may be dropped: not always the longest samples.
+      const auto first =
+          begin + static_cast<int64_t>(rng.below(end - begin - rest + 1));
+      std::rotate(first, first + rest, end);
+    }
+    begin = end;
+  }
+  std::vector<int64_t> batches = SequentialSampler(full).indices(seed, epoch);
+  shuffle(batches, rng);
+  std::vector<int64_t> order;
+  order.reserve(drawn.size());
+  for (const int64_t batch : batches) {
+    const auto first = drawn.begin() + batch * batch_size_;
+    order.insert(order.end(), first, first + batch_size_);
+  }
+  order.insert(order.end(), drawn.end() - rest, drawn.end());
+  return order;
+}
+
 ShardedSampler::ShardedSampler(
     std::shared_ptr<const Sampler> whole,
     ShardOptions options)
@@ -129,6 +205,9 @@ ShardedSampler::ShardedSampler(
       options.rank,
       options.world_size,
       options.batch_size);
+  if (auto other = whole_->for_batches_of(global_batch())) {
+    whole_ = std::move(other);
+  }
   samples_ = whole_->size();
   if (options.drop_last) samples_ -= tail();
   TERN_CHECK_VALUE(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -17,6 +18,14 @@ class Sampler {
 
   /// Returns the `size()` indices of an epoch, in order.
   virtual std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const = 0;
+
+  /// Called by a DataLoader and a ShardedSampler, which cut the order into batches
+  /// of so many samples, of all ranks together. Returns the sampler to use, or
+  /// null, the default, for this one.
+  virtual std::shared_ptr<const Sampler> for_batches_of(
+      int64_t /*samples*/) const {
+    return nullptr;
+  }
 };
 
 /// 0, 1, ..., size - 1.
@@ -78,6 +87,44 @@ class BufferedSampler final : public Sampler {
  private:
   std::vector<int64_t> shard_sizes_, begins_;
   int64_t buffer_, size_ = 0;
+};
+
+struct LengthBucketOptions {
+  /// Reshuffles every epoch. Without it the order is by length, the longest
+  /// first: the least padding, for evaluation, and a batch that does not fit into
+  /// memory fails at once.
+  bool shuffle = true;
+  /// Batches whose samples are sorted by length together. More have less padding
+  /// and fewer combinations of samples.
+  int64_t pool = 50;
+};
+
+/// Every sample once, in batches of samples of similar length, which need little
+/// padding. Each epoch shuffles the samples, sorts pools of them by length, cuts
+/// these into batches and shuffles the batches; the short one, of random length,
+/// stays last. A batch of several ranks is similar as a whole.
+///
+///   auto buckets = std::make_shared<LengthBucketSampler>(lengths);
+///   auto data = DataBunch::create(train, valid, {.sampler = buckets});
+///
+/// The batch size is the loader's; without a loader, `for_batches_of` gives it.
+class LengthBucketSampler final : public Sampler {
+ public:
+  /// \param lengths  One per sample, >= 0.
+  /// \throws c10::ValueError for a negative length or a pool below 1.
+  explicit LengthBucketSampler(
+      std::vector<int64_t> lengths,
+      LengthBucketOptions options = {});
+
+  int64_t size() const override { return std::ssize(*lengths_); }
+  std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const override;
+  /// \throws c10::ValueError if `samples` is below 1.
+  std::shared_ptr<const Sampler> for_batches_of(int64_t samples) const override;
+
+ private:
+  std::shared_ptr<const std::vector<int64_t>> lengths_;
+  LengthBucketOptions options_;
+  int64_t batch_size_ = 64;
 };
 
 /// The rank that a ShardedSampler serves, and how batches are divided.

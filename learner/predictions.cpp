@@ -156,7 +156,8 @@ Tensors join(const std::vector<Tensors>& batches, const char* what) {
         !misfit || i > 0,
         "[Learner::get_preds] the first {} of the first batch is {}, of "
         "another {}; expected [N, ...] with the same numbers after N. Give the "
-        "model inputs of one size, or call predict for each sample.",
+        "model inputs of one size, of sequences with "
+        "SequencePadding::fixed_length, or call predict for each sample.",
         what,
         shapes_of({parts[0]}),
         shapes_of({misfit->at(0)}));

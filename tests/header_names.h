@@ -49,9 +49,14 @@ extern int64_t step;
 namespace data_formats_sha256_h {
 extern std::span<const uint8_t> header, body;
 }
+namespace data_sample_dataset_h {
+extern torch::Tensor lengths, boxes;
+}
 namespace data_sampler_h {
 extern std::shared_ptr<TarDataset> images;
-}
+extern std::shared_ptr<Dataset> train, valid;
+extern std::vector<int64_t> lengths;
+}  // namespace data_sampler_h
 namespace data_shards_tar_sample_h {
 extern TarSample sample;
 }
