@@ -315,12 +315,6 @@ void tell_of(const std::vector<DuplicateImage>& duplicates, const Sink& sink) {
 
 DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
   const TargetKind kind = kind_of(*this);
-  TORCH_CHECK_VALUE(
-      annotations.pixels != AnnotatedPixels::upright ||
-          options.decode.exif_orientation,
-      "[DataBlock] annotations.pixels is upright, and decode.exif_orientation "
-      "is false, which leaves images as they are stored; expected pixels of "
-      "the stored images, or images that are turned.");
   const Parts parts = split_and_label(*this, kind);
   tell_of_items_in_both(parts, options.sink);
   std::vector<std::string> names = classes;
@@ -362,6 +356,13 @@ DataBunch make_bunch(
     const ImageDataBunchOptions& options,
     const std::optional<OutputInfo>& output,
     const AnnotationOptions& annotations) {
+  TORCH_CHECK_VALUE(
+      annotations.pixels != AnnotatedPixels::upright ||
+          options.decode.exif_orientation,
+      "[ImageDataBunch] annotations.pixels is upright, and "
+      "decode.exif_orientation "
+      "is false, which leaves images as they are stored; expected pixels of "
+      "the stored images, or images that are turned.");
   for (const std::string& name : classes) {
     TERN_CHECK_VALUE(
         is_utf8(name),

@@ -45,8 +45,15 @@ struct ImageTar {
       {"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "ppm", "pgm"};
   /// Field with the class index.
   std::string label = "cls";
+  /// Field with the boxes of the image, such as "json", as `shard_images` writes
+  /// it; targets are then those of BoxTargets, and `label` is not used. Empty:
+  /// there are none.
+  std::string boxes = "";
+  /// How boxes are read and follow their image.
+  AnnotationOptions annotations = {};
   /// Class names by index. Empty: the lines of classes.txt beside the first
-  /// training shard, which tern-shard writes, or the indices themselves.
+  /// training shard, which tern-shard writes, or the indices themselves; of
+  /// boxes else the labels that the training shards have, sorted.
   std::vector<std::string> classes = {};
   /// Size of the shuffle buffer, for shards on a slow disk; see
   /// BufferedSampler. 0: shuffles all training images.
@@ -119,8 +126,15 @@ struct ImageDataBunch {
   /// \param train, valid  See `expand_shards`; URLs are downloaded. Without
   ///                      `valid`, a fraction options.valid_pct of the images
   ///                      is drawn.
+  /// With boxes 0001.jpg and 0001.json are one sample:
+  ///
+  ///   ImageDataBunch::from_tar({"train-{000..009}.tar"}, {"valid-000.tar"},
+  ///       {.boxes = "json"}, {.size = 320, .resize = ResizeMethod::pad});
+  ///
   /// \throws as `TarShards::open`; DataError for a sample without image or
-  ///         label, or with an invalid label.
+  ///         label, or with an invalid label; naming sample and field for boxes
+  ///         that are damaged, reach out of the image, have no size or are of
+  ///         an unknown class.
   static DataBunch from_tar(
       const std::vector<std::string>& train,
       const std::vector<std::string>& valid,

@@ -2,16 +2,22 @@
 // ImageDataset.
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/data/formats/text.h"
 #include "tern/data/sampler.h"
 #include "tern/data/shards/tar_shards.h"
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/parallel_for.h"
+#include "tern/vision/datasets/box_checks.h"
+#include "tern/vision/datasets/box_json.h"
+#include "tern/vision/datasets/box_targets.h"
 #include "tern/vision/datasets/shard_images.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_data_bunch.h"
@@ -103,18 +109,103 @@ std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
   return labels;
 }
 
-/// Some samples of shards as images with their classes.
+std::string describe_boxes(const TarSample& sample, const ImageTar& tar) {
+  return fmt::format("{}, field '{}'", sample.describe(), tar.boxes);
+}
+
+/// The boxes of each sample, all of which have an image.
+std::vector<ImageBoxes> read_boxes(
+    const TarShards& shards,
+    const ImageTar& tar) {
+  std::vector<ImageBoxes> boxes(static_cast<size_t>(shards.size()));
+  parallel_for(0, shards.size(), 256, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const TarSample sample = shards.sample(i);
+      image_member(sample, tar.image);
+      const uint64_t size = sample.member(tar.boxes).size;
+      const std::string where = describe_boxes(sample, tar);
+      if (size > static_cast<uint64_t>(kMaxAnnotationBytes)) {
+        throw_data_error(
+            where,
+            "has {} bytes; expected at most {} for the boxes of an image. "
+            "Leave "
+            "it out.",
+            size,
+            kMaxAnnotationBytes);
+      }
+      boxes[i] =
+          read_box_json(sample.text(tar.boxes), where, tar.annotations.clip);
+    }
+  });
+  return boxes;
+}
+
+std::vector<std::string> classes_of(const std::vector<ImageBoxes>& images) {
+  std::set<std::string> names;
+  for (const ImageBoxes& image : images) {
+    for (const Box& box : image.boxes) names.insert(box.label);
+  }
+  return {names.begin(), names.end()};
+}
+
+void check_classes(
+    const TarShards& shards,
+    const std::vector<ImageBoxes>& images,
+    const ImageTar& tar) {
+  const std::set<std::string> known(tar.classes.begin(), tar.classes.end());
+  for (int64_t i = 0; i < shards.size(); ++i) {
+    for (const Box& box : images[i].boxes) {
+      if (known.contains(box.label)) continue;
+      throw_data_error(
+          describe_boxes(shards.sample(i), tar),
+          "has a box of the class {}; expected one of the {} classes of {} or "
+          "ImageTar::classes. Correct the label, or name all classes.",
+          printable(box.label),
+          known.size(),
+          kClassListName);
+    }
+  }
+}
+
+/// Images of shards with their classes or boxes, of which `labels` or `boxes`
+/// has one for each sample.
+struct TarTargets {
+  std::vector<int64_t> labels;
+  std::vector<ImageBoxes> boxes;
+};
+
+TarTargets read_targets(const TarShards& shards, const ImageTar& tar) {
+  if (tar.boxes.empty()) return {read_labels(shards, tar), {}};
+  TarTargets targets{{}, read_boxes(shards, tar)};
+  if (!tar.classes.empty()) check_classes(shards, targets.boxes, tar);
+  return targets;
+}
+
+/// Some samples of shards as images with their targets.
 TargetedImages images_of(
     const std::shared_ptr<const TarShards>& shards,
-    const std::vector<int64_t>& labels,
+    const TarTargets& targets,
     std::vector<int64_t> samples,
     const ImageTar& tar) {
   TargetedImages images;
   for (const int64_t sample : samples) {
     images.paths.push_back(shards->sample(sample).describe());
   }
-  images.targets =
-      std::make_shared<TensorTargets>(torch::tensor(select(labels, samples)));
+  if (tar.boxes.empty()) {
+    images.targets = std::make_shared<TensorTargets>(
+        torch::tensor(select(targets.labels, samples)));
+  } else {
+    std::vector<ImageBoxes> boxes;
+    boxes.reserve(samples.size());
+    for (const int64_t sample : samples) {
+      boxes.push_back(targets.boxes[sample]);
+    }
+    images.targets = std::make_shared<BoxTargets>(
+        images.paths,
+        boxes,
+        tar.classes,
+        tar.annotations);
+  }
   images.source =
       std::make_shared<TarImages>(shards, std::move(samples), tar.image);
   return images;
@@ -165,8 +256,12 @@ DataBunch ImageDataBunch::from_tar(
     known.classes = read_class_list(
         shards->shards().front()->path().parent_path() / kClassListName);
   }
-  const std::vector<int64_t> labels = read_labels(*shards, known);
-  if (known.classes.empty()) known.classes = names_up_to(labels);
+  const bool has_boxes = !known.boxes.empty();
+  const TarTargets targets = read_targets(*shards, known);
+  if (known.classes.empty()) {
+    known.classes =
+        has_boxes ? classes_of(targets.boxes) : names_up_to(targets.labels);
+  }
 
   std::vector<int64_t> train_samples;
   TargetedImages valid_images;
@@ -175,21 +270,24 @@ DataBunch ImageDataBunch::from_tar(
     train_samples = SequentialSampler(shards->size()).indices(0, 0);
     valid_images = images_of(
         valid_shards,
-        read_labels(*valid_shards, known),
+        read_targets(*valid_shards, known),
         SequentialSampler(valid_shards->size()).indices(0, 0),
         known);
   } else {
     const double valid_pct = options.valid_pct.value_or(0.2);
     SplitIndices drawn = draw_split(shards->size(), valid_pct, options.seed);
     train_samples = std::move(drawn.train);
-    valid_images = images_of(shards, labels, std::move(drawn.valid), known);
+    valid_images = images_of(shards, targets, std::move(drawn.valid), known);
   }
   std::vector<int64_t> sizes = count_by_shard(*shards, train_samples);
   DataBunch data = make_bunch(
-      images_of(shards, labels, std::move(train_samples), known),
+      images_of(shards, targets, std::move(train_samples), known),
       std::move(valid_images),
       known.classes,
-      options);
+      options,
+      has_boxes ? std::optional(OutputInfo{.kind = TargetKind::boxes})
+                : std::nullopt,
+      known.annotations);
   if (tar.shuffle_buffer > 0) {
     DataLoaderOptions loading = data.train->options();
     loading.sampler =

@@ -26,6 +26,11 @@ Json parsed(std::string_view scalar) {
   return Json::parse(scalar, nullptr, /*allow_exceptions=*/false);
 }
 
+// What stands there instead of what is expected; empty for a bracket.
+std::string not_this(std::string_view scalar) {
+  return scalar.empty() ? "" : ", not " + printable(scalar);
+}
+
 }  // namespace
 
 JsonReader::JsonReader(std::string_view text, std::string path)
@@ -121,7 +126,7 @@ std::string_view JsonReader::next_scalar() {
 std::string JsonReader::string() {
   const std::string_view scalar = next_scalar();
   const Json value = parsed(scalar);
-  if (!value.is_string()) fail("expected a text in quotes");
+  if (!value.is_string()) fail("expected a text in quotes" + not_this(scalar));
   pass_token(scalar.size());
   return value;
 }
@@ -129,7 +134,9 @@ std::string JsonReader::string() {
 int64_t JsonReader::integer() {
   const std::string_view scalar = next_scalar();
   const Json value = parsed(scalar);
-  if (!value.is_number_integer()) fail("expected a whole number");
+  if (!value.is_number_integer()) {
+    fail("expected a whole number" + not_this(scalar));
+  }
   // Without a minus sign a number is unsigned for nlohmann-json.
   if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) {
     fail("expected a whole number of at most 63 bits");
@@ -142,7 +149,7 @@ double JsonReader::number() {
   const std::string_view scalar = next_scalar();
   const Json value = parsed(scalar);
   if (!value.is_number() && !value.is_null()) {
-    fail("expected a number that a double can hold");
+    fail("expected a number that a double can hold" + not_this(scalar));
   }
   pass_token(scalar.size());
   if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
@@ -152,7 +159,9 @@ double JsonReader::number() {
 
 bool JsonReader::boolean() {
   const std::string_view scalar = next_scalar();
-  if (scalar != "true" && scalar != "false") fail("expected true or false");
+  if (scalar != "true" && scalar != "false") {
+    fail("expected true or false" + not_this(scalar));
+  }
   pass_token(scalar.size());
   return scalar == "true";
 }

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -182,6 +184,207 @@ TEST_F(TarImageData, NamesClassesByNumberWithoutAList) {
   EXPECT_EQ(
       from_tar({.classes = {"c", "d"}}, options).classes,
       (std::vector<std::string>{"c", "d"}));
+}
+
+// ---- Boxes ----
+
+class TarBoxes : public testing::Test {
+ protected:
+  TarBoxes() {
+    for (int i = 0; i < 16; ++i) {
+      const auto path = temp_ / "images" / (std::to_string(10 + i) + ".png");
+      write_image(path, 30 + i, 40);
+      ImageBoxes objects({}, ImageSize{30 + i, 40});
+      for (int k = 0; k < i % 4; ++k) {
+        objects.boxes.push_back(
+            {k + 1.0 / 3,
+             2.25 + k,
+             20.1 + i,
+             18.7 + k,
+             k == 1 ? "dog" : "cat",
+             /*crowd=*/k == 2,
+             k == 0 ? 100.0 / 7 : 0});
+      }
+      if (i % 5 == 0) objects.image = {};
+      auto& side = i < 12 ? train_ : valid_;
+      side.images.push_back({path.string(), objects, i});
+    }
+    train_.classes = {"horse", "dog", "cat"};
+    valid_.classes = {"cat", "dog"};
+    // In the order of the annotations, so that samples can be compared.
+    shard_images(train_, temp_ / "tar", {.max_samples = 5, .shuffle = false});
+    shard_images(valid_, temp_ / "tar", {.name = "valid", .shuffle = false});
+  }
+
+  DataBunch of_block(const ImageDataBunchOptions& options) const {
+    BoxAnnotations all = train_;
+    all.images.insert(
+        all.images.end(),
+        valid_.images.begin(),
+        valid_.images.end());
+    const size_t count = train_.images.size();
+    const DataBlock block{
+        .items = all.items(),
+        .split =
+            [count](const ImageItems& items) {
+              std::vector<Split> splits(items.size(), Split::valid);
+              std::fill_n(splits.begin(), count, Split::train);
+              return splits;
+            },
+        .classes = train_.classes,
+        .boxes = all.labeller()};
+    return block.bunch(options);
+  }
+
+  std::string tar(const std::string& name) const {
+    return (temp_ / "tar" / name).string();
+  }
+  DataBunch of_shards(const ImageDataBunchOptions& options) const {
+    return ImageDataBunch::from_tar(
+        {tar("train-{000000..000002}.tar")},
+        {tar("valid-000000.tar")},
+        {.boxes = "json"},
+        options);
+  }
+
+  /// The error for a shard with one sample, of 8 x 8 pixels.
+  std::string error_for(const std::string& json, ImageTar options = {}) const {
+    const auto path = temp_ / "bad" / "bad.tar";
+    make_folders(path.parent_path());
+    {
+      TarWriter shard(path);
+      shard.add("000.png", encode(random_image(8, 8), ".png"));
+      shard.add("000.json", json);
+      shard.finish();
+    }
+    options.boxes = "json";
+    if (options.classes.empty()) options.classes = {"cat"};
+    return error_of<DataError>([&] {
+      ImageDataBunch::from_tar({path.string()}, {path.string()}, options);
+    });
+  }
+
+  TempFolder temp_;
+  BoxAnnotations train_, valid_;
+};
+
+void expect_equal_boxes(const DataLoader& a, const DataLoader& b) {
+  const auto batches = all_batches(a), others = all_batches(b);
+  expect_equal(batches, others);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    ASSERT_EQ(batches[i].targets.size(), 5u);
+    for (size_t k = 0; k < 5; ++k) {
+      EXPECT_TRUE(batches[i].targets[k].equal(others[i].targets[k]))
+          << i << " " << k;
+    }
+  }
+}
+
+TEST_F(TarBoxes, GivesTheBatchesOfADataBlockBitForBit) {
+  ImageDataBunchOptions options = {
+      .size = ImageSize{24, 24},
+      .transforms = get_transforms(),
+      .resize = ResizeMethod::pad,
+      .batch_size = 5,
+      .workers = 1};
+  const DataBunch block = of_block(options);
+  for (const int64_t workers : {0, 2}) {
+    options.workers = workers;
+    const DataBunch shards = of_shards(options);
+    EXPECT_EQ(shards.classes, train_.classes);
+    ASSERT_EQ(shards.outputs.size(), 1u);
+    EXPECT_EQ(shards.outputs[0].kind, TargetKind::boxes);
+    expect_equal_boxes(*block.train, *shards.train);
+    expect_equal_boxes(*block.valid, *shards.valid);
+  }
+  const Batch batch = *block.valid->epoch(0).next();
+  EXPECT_GT(batch.targets[1].max().item<int64_t>(), 0);
+  EXPECT_GE(batch.targets[4].max().item<int64_t>(), 0);  // a crowd
+}
+
+TEST_F(TarBoxes, WithoutAListClassesAreTheLabelsOfTheTrainingShards) {
+  std::filesystem::remove(tar("classes.txt"));
+  const DataBunch data = of_shards({.size = ImageSize{8, 8}, .workers = 0});
+  EXPECT_EQ(data.classes, (std::vector<std::string>{"cat", "dog"}));
+}
+
+TEST_F(TarBoxes, NamesSampleFieldAndValueOfABadMember) {
+  const auto box = [&](const std::string& fields) {
+    return error_for(R"({"width":8,"height":8,"boxes":[{)" + fields + "}]}");
+  };
+  const auto expect_words = [](const std::string& error,
+                               std::initializer_list<const char*> words) {
+    EXPECT_NE(error.find("bad.tar, sample '000', field 'json'"), error.npos)
+        << error;
+    for (const char* const word : words) {
+      EXPECT_NE(error.find(word), error.npos) << word << " in: " << error;
+    }
+  };
+  expect_words(
+      box(R"("bbox":[1,2,3,9.5],"label":"cat")"),
+      {"[1, 2, 3, 9.5]", "reaches beyond the image", "Correct it"});
+  expect_words(
+      box(R"("bbox":[3,2,3,4],"label":"cat")"),
+      {"[3, 2, 3, 4]", "has no width"});
+  expect_words(
+      box(R"("bbox":[1,2,3,4],"label":"cow")"),
+      {"class 'cow'", "one of the 1 classes", "Correct the label"});
+  expect_words(
+      error_for(R"({"width":8.5,"height":8,"boxes":[]})"),
+      {"whole number, not '8.5'", "Correct it"});
+  expect_words(
+      error_for(R"({"width":8,"height":8,"boxes":[],"mask":1})"),
+      {"field 'mask' is unknown"});
+  expect_words(error_for(R"({"width":8,)"), {"byte 11", "Correct it"});
+  EXPECT_NE(
+      box(R"("bbox":[1,2,3,9.5],"label":"cat")").find("write the shards again"),
+      std::string::npos);
+}
+
+TEST_F(TarBoxes, RefusesASampleWithoutTheFieldAndAnImageOfAnotherSize) {
+  expect_error<DataError>(
+      [&] {
+        ImageDataBunch::from_tar(
+            {tar("train-000000.tar")},
+            {},
+            {.boxes = "boxes.json"});
+      },
+      {"train-000000.tar, sample '00000000'", "no field 'boxes.json'"});
+  const auto path = temp_ / "bad" / "size.tar";
+  make_folders(path.parent_path());
+  {
+    TarWriter shard(path);
+    shard.add("000.png", encode(random_image(8, 8), ".png"));
+    shard.add("000.json", R"({"width":9,"height":8,"boxes":[]})");
+    shard.finish();
+  }
+  const DataBunch data = ImageDataBunch::from_tar(
+      {path.string()},
+      {path.string()},
+      {.boxes = "json", .classes = {"cat"}},
+      {.size = ImageSize{8, 8}, .workers = 0});
+  expect_error<DataError>(
+      [&] { data.train->epoch(0).next(); },
+      {"size.tar, sample '000'", "annotations are of an image of 9 x 8"});
+}
+
+TEST_F(TarBoxes, ClipsWhatReachesOutIfToldTo) {
+  const auto path = temp_ / "bad" / "clip.tar";
+  make_folders(path.parent_path());
+  {
+    TarWriter shard(path);
+    shard.add("000.png", encode(random_image(8, 8), ".png"));
+    shard.add("000.json", R"({"boxes":[{"bbox":[2,-5,11,4],"label":"cat"}]})");
+    shard.finish();
+  }
+  const DataBunch data = ImageDataBunch::from_tar(
+      {path.string()},
+      {path.string()},
+      {.boxes = "json", .annotations = {.clip = true}, .classes = {"cat"}},
+      {.size = ImageSize{8, 8}, .workers = 0});
+  const Batch batch = *data.valid->epoch(0).next();
+  EXPECT_TRUE(batch.targets[0][0][0].equal(torch::tensor({2.f, 0.f, 8.f, 4.f})))
+      << batch.targets[0];
 }
 
 }  // namespace

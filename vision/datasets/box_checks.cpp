@@ -45,6 +45,13 @@ std::string box_fault(const Box& box, ImageSize image) {
   return "";
 }
 
+bool has_size(const Box& box) {
+  const bool is_finite = std::isfinite(box.x1) && std::isfinite(box.y1) &&
+                         std::isfinite(box.x2) && std::isfinite(box.y2) &&
+                         std::isfinite(box.area);
+  return is_finite && box.x1 < box.x2 && box.y1 < box.y2 && box.area >= 0;
+}
+
 void BadBoxCounter::reject(const std::string& where, const std::string& what) {
   if (policy_ == BadBoxes::error) {
     throw DataError(

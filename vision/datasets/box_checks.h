@@ -22,6 +22,10 @@ inline constexpr int64_t kMaxAnnotationBytes = int64_t{64} << 20;
 /// \param image  0 x 0 if it is not known.
 std::string box_fault(const Box& box, ImageSize image);
 
+/// Returns whether a box is finite, has a width, a height and no negative area,
+/// wherever it is.
+bool has_size(const Box& box);
+
 /// Applies a policy to the bad boxes of a file or folder.
 class BadBoxCounter {
  public:

@@ -7,6 +7,7 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/vision/datasets/box_checks.h"
 #include "tern/vision/decode/decode.h"
 
 namespace tern {
@@ -75,10 +76,7 @@ std::string text_of(const Box& box) {
 }
 
 void check_box(const std::string& path, const Box& box) {
-  const bool is_finite = std::isfinite(box.x1) && std::isfinite(box.y1) &&
-                         std::isfinite(box.x2) && std::isfinite(box.y2) &&
-                         std::isfinite(box.area);
-  if (is_finite && box.x1 < box.x2 && box.y1 < box.y2 && box.area >= 0) return;
+  if (has_size(box)) return;
   throw_data_error(
       path,
       "has the box {} (x1, y1, x2, y2) of area {}; expected finite numbers, x1 "

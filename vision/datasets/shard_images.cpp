@@ -1,18 +1,24 @@
 #include "tern/vision/datasets/shard_images.h"
 
+#include <algorithm>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <utility>
 
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include "tern/data/formats/archives/tar_write.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/formats/text.h"
 #include "tern/data/sampler.h"
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/vision/datasets/box_checks.h"
+#include "tern/vision/datasets/box_json.h"
 #include "tern/vision/datasets/image_folder.h"
 #include "tern/vision/decode/image_file.h"
 
@@ -73,22 +79,31 @@ std::vector<PlannedShard> plan_shards(
   return shards;
 }
 
+/// What goes into shards.
+struct ShardContent {
+  std::vector<std::string> paths, classes;
+  /// Of the image at an index: the folder of its files, such as "cat/".
+  std::function<std::string(size_t)> folder;
+  /// The file beside it.
+  std::string suffix;
+  std::function<std::string(size_t)> text;
+};
+
 /// \return Its SHA-256.
 std::string write_shard(
     const fs::path& file,
-    const ImageFolder& images,
+    const ShardContent& content,
     const std::vector<int64_t>& order,
     PlannedShard planned) {
   static thread_local ScratchBuffer buffer;
   TarWriter shard(file);
   for (int64_t i = planned.begin; i < planned.end; ++i) {
     const auto image = static_cast<size_t>(order[i]);
-    const std::string& path = images.paths[image];
-    const int64_t label = images.labels[image];
+    const std::string& path = content.paths[image];
     // The number keeps keys apart, whatever the files are called.
-    const std::string key = fmt::format("{}/{:08}", images.classes[label], i);
+    const std::string key = fmt::format("{}{:08}", content.folder(image), i);
     shard.add(key + lower_suffix(path), read_image_file(path, buffer));
-    shard.add(key + ".cls", std::to_string(label));
+    shard.add(key + content.suffix, content.text(image));
   }
   return shard.finish();
 }
@@ -131,27 +146,24 @@ void refuse_overwriting(const fs::path& out, const std::string& name) {
   }
 }
 
-}  // namespace
-
-ShardedImages shard_images(
-    const fs::path& folder,
+/// \param given  The classes that `out` has already.
+ShardedImages write_shards(
+    const ShardContent& content,
+    const std::vector<std::string>& given,
     const fs::path& out,
     const ShardImagesOptions& options,
     const Sink& sink) {
-  check(options);
-  const std::vector<std::string> given = read_class_list(out / kClassListName);
-  const ImageFolder images = scan_image_folder(folder, {.classes = given});
   make_folders(out);
   refuse_overwriting(out, options.name);
 
-  const int64_t count = std::ssize(images.paths);
+  const int64_t count = std::ssize(content.paths);
   const std::vector<int64_t> order =
       options.shuffle ? RandomSampler(count).indices(options.seed, 0)
                       : SequentialSampler(count).indices(0, 0);
   const std::vector<PlannedShard> plan =
-      plan_shards(images.paths, order, options);
+      plan_shards(content.paths, order, options);
   ShardedImages result;
-  result.classes = images.classes;
+  result.classes = content.classes;
   result.images = count;
   std::vector<std::string> hashes(plan.size());
   for (size_t i = 0; i < plan.size(); ++i) {
@@ -162,7 +174,7 @@ ShardedImages shard_images(
       [&](int64_t i) {
         const auto shard = static_cast<size_t>(i);
         hashes[shard] =
-            write_shard(result.shards[shard], images, order, plan[shard]);
+            write_shard(result.shards[shard], content, order, plan[shard]);
       },
       "shards",
       sink,
@@ -176,11 +188,125 @@ ShardedImages shard_images(
   }
   if (given.empty()) {
     std::string text;
-    for (const std::string& name : images.classes) text += name + "\n";
+    for (const std::string& name : content.classes) text += name + "\n";
     write_text(out / kClassListName, text);
   }
   write_text(out / kSumsName, to_text(sums));
   return result;
+}
+
+std::vector<std::string> labels_in(const BoxAnnotations& annotations) {
+  std::set<std::string> labels;
+  for (const AnnotatedImage& image : annotations.images) {
+    for (const Box& box : image.objects.boxes) labels.insert(box.label);
+  }
+  return {labels.begin(), labels.end()};
+}
+
+/// Refuses what could not be read back.
+void check_annotations(
+    const BoxAnnotations& annotations,
+    const std::vector<std::string>& classes) {
+  std::set<std::string> known;
+  for (const std::string& name : classes) {
+    check_class_name(name, "[shard_images] the annotations");
+    TERN_CHECK_VALUE(
+        known.insert(name).second,
+        "[shard_images] the annotations have the class {} twice; expected each "
+        "class once.",
+        printable(name));
+  }
+  for (const AnnotatedImage& image : annotations.images) {
+    if (std::ranges::count(image_suffixes(), lower_suffix(image.path)) == 0) {
+      throw_data_error(
+          image.path,
+          "has not the suffix of an image; expected one of {}. Rename it, or "
+          "leave it out.",
+          fmt::join(image_suffixes(), ", "));
+    }
+    const ImageSize size = image.objects.image;
+    if (size != ImageSize{} && (size.width <= 0 || size.height <= 0)) {
+      throw_data_error(
+          image.path,
+          "is of {} x {} pixels (width x height) by its annotations; expected "
+          "two numbers above 0, or 0 x 0 if it is not known. Correct them.",
+          size.width,
+          size.height);
+    }
+    for (const Box& box : image.objects.boxes) {
+      if (!has_size(box)) {
+        throw_data_error(
+            image.path,
+            "has the box {}, {}, {}, {} (x1, y1, x2, y2) of area {}; expected "
+            "finite numbers, x1 below x2, y1 below y2 and no negative area. "
+            "Correct it, or leave it out.",
+            box.x1,
+            box.y1,
+            box.x2,
+            box.y2,
+            box.area);
+      }
+      if (!known.contains(box.label)) {
+        throw_data_error(
+            image.path,
+            "has a box of the class {}, which is not among the {} classes of "
+            "{} or the annotations. Correct the label, or write all shards "
+            "into a new folder with all classes.",
+            printable(box.label),
+            classes.size(),
+            kClassListName);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+ShardedImages shard_images(
+    const fs::path& folder,
+    const fs::path& out,
+    const ShardImagesOptions& options,
+    const Sink& sink) {
+  check(options);
+  const std::vector<std::string> given = read_class_list(out / kClassListName);
+  const ImageFolder images = scan_image_folder(folder, {.classes = given});
+  const ShardContent content = {
+      .paths = images.paths,
+      .classes = images.classes,
+      .folder =
+          [&](size_t i) { return images.classes[images.labels[i]] + "/"; },
+      .suffix = ".cls",
+      .text = [&](size_t i) { return std::to_string(images.labels[i]); }};
+  return write_shards(content, given, out, options, sink);
+}
+
+ShardedImages shard_images(
+    const BoxAnnotations& annotations,
+    const fs::path& out,
+    const ShardImagesOptions& options,
+    const Sink& sink) {
+  check(options);
+  TORCH_CHECK_VALUE(
+      !annotations.images.empty(),
+      "[shard_images] the annotations have no image; expected at least one.");
+  const std::vector<std::string> given = read_class_list(out / kClassListName);
+  ShardContent content = {
+      .classes = !given.empty()                ? given
+                 : annotations.classes.empty() ? labels_in(annotations)
+                                               : annotations.classes,
+      .folder = [](size_t) { return std::string(); },
+      .suffix = ".json",
+      .text =
+          [&](size_t i) { return to_box_json(annotations.images[i].objects); }};
+  TORCH_CHECK_VALUE(
+      !content.classes.empty(),
+      "[shard_images] the annotations have no class and no box; expected at "
+      "least one class. Set BoxAnnotations::classes.");
+  check_annotations(annotations, content.classes);
+  for (const AnnotatedImage& image : annotations.images) {
+    content.paths.push_back(image.path);
+  }
+  return write_shards(content, given, out, options, sink);
 }
 
 int64_t verify_shards(const fs::path& folder, const Sink& sink) {

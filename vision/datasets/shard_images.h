@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tern/data/support/sink.h"
+#include "tern/vision/datasets/annotations.h"
 
 namespace tern {
 
@@ -43,6 +44,28 @@ struct ShardedImages {
 ///         then are complete.
 ShardedImages shard_images(
     const std::filesystem::path& folder,
+    const std::filesystem::path& out,
+    const ShardImagesOptions& options = {},
+    const Sink& sink = {});
+
+/// Writes images with boxes: "00000012.jpg", the unchanged file, and
+/// "00000012.json" with its size and boxes,
+///
+///   {"width":640,"height":480,"boxes":[
+///   {"bbox":[10,20.5,30,40],"label":"car","crowd":true,"area":12.5}]}
+///
+/// bbox is x1, y1, x2, y2. Where the annotations give no size there is no width
+/// and height; `crowd` is left out where it is false, `area` where it is 0.
+/// `ImageDataBunch::from_tar` reads them with `ImageTar::boxes` = "json".
+///
+/// Also writes SHA256SUMS and classes.txt, as above; without
+/// `annotations.classes` the classes are the labels of all boxes, sorted.
+///
+/// \throws DataError naming the image of a box that is not finite, has no size
+///         or is of another class than those of classes.txt, or of a file that
+///         has not the suffix of an image; and as above.
+ShardedImages shard_images(
+    const BoxAnnotations& annotations,
     const std::filesystem::path& out,
     const ShardImagesOptions& options = {},
     const Sink& sink = {});

@@ -82,6 +82,7 @@ GradCam grad_cam(
     Learner& learn,
     const torch::Tensor& sample,
     const GradCamOptions& options) {
+  refuse_boxes_and_points(learn.data(), "grad_cam");
   TORCH_CHECK_VALUE(
       sample.defined() && sample.dim() == 3,
       "[grad_cam] the sample is no image; expected one input of the model "
@@ -138,6 +139,7 @@ GradCam plot_grad_cam(
     const std::filesystem::path& image,
     const std::filesystem::path& picture,
     const GradCamOptions& options) {
+  refuse_boxes_and_points(learn.data(), "grad_cam");
   const torch::Tensor sample = prepare_image(learn.data(), image);
   GradCam result = grad_cam(learn, sample, options);
   const torch::Tensor shown =

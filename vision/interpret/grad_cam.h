@@ -34,8 +34,8 @@ struct GradCam {
 ///
 /// \param sample  One input without the batch dimension, as the data set
 ///                returns it; see Learner::predict.
-/// \throws c10::ValueError if there is no such layer or class, or the layer's
-///         output is not [N, C, h, w].
+/// \throws c10::ValueError if there is no such layer or class, the layer's
+///         output is not [N, C, h, w], or the targets are boxes or points.
 ///
 /// Does not change weights, gradients or the mode of the model.
 GradCam grad_cam(

@@ -62,6 +62,7 @@ void add_confusions(
 
 Interpretation::Interpretation(Learner& learn, Split split)
     : data_(learn.data()) {
+  refuse_boxes_and_points(data_, "Interpretation::from");
   const DataLoader loader = data_.loader(split).in_order();
   dataset_ = loader.dataset_ptr();
   answers_ = learn.get_preds(loader, /*with_losses=*/true);

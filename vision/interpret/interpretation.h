@@ -26,8 +26,9 @@ struct TopLoss {
 class Interpretation {
  public:
   /// Predicts in the data set's order, without augmentation.
-  /// \throws c10::ValueError if the split does not exist or has no targets, or
-  ///         there is no per-sample loss.
+  /// \throws c10::ValueError if the split does not exist or has no targets,
+  ///         there is no per-sample loss, or the targets are points or boxes, for
+  ///         which DetectionInterpretation is.
   static Interpretation from(Learner& learn, Split split = Split::valid) {
     return {learn, split};
   }

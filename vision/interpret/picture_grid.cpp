@@ -35,6 +35,7 @@ constexpr std::array<std::array<uint8_t, 3>, 16> kColours = {
 constexpr int64_t kMargin = 14, kGap = 14, kLine = 16, kTitleLine = 20;
 constexpr int64_t kSwatch = 14, kLegendLine = 24;
 constexpr size_t kMaxLines = 3;
+constexpr double kTagRoom = 13;  // of a name above its box
 
 int64_t columns_of(const PictureGridOptions& options, int64_t count) {
   const int64_t columns =
@@ -137,7 +138,9 @@ void draw_marks(
   // Above all frames.
   for (const MarkedBox& box : picture.boxes) {
     if (box.name.empty()) continue;
-    page.tag(x + scale * box.x1, y + scale * box.y1, box.name, box.color);
+    // At the upper edge it is within the box, not over what is above the image.
+    const double bottom = std::max(y + scale * box.y1, y + kTagRoom);
+    page.tag(x + scale * box.x1, bottom, box.name, box.color);
   }
   for (const MarkedPoint& point : picture.points) {
     page.dot(x + scale * point.x, y + scale * point.y, point.color);

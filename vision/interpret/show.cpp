@@ -338,6 +338,7 @@ void show_results(
 }
 
 SegmentationReport segmentation_report(Learner& learn, Split split) {
+  refuse_boxes_and_points(learn.data(), "segmentation_report");
   const torch::Tensor counts = count_pixels(learn, split);
   const torch::Tensor hits = counts.diagonal(), actual = counts.sum(1);
   // NaN where a class has no pixels.

@@ -72,6 +72,23 @@ TargetKind target_kind(const DataBunch& data, const torch::Tensor& targets) {
                                                             : kind;
 }
 
+void refuse_boxes_and_points(const DataBunch& data, const char* who) {
+  if (data.outputs.empty()) return;
+  const TargetKind kind = data.outputs[0].kind;
+  TERN_CHECK_VALUE(
+      kind != TargetKind::boxes,
+      "[{}] the targets are boxes (data.outputs[0].kind); expected classes. "
+      "Use "
+      "DetectionInterpretation, or show_results.",
+      who);
+  TERN_CHECK_VALUE(
+      kind != TargetKind::points,
+      "[{}] the targets are points (data.outputs[0].kind); expected classes. "
+      "Use show_results for pictures, and get_preds with losses for the worst "
+      "images.",
+      who);
+}
+
 Rgb answer_color(TargetKind kind, bool is_right) {
   if (kind == TargetKind::number) return kTextColor;
   return is_right ? kRightColor : kWrongColor;

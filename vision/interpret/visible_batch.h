@@ -31,6 +31,10 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments);
 /// \param targets  [N, ...].
 TargetKind target_kind(const DataBunch& data, const torch::Tensor& targets);
 
+/// Refuses data of boxes or points, which `who` cannot show.
+/// \throws c10::ValueError that says what to use instead.
+void refuse_boxes_and_points(const DataBunch& data, const char* who);
+
 /// Returns the colour of a prediction's text: green or red, neutral for
 /// numbers.
 Rgb answer_color(TargetKind kind, bool is_right);

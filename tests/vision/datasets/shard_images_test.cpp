@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <vector>
@@ -117,6 +118,72 @@ TEST_F(ShardImages, FindsAFlippedBit) {
   expect_error<IoError>(
       [&] { verify_shards(temp_ / "out"); },
       {"train-000000"});
+}
+
+TEST_F(ShardImages, KeepsEveryFileWithItsBoxes) {
+  const auto cat = (temp_ / "images/cat/4.PNG").string();
+  const auto dog = (temp_ / "images/dog/3.PNG").string();
+  const BoxAnnotations annotations = {
+      .images = {{cat, {{{1, 2, 3, 4.5, "cat"}}, ImageSize{12, 8}}}, {dog, {}}},
+      .classes = {"dog", "cat"}};
+  const ShardedImages written =
+      shard_images(annotations, temp_ / "out", {.shuffle = false});
+  EXPECT_EQ(written.images, 2);
+  EXPECT_EQ(written.classes, annotations.classes);
+  EXPECT_EQ(read_class_list(temp_ / "out/classes.txt"), annotations.classes);
+  EXPECT_EQ(verify_shards(temp_ / "out"), 1);
+  const auto shards = TarShards::open(
+      {(temp_ / "out/train-000000.tar").string()},
+      {.fields = {"png", "json"}});
+  ASSERT_EQ(shards->size(), 2);
+  EXPECT_EQ(shards->sample(0).key(), "00000000");
+  EXPECT_EQ(shards->sample(0).bytes("png"), read_file(cat));
+  EXPECT_EQ(
+      shards->sample(0).text("json"),
+      R"({"width":8,"height":12,"boxes":[{"bbox":[1,2,3,4.5],"label":"cat"}]})");
+  EXPECT_EQ(shards->sample(1).text("json"), R"({"boxes":[]})");
+}
+
+TEST_F(ShardImages, RefusesBoxesThatCouldNotBeReadBack) {
+  const auto path = (temp_ / "images/cat/4.PNG").string();
+  const auto expect_refused =
+      [&](const AnnotatedImage& image,
+          std::initializer_list<std::string_view> text) {
+        const BoxAnnotations annotations{.images = {image}, .classes = {"cat"}};
+        expect_error<DataError>(
+            [&] { shard_images(annotations, temp_ / "out"); },
+            text);
+        EXPECT_FALSE(fs::exists(temp_ / "out"));
+      };
+  expect_refused(
+      {path, {{{1, 2, 1, 4, "cat"}}}},
+      {"4.PNG", "1, 2, 1, 4", "x1 below x2"});
+  expect_refused(
+      {path, {{{1, 2, 3, 4, "cow"}}}},
+      {"4.PNG", "class 'cow'", "1 classes"});
+  expect_refused({path, {{}, ImageSize{12, 0}}}, {"0 x 12 pixels"});
+  expect_refused({"a.txt", {}}, {"a.txt", "suffix of an image"});
+  expect_error<c10::ValueError>(
+      [&] { shard_images(BoxAnnotations(), temp_ / "out"); },
+      {"[shard_images]", "no image"});
+  expect_error<c10::ValueError>(
+      [&] {
+        shard_images(BoxAnnotations{.images = {{path, {}}}}, temp_ / "out");
+      },
+      {"no class"});
+  // Those of another set are kept, as for folders.
+  const BoxAnnotations cats{
+      .images = {{path, {{{1, 2, 3, 4, "cat"}}}}},
+      .classes = {}};
+  EXPECT_EQ(
+      shard_images(cats, temp_ / "out").classes,
+      std::vector<std::string>{"cat"});
+  const BoxAnnotations dogs{
+      .images = {{path, {{{1, 2, 3, 4, "dog"}}}}},
+      .classes = {"dog"}};
+  expect_error<DataError>(
+      [&] { shard_images(dogs, temp_ / "out", {.name = "valid"}); },
+      {"class 'dog'", "classes.txt"});
 }
 
 }  // namespace

@@ -110,5 +110,25 @@ TEST(PictureGrid, RefusesWhatIsNoPicture) {
       {"tiles of 3 pixels"});
 }
 
+TEST(PictureGrid, NamesOfBoxesAreStripsOfTheirColour) {
+  const torch::Tensor white = torch::full({100, 100, 3}, 255, torch::kByte);
+  const Rgb color = {190, 0, 50};
+  const Picture picture{
+      .image = white,
+      .boxes = {
+          {20, 40, 60, 80, "a long name", color},
+          {20, 0, 60, 30, "at the edge", color}}};
+  const torch::Tensor grid = picture_grid({picture}, {.tile = 100});
+  constexpr int64_t kMargin = 14;
+  const torch::Tensor wanted = torch::tensor({190, 0, 50}, torch::kByte);
+  // Above the first box, and within the second, of which a line alone is above
+  // the image.
+  for (const int64_t row : {40 - 11, 40 - 4, 2, 9}) {
+    EXPECT_TRUE(grid[kMargin + row][kMargin + 21].equal(wanted)) << row;
+  }
+  const torch::Tensor above = grid.narrow(0, 0, kMargin - 2);
+  EXPECT_TRUE(above.eq(255).all().item<bool>());
+}
+
 }  // namespace
 }  // namespace tern::picture_grid_test
