@@ -1,7 +1,6 @@
 // Finds digits on a page: a RetinaNet on the body of a ResNet, trained on pages
 // that this program draws with MNIST's digits and annotates as COCO does. Prints
-// mean average precision, draws what was found over the pages and writes it as a
-// COCO results file. Takes a few minutes on two cores.
+// mean average precision and draws what was found over the pages.
 #include <filesystem>
 #include <string>
 

@@ -170,6 +170,7 @@ torch::Tensor categories(
     const std::vector<std::string>& classes) {
   const ClassNumbers numbers = numbers_of(classes);
   std::vector<int64_t> labels;
+  labels.reserve(images.size());
   for (const Labelled& image : images) {
     labels.push_back(class_of(numbers, *image.item, single(image)));
   }
@@ -251,11 +252,13 @@ std::shared_ptr<const ImageTargets> targets_of(
     case TargetKind::boxes: {
       numbers_of(names);  // which are checked
       std::vector<ImageBoxes> boxes;
+      boxes.reserve(images.size());
       for (const Labelled& image : images) boxes.push_back(image.boxes);
       return std::make_shared<BoxTargets>(paths, boxes, names, annotations);
     }
     case TargetKind::points: {
       std::vector<std::vector<Point>> points;
+      points.reserve(images.size());
       for (const Labelled& image : images) points.push_back(image.points);
       return std::make_shared<PointTargets>(paths, points, annotations);
     }

@@ -29,7 +29,7 @@ resized(const torch::Tensor& image, int64_t height, int64_t width) {
   const double factor = std::min(
       static_cast<double>(height) / static_cast<double>(image.size(0)),
       static_cast<double>(width) / static_cast<double>(image.size(1)));
-  const torch::Tensor result =
+  torch::Tensor result =
       torch::empty({height, width, image.size(2)}, torch::kByte);
   cv::Mat out = mat_of(result);
   cv::resize(
@@ -125,7 +125,7 @@ std::string Page::svg() const {
 torch::Tensor Page::pixels(int64_t scale) const {
   const int64_t height = scale * height_, width = scale * width_;
   std::vector<uint8_t> drawn = render_svg(svg(), width, height);
-  const torch::Tensor page =
+  torch::Tensor page =
       torch::from_blob(drawn.data(), {height, width, 3}, torch::kByte).clone();
   for (const Image& image : images_) {
     const int64_t rows = scale * image.height, columns = scale * image.width;

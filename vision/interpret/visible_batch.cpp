@@ -156,6 +156,7 @@ std::vector<MarkedPoint> point_marks(
 
 std::vector<CaptionLine> point_legend(const std::vector<std::string>& names) {
   std::vector<CaptionLine> legend;
+  legend.reserve(names.size());
   for (const std::string& name : names) {
     legend.push_back({name, class_colour(std::ssize(legend))});
   }

@@ -54,7 +54,7 @@ void VisionModelImpl::reset() {
 }
 
 torch::Tensor VisionModelImpl::forward(const torch::Tensor& x) {
-  const torch::Tensor y = head_->forward(body_->backbone->features(x));
+  torch::Tensor y = head_->forward(body_->backbone->features(x));
   if (!head_options_.points) return y;
   // As shares of the image, which an untrained head finds in its middle, with a
   // margin in which the edges can be reached. In 32 bits: half numbers tell a

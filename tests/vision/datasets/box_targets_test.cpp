@@ -303,7 +303,7 @@ TEST_F(BoxTargetsTest, BatchTransformsMoveThemAsTheLoaderDoes) {
       boxes[i][1] = torch::tensor({x, y, x + 22, y + 16}).to(torch::kFloat);
       labels[i][1] = 4;
       dots[i].slice(0, y, y + 6).slice(1, x, x + 6).fill_(255);
-      points[i][0] = torch::tensor({x + 3.f, y + 3.f});
+      points[i][0] = torch::tensor({x + 3, y + 3}).to(torch::kFloat);
     }
     const auto augmented = [&](TargetKind kind, const Tensors& targets) {
       Batch batch{{kind == TargetKind::boxes ? images : dots}, targets};
