@@ -63,6 +63,22 @@ void Mix::on_add(Learner& learn) {
   check_only_one(learn.find<Mix>(), *this, "mix the batch twice");
 }
 
+void Mix::on_train_begin(Learner& learn) {
+  const auto& outputs = learn.data().outputs;
+  const bool has_positions =
+      learn.options().loss.targets_are_positions() ||
+      std::ranges::any_of(outputs, [](const OutputInfo& output) {
+        return output.kind == TargetKind::boxes ||
+               output.kind == TargetKind::points;
+      });
+  TERN_CHECK_VALUE(
+      !has_positions,
+      "[{}] the targets are boxes or points, and a mean of two positions is "
+      "neither; expected classes, masks or numbers. Leave {} out.",
+      name(),
+      name());
+}
+
 // Two gamma variates: x / (x + y). Both are 0 where alpha is tiny, and then
 // the distribution is a coin.
 double Mix::draw_beta(SampleRng& rng) const {
@@ -89,7 +105,9 @@ void Mix::on_batch_begin(Learner& learn) {
   for (torch::Tensor& target : batch.targets) {
     torch::Tensor partner = target.index_select(0, partners_);
     if (target.is_floating_point()) {
-      target = torch::lerp(partner, target, per_sample(lambdas_, target));
+      // Mixed once: both losses compare with it.
+      partner = torch::lerp(partner, target, per_sample(lambdas_, target));
+      target = partner;
     } else {
       has_classes = true;
     }

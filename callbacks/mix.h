@@ -21,6 +21,8 @@ class Mix : public Callback {
  public:
   /// \throws c10::ValueError beside another Mix.
   void on_add(Learner& learn) override;
+  /// \throws c10::ValueError for boxes and points.
+  void on_train_begin(Learner& learn) override;
   /// \throws c10::ValueError for class targets when the loss has no per-sample
   ///         values; `Loss::mean_of` has.
   void on_batch_begin(Learner& learn) override;

@@ -9,20 +9,22 @@
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/boxes/box_ops.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/detection_parts.h"
 
 namespace tern {
 
-namespace {
-
-void check_options(const DetectionOptions& options) {
+void check_detection_options(
+    const char* where,
+    const DetectionOptions& options) {
   const auto is_share = [](double x) { return x >= 0 && x <= 1; };
   TERN_CHECK_VALUE(
       is_share(options.score_thresh) && is_share(options.nms_thresh) &&
           options.topk_candidates > 0 && options.detections_per_img > 0 &&
           options.levels > 0,
-      "[decode_detections] score_thresh is {}, nms_thresh {}, topk_candidates "
-      "{}, detections_per_img {} and levels {}; expected shares in 0..1 and "
+      "[{}] score_thresh is {}, nms_thresh {}, topk_candidates {}, "
+      "detections_per_img {} and levels {}; expected shares in 0..1 and "
       "positive numbers.",
+      where,
       options.score_thresh,
       options.nms_thresh,
       options.topk_candidates,
@@ -30,7 +32,7 @@ void check_options(const DetectionOptions& options) {
       options.levels);
 }
 
-void check_outputs(const Tensors& outputs) {
+void check_detector_outputs(const char* where, const Tensors& outputs) {
   const auto is = [&](size_t i, at::IntArrayRef sizes) {
     return outputs[i].defined() && outputs[i].sizes() == sizes;
   };
@@ -42,14 +44,18 @@ void check_outputs(const Tensors& outputs) {
   TERN_CHECK_VALUE(
       has_all && is(1, {images, anchors, 4}) && is(2, {images, anchors, 4}) &&
           is(3, {images, 2}),
-      "[decode_detections] outputs are {}; expected those of a RetinaNet: "
-      "cls_logits [N, A, C], bbox_regression [N, A, 4], anchors [N, A, 4] and "
-      "image_sizes [N, 2].",
+      "[{}] outputs are {}; expected those of a RetinaNet: cls_logits [N, A, "
+      "C], bbox_regression [N, A, 4], anchors [N, A, 4] and image_sizes [N, "
+      "2].",
+      where,
       shapes_of(outputs));
 }
 
+namespace {
+
 // A level begins at position (0, 0), and all have equally many anchors there.
-std::vector<int64_t> find_levels(const torch::Tensor& anchors, int64_t levels) {
+std::vector<int64_t>
+find_levels(const char* where, const torch::Tensor& anchors, int64_t levels) {
   const torch::Tensor is_first =
       (anchors.slice(1, 0, 2) + anchors.slice(1, 2, 4) == 0).all(1);
   const torch::Tensor at = is_first.nonzero().flatten().cpu();
@@ -57,9 +63,10 @@ std::vector<int64_t> find_levels(const torch::Tensor& anchors, int64_t levels) {
   const auto* places = at.const_data_ptr<int64_t>();
   TERN_CHECK_VALUE(
       per_location > 0 && at.numel() % levels == 0 && places[0] == 0,
-      "[decode_detections] {} of {} anchors are around (0, 0), the first at "
-      "{}; expected equally many for each of {} levels, and the first one "
-      "among them. Set .anchors_per_level, or .levels.",
+      "[{}] {} of {} anchors are around (0, 0), the first at {}; expected "
+      "equally many for each of {} levels, and the first one among them. Set "
+      ".anchors_per_level, or .levels.",
+      where,
       at.numel(),
       anchors.size(0),
       at.numel() > 0 ? places[0] : -1,
@@ -81,57 +88,103 @@ torch::Tensor rows_of(const torch::Tensor& x, const torch::Tensor& index) {
   return x.gather(1, index.unsqueeze(2).expand({-1, -1, x.size(2)}));
 }
 
+// The `k` largest of each row, by descending value.
+std::tuple<torch::Tensor, torch::Tensor>
+largest(const torch::Tensor& x, int64_t k, bool keeps_order) {
+  k = std::min(k, x.size(1));
+  if (!keeps_order) return x.topk(k);
+  const auto [values, index] = x.sort(
+      /*stable=*/true,
+      /*dim=*/1,
+      /*descending=*/true);
+  return {values.slice(1, 0, k), index.slice(1, 0, k)};
+}
+
 // Those of anchors `begin` to `end`, which are a level.
 Candidates candidates_of(
-    const Tensors& outputs,
+    const torch::Tensor& all_logits,
+    const BoxesOf& boxes_of,
     int64_t begin,
     int64_t end,
-    const DetectionOptions& options) {
-  const auto part = [&](size_t i) { return outputs[i].slice(1, begin, end); };
-  const int64_t classes = outputs[0].size(2);
+    int64_t topk,
+    bool keeps_order) {
+  const int64_t classes = all_logits.size(2);
   // A NaN is no detection.
   const torch::Tensor logits =
-      part(0).flatten(1).nan_to_num(-std::numeric_limits<double>::infinity());
-  const auto [top, index] =
-      logits.topk(std::min(options.topk_candidates, logits.size(1)));
-  const torch::Tensor anchor = index.floor_divide(classes);
-  const torch::Tensor boxes = decode_boxes(
-      rows_of(part(1), anchor).to(torch::kFloat),
-      rows_of(part(2), anchor).to(torch::kFloat));
+      all_logits.slice(1, begin, end)
+          .flatten(1)
+          .nan_to_num(-std::numeric_limits<double>::infinity());
+  const auto [top, index] = largest(logits, topk, keeps_order);
   return {
-      clip_boxes_to_image(boxes, outputs[3]),
+      boxes_of(index.floor_divide(classes), begin),
       top.to(torch::kFloat).sigmoid(),
       index.remainder(classes)};
 }
 
 }  // namespace
 
-Tensors decode_detections(
-    const Tensors& outputs,
+std::vector<int64_t> anchors_per_level(
+    const char* where,
+    const torch::Tensor& anchors,
     const DetectionOptions& options) {
-  check_options(options);
-  check_outputs(outputs);
-  const torch::NoGradGuard no_grad;
-  const int64_t images = outputs[0].size(0), anchors = outputs[0].size(1);
-  const int64_t most = options.detections_per_img;
+  const int64_t images = anchors.size(0), all = anchors.size(1);
   std::vector<int64_t> counts = options.anchors_per_level;
-  if (counts.empty() && images > 0 && anchors > 0) {
-    counts = find_levels(outputs[2][0], options.levels);
+  if (counts.empty() && images > 0 && all > 0) {
+    counts = find_levels(where, anchors[0], options.levels);
   }
   TERN_CHECK_VALUE(
       (counts.empty() || std::ranges::min(counts) >= 0) &&
           std::accumulate(counts.begin(), counts.end(), int64_t{0}) ==
-              (images > 0 ? anchors : 0),
-      "[decode_detections] anchors_per_level is {{{}}} and there are {} "
-      "anchors; expected numbers >= 0 that add up to them.",
+              (images > 0 ? all : 0),
+      "[{}] anchors_per_level is {{{}}} and there are {} anchors; expected "
+      "numbers >= 0 that add up to them.",
+      where,
       fmt::join(counts, ", "),
-      anchors);
+      all);
+  return counts;
+}
 
+torch::Tensor decoded_boxes(const Tensors& outputs) {
+  const torch::Tensor boxes =
+      decode_boxes(outputs[1].to(torch::kFloat), outputs[2].to(torch::kFloat));
+  return clip_boxes_to_image(boxes, outputs[3]);
+}
+
+Tensors decode_detections(
+    const Tensors& outputs,
+    const DetectionOptions& options) {
+  check_detection_options("decode_detections", options);
+  check_detector_outputs("decode_detections", outputs);
+  const torch::NoGradGuard no_grad;
+  const std::vector<int64_t> counts =
+      anchors_per_level("decode_detections", outputs[2], options);
+  const auto boxes_of = [&](const torch::Tensor& anchor, int64_t begin) {
+    const auto of = [&](size_t i) {
+      return rows_of(outputs[i].slice(1, begin), anchor);
+    };
+    return decoded_boxes({{}, of(1), of(2), outputs[3]});
+  };
+  return select_detections(outputs[0], boxes_of, counts, options);
+}
+
+Tensors select_detections(
+    const torch::Tensor& logits,
+    const BoxesOf& boxes_of,
+    const std::vector<int64_t>& counts,
+    const DetectionOptions& options,
+    bool keeps_order) {
+  const int64_t images = logits.size(0), most = options.detections_per_img;
   Tensors boxes, scores, labels;
   int64_t begin = 0;
   for (const int64_t count : counts) {
     if (count == 0) continue;
-    Candidates level = candidates_of(outputs, begin, begin + count, options);
+    Candidates level = candidates_of(
+        logits,
+        boxes_of,
+        begin,
+        begin + count,
+        options.topk_candidates,
+        keeps_order);
     boxes.push_back(std::move(level.boxes));
     scores.push_back(std::move(level.scores));
     labels.push_back(std::move(level.labels));
@@ -139,7 +192,7 @@ Tensors decode_detections(
   }
   // So that there are `most` in any case.
   const auto in_type = [&](torch::ScalarType type) {
-    return torch::dtype(type).device(outputs[0].device());
+    return torch::dtype(type).device(logits.device());
   };
   boxes.push_back(torch::zeros({images, most, 4}, in_type(torch::kFloat)));
   scores.push_back(torch::zeros({images, most}, in_type(torch::kFloat)));

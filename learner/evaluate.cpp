@@ -10,6 +10,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/broadcast.h"
+#include "tern/learner/decode_predictions.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -173,6 +174,26 @@ Validation read_validation(
 
 }  // namespace
 
+void loop::update_metrics(LearnerParts& l, std::vector<Metric>& metrics) {
+  if (metrics.empty()) return;
+  const Tensors& outputs = l.state.outputs;
+  const Tensors& targets = l.state.batch_data.targets;
+  const torch::Tensor nan = has_nan(outputs);
+  Tensors detections;  // decoded once for all metrics
+  if (std::ranges::any_of(metrics, &Metric::takes_detections)) {
+    const std::vector<OutputInfo> info = output_info(l.data, l.options.loss);
+    if (info[0].activation == Activation::detections) {
+      detections = activate(outputs, info);
+      detections.resize(3);  // without further outputs
+    }
+  }
+  for (Metric& metric : metrics) {
+    const bool takes_detections =
+        metric.takes_detections() && !detections.empty();
+    metric.update(takes_detections ? detections : outputs, targets, nan);
+  }
+}
+
 std::optional<Validation>
 loop::evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass) {
   std::vector<Metric> metrics = metrics_of_pass(l);
@@ -186,11 +207,7 @@ loop::evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass) {
   const auto count_batch = [&] {
     batch_losses.push_back(l.state.loss);
     loss_counts.push_back(l.step.loss_count);
-    if (metrics.empty()) return;
-    const torch::Tensor nan = has_nan(l.state.outputs);
-    for (Metric& metric : metrics) {
-      metric.update(l.state.outputs, l.state.batch_data.targets, nan);
-    }
+    update_metrics(l, metrics);
   };
   const PassOptions made = {
       .is_common = is_common,

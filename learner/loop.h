@@ -262,6 +262,9 @@ void set_hyper_parameter(
 
 void forget_validation(LearnerParts& l);
 void validate_after_epoch(LearnerParts& l);
+/// Counts the batch whose outputs are there in each metric; a detector's outputs
+/// are decoded once for those that take detections.
+void update_metrics(LearnerParts& l, std::vector<Metric>& metrics);
 /// The loss and every metric over all batches; nothing if a stop cut the pass.
 std::optional<Validation>
 evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass);

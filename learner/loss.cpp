@@ -121,20 +121,42 @@ Loss& Loss::target_is_class(int64_t ignore_index) {
   return *this;
 }
 
-Loss Loss::mean_of(Values values, Counts counts) {
+Loss::ValuesOfAll Loss::of_one(Values values) {
+  return [values = std::move(
+              values)](const Tensors& outputs, const Tensors& targets) {
+    check_one(outputs, targets);
+    return values(outputs[0], targets[0]);
+  };
+}
+
+Loss& Loss::target_is_position() {
+  target_is_position_ = true;
+  return *this;
+}
+
+Loss Loss::mean_of_one(Values values, const Counts& counts) {
   TORCH_CHECK_VALUE(
       values,
       "[Loss::mean_of] the function is empty; give one of (pred, target).");
-  Loss loss(
-      [values, counts](const torch::Tensor& pred, const torch::Tensor& target) {
-        const torch::Tensor all = values(pred, target);
-        return counts ? mean_over(
-                            in_32_bits(all).sum(),
-                            counts({pred}, {target}).to(torch::kDouble))
-                      : all.mean();
-      });
+  return mean_of_all(of_one(std::move(values)), counts);
+}
+
+Loss Loss::mean_of_all(ValuesOfAll values, const Counts& counts) {
+  TORCH_CHECK_VALUE(
+      values,
+      "[Loss::mean_of] the function is empty; give one of (outputs, targets).");
+  // The analyzer takes std::function's copy of the values for a leak.
+  Loss loss([values, counts](  // NOLINT(clang-analyzer-cplusplus.*)
+                const Tensors& outputs,
+                const Tensors& targets) {
+    const torch::Tensor all = values(outputs, targets);
+    return counts ? mean_over(
+                        in_32_bits(all).sum(),
+                        counts(outputs, targets).to(torch::kDouble))
+                  : all.mean();
+  });
   loss.values_ = std::move(values);
-  loss.counts_ = std::move(counts);
+  loss.counts_ = counts;
   loss.sums_values_ = !loss.counts_samples();
   return loss;
 }
@@ -172,8 +194,7 @@ torch::Tensor Loss::values_of(const Tensors& outputs, const Tensors& targets)
       values_,
       "[Loss::per_sample] this loss gives one number for the whole batch; "
       "expected a loss module of LibTorch, or Loss::mean_of(values).");
-  check_one(outputs, targets);
-  torch::Tensor values = values_(outputs[0], targets[0]);
+  torch::Tensor values = values_(outputs, targets);
   TERN_CHECK_VALUE(
       values.dim() > 0 && values.size(0) == outputs[0].size(0),
       "[Loss::per_sample] the loss has values of shape [{}] for {} "

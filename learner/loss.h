@@ -125,6 +125,9 @@ class Loss {
   /// A number for each sample or pixel from (pred, target).
   using Values = std::function<
       torch::Tensor(const torch::Tensor& pred, const torch::Tensor& target)>;
+  /// The same from all outputs and all targets.
+  using ValuesOfAll = std::function<
+      torch::Tensor(const Tensors& outputs, const Tensors& targets)>;
   /// How much of each sample counts in the loss, which is a mean: [N], on the
   /// device of the targets. Those may be in host memory and the outputs on a
   /// GPU.
@@ -146,7 +149,7 @@ class Loss {
         }) {
     name_ = class_name(typeid(Impl));
     if constexpr (requires { loss->options.reduction(torch::kNone); }) {
-      values_ = detail::without_reduction(loss);
+      values_ = of_one(detail::without_reduction(loss));
     }
     if constexpr (detail::ComparesClasses<Impl>) {
       counts_ = [loss, weights = detail::ClassWeights()](
@@ -226,11 +229,28 @@ class Loss {
       const;
 
   /// A loss that is the mean of `values(pred, target)`: [N, ...], one for each
-  /// sample or pixel. Gives a custom loss per-sample values, which MixUp needs.
+  /// sample or pixel. Gives a custom loss per-sample values, which MixUp and top
+  /// losses need.
   /// \param counts  How much of each sample counts, where not all values do:
   ///                the loss is the sum of the values divided by all of it, and
   ///                0 where nothing counts.
-  static Loss mean_of(Values values, Counts counts = {});
+  template <class F>
+    requires std::
+        is_invocable_r_v<torch::Tensor, F&, torch::Tensor, torch::Tensor>
+      static Loss mean_of(F values, const Counts& counts = {}) {
+    return mean_of_one(std::move(values), counts);
+  }
+  /// The same with a function of all outputs and all targets.
+  template <class F>
+    requires(!std::is_invocable_v<F&, torch::Tensor, torch::Tensor>) &&
+            std::is_invocable_r_v<
+                torch::Tensor,
+                F&,
+                const Tensors&,
+                const Tensors&>
+  static Loss mean_of(F values, const Counts& counts = {}) {
+    return mean_of_all(std::move(values), counts);
+  }
 
   /// How much of a batch its loss counts, which is what the batch weighs beside
   /// others: targets that are not ignored, times the weights of their classes;
@@ -284,6 +304,11 @@ class Loss {
   /// The class that the loss leaves out; -100 if there is none.
   int64_t ignore_index() const { return ignore_index_; }
 
+  /// Says that targets are positions, such as boxes or points, which MixUp then
+  /// refuses to mix.
+  Loss& target_is_position();
+  bool targets_are_positions() const { return target_is_position_; }
+
   /// Throws a c10::ValueError for a loss that autocast forbids on this device:
   /// BCELoss on CUDA, whose input a 16-bit sigmoid has rounded to 0 or 1.
   void check_autocast(torch::Device device) const;
@@ -298,17 +323,21 @@ class Loss {
  private:
   static std::string class_name(const std::type_info& module);
   static void check_one(const Tensors& outputs, const Tensors& targets);
+  static ValuesOfAll of_one(Values values);
+  static Loss mean_of_one(Values values, const Counts& counts);
+  static Loss mean_of_all(ValuesOfAll values, const Counts& counts);
   torch::Tensor values_of(const Tensors& outputs, const Tensors& targets) const;
 
   std::function<torch::Tensor(const Tensors&, const Tensors&)> function_;
   std::string name_ = "a function";
-  Values values_;  // empty: no per-sample loss
-  Counts counts_;  // empty: samples
+  ValuesOfAll values_;  // empty: no per-sample loss
+  Counts counts_;       // empty: samples
   // The loss is the sum of `values_`, divided by what counts.
   bool sums_values_ = false;
   Activation activation_ = Activation::none;
   bool knows_activation_ = false;
   bool target_is_class_ = false;
+  bool target_is_position_ = false;
   bool is_bce_of_probabilities_ = false;
   int64_t ignore_index_ = -100;
 };

@@ -63,6 +63,10 @@ class MetricImpl {
   /// is then -100.
   virtual bool counts_classes() const { return false; }
 
+  /// Whether a Learner gives `update` a detector's boxes, scores and labels, as
+  /// `get_preds` does, in place of the raw outputs they are decoded from.
+  virtual bool takes_detections() const { return false; }
+
   /// Names the class that the loss ignores, as a Learner does before the first
   /// `update`: no part of a mean over classes, even where samples are predicted
   /// as it. -100: none.
@@ -176,6 +180,7 @@ class Metric {
   std::string name() const { return impl_->name(); }
   bool higher_is_better() const { return impl_->higher_is_better(); }
   bool counts_classes() const { return impl_->counts_classes(); }
+  bool takes_detections() const { return impl_->takes_detections(); }
   void set_ignore_index(int64_t index) { impl_->set_ignore_index(index); }
   void reset();
   /// \throws c10::ValueError if an output or a target is missing, or if shapes

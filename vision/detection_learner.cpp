@@ -52,6 +52,7 @@ Learner detection_learner(
        .file = options.file,
        .in_channels = options.in_channels,
        .frozen_norm = options.frozen_norm,
+       .smallest_anchor = options.smallest_anchor,
        .sink = options.learner.sink});
   Learner learn(
       data,

@@ -20,6 +20,8 @@ struct DetectionLearnerOptions {
   int64_t in_channels = 3;
   /// See DetectionModelOptions.
   std::optional<bool> frozen_norm = {};
+  /// See RetinaNetOptions: 32, or less for smaller objects.
+  double smallest_anchor = 32;
   /// Unset: as torchvision trains this network, L1 or, for v2, generalized IoU.
   std::optional<RetinaNetLossOptions> loss = {};
   /// Without metrics: mean average precision over COCO's thresholds and at 0.5.

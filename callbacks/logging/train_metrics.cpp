@@ -39,12 +39,8 @@ void TrainMetrics::on_epoch_begin(Learner&) {
 }
 
 void TrainMetrics::on_batch_end(Learner& learn) {
-  const TrainState& state = learn.state();
-  if (!state.training) return;
-  const torch::Tensor nan = has_nan(state.outputs);
-  for (Metric& metric : metrics_) {
-    metric.update(state.outputs, state.batch_data.targets, nan);
-  }
+  if (!learn.state().training) return;
+  loop::update_metrics(parts_of(learn), metrics_);
   has_batches_ = true;
 }
 

@@ -13,7 +13,8 @@ namespace tern {
 ///
 ///   learn.add<TrainMetrics>().fit(3);
 ///
-/// Counted on the device and read once an epoch. After MixUp or CutMix the
+/// Counted on the device and read once an epoch; only decoding a detector's boxes
+/// waits for the device in each step. After MixUp or CutMix the
 /// targets are those of the first image of each pair. A training that is resumed
 /// in the middle of an epoch goes on counting; a metric of yours whose class has
 /// no state_dict is NaN in that epoch.

@@ -64,6 +64,14 @@ void check_python_loader(const ModelCard& card) {
       "[Learner::export_model] python_loader is set, but nothing says how an "
       "image becomes an input; set ExportOptions::preprocessing, or leave "
       "python_loader out.");
+  for (const OutputInfo& output : card.outputs) {
+    TORCH_CHECK_VALUE(
+        output.kind != TargetKind::boxes && output.kind != TargetKind::points,
+        "[Learner::export_model] python_loader is set, but the model predicts "
+        "boxes or points, which the Python program cannot map to pixels of the "
+        "photograph; expected classes, masks or numbers. Leave python_loader "
+        "out and use Predictor, or export_onnx.");
+  }
   if (card.architecture.name == kGraph) return;
   std::string network = card.architecture.name;
   std::string options = card.architecture.options;

@@ -19,7 +19,8 @@ struct ExportOptions {
   /// Writes a Python program beside the file, `path` with the ending .py, that
   /// gives the same answers with torch and torchvision. For torchvision's
   /// networks, alone or under vision_learner's head, simple_cnn, and whatever
-  /// is `traced`; of others it is a c10::ValueError, and nothing is written.
+  /// is `traced`; of others, and for boxes and points, it is a c10::ValueError,
+  /// and nothing is written.
   bool python_loader = false;
   /// Writes the model's TorchScript graph instead of its architecture's name.
   /// A model that is no HasArchitecture is always traced, with two samples of

@@ -169,24 +169,22 @@ Loss points_loss() {
         shapes_of(outputs),
         shapes_of(targets));
   };
-  const auto counts = [](const Tensors&, const Tensors& targets) {
+  const auto distances =
+      [check](const Tensors& outputs, const Tensors& targets) {
+        check(outputs, targets);
+        const auto type = outputs[0].scalar_type() == torch::kDouble
+                              ? torch::kDouble
+                              : torch::kFloat;
+        // Not a product: the place of an unknown point may be anything.
+        const torch::Tensor all =
+            (outputs[0].to(type) - targets[0]).abs().mean(2);
+        return torch::where(targets[1], all, torch::zeros_like(all));
+      };
+  const auto visible = [](const Tensors&, const Tensors& targets) {
     return targets.at(1).sum(1);
   };
-  return Loss([=](const Tensors& outputs, const Tensors& targets) {
-           check(outputs, targets);
-           const auto type = outputs[0].scalar_type() == torch::kDouble
-                                 ? torch::kDouble
-                                 : torch::kFloat;
-           const torch::Tensor distances =
-               (outputs[0].to(type) - targets[0]).abs().mean(2);
-           // Not a product: the place of an unknown point may be anything.
-           const torch::Tensor known = torch::where(
-               targets[1],
-               distances,
-               torch::zeros_like(distances));
-           return mean_over(known.sum(), targets[1]);
-         })
-      .count_by(counts)
+  return Loss::mean_of(distances, visible)
+      .target_is_position()
       .activation(Activation::none);
 }
 

@@ -11,7 +11,6 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
-#include "tern/learner/detections.h"
 
 namespace tern {
 
@@ -47,9 +46,9 @@ void check_detections(const std::string& asker, const Tensors& detections) {
           are_numbers(detections[1], detections[0]) &&
           are_labels(detections[2], detections[0]),
       "[{}] detections are {}; expected boxes [N, D, 4] Float, scores [N, D] "
-      "Float and labels [N, D] Long, -1 for none. Convert what a model puts "
-      "out "
-      "by the option `decode` of a metric.",
+      "Float and labels [N, D] Long, -1 for none. Decode a model's raw "
+      "outputs by `decode_detections`, or by a function of yours as a metric's "
+      "option `decode`.",
       asker,
       shapes_of(detections));
 }
@@ -700,14 +699,6 @@ std::string BoxEvaluationResult::to_string() const {
 
 namespace {
 
-/// The detections in a RetinaNet's four outputs; other outputs as they are.
-Tensors detections_of(const Tensors& outputs) {
-  const bool are_raw = outputs.size() == 4 && outputs[2].defined() &&
-                       outputs[2].dim() == 3 && outputs[3].defined() &&
-                       outputs[3].dim() == 2;
-  return are_raw ? decode_detections(outputs) : outputs;
-}
-
 class BoxMetric final : public MetricImpl {
  public:
   /// \param value  Which of the curves, of one area and number of detections.
@@ -723,13 +714,10 @@ class BoxMetric final : public MetricImpl {
 
   std::string name() const override { return name_; }
   bool higher_is_better() const override { return true; }
+  bool takes_detections() const override { return !decode_; }
   void reset() override { rows_.clear(); }
   void update(const Tensors& outputs, const Tensors& targets) override {
-    add_rows(
-        name_,
-        decode_ ? decode_(outputs) : detections_of(outputs),
-        targets,
-        rows_);
+    add_rows(name_, decode_ ? decode_(outputs) : outputs, targets, rows_);
   }
   torch::Tensor compute() const override {
     const BoxesByClass boxes = boxes_by_class(table_of(rows_));

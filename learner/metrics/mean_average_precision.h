@@ -132,8 +132,8 @@ struct MeanAveragePrecisionOptions {
   /// 0.55, ... 0.95.
   double iou = 0;
   BoxArea area = BoxArea::all;
-  /// Empty: the outputs are detections, or a RetinaNet's, of which
-  /// `decode_detections` makes them.
+  /// Empty: a Learner decodes the outputs as for `get_preds`, by
+  /// `data.outputs[0].detection`; outputs that are detections stay as they are.
   DecodeBoxes decode = {};
 };
 

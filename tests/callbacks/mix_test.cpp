@@ -220,6 +220,53 @@ TEST(Mix, WeighsBothTargetsByWhatEachCountsInTheLoss) {
   }
 }
 
+// A floating target beside class numbers is mixed, and both losses get it so.
+TEST(Mix, GivesBothLossesTheMixedNumbersBesideClasses) {
+  const torch::Tensor x = torch::randn({12, 2});
+  const torch::Tensor classes = (x.select(1, 0) > 0).to(torch::kLong);
+  const torch::Tensor numbers = torch::randn({12, 2});
+  const auto set =
+      std::make_shared<TensorDataset>(Tensors{x}, Tensors{classes, numbers});
+  const Loss loss =
+      Loss::mean_of([](const Tensors& outputs, const Tensors& targets) {
+        return torch::cross_entropy_loss(
+                   outputs[0],
+                   targets[0],
+                   {},
+                   at::Reduction::None) +
+               (outputs[0] - targets[1]).square().sum(1);
+      });
+  Learner learn(
+      DataBunch::create(set, nullptr, {.batch_size = 12, .workers = 0}),
+      torch::nn::Linear(2, 2),
+      quiet({.loss = loss}));
+  learn.add<MixUp>();
+  const auto mix = learn.find<Mix>();
+  learn.add<LambdaCallback>({.on_backward_begin = [&](Learner& l) {
+    const Batch& batch = l.state().batch_data;
+    const torch::Tensor pred = l.state().outputs[0].detach();
+    const torch::Tensor lambda = mix->lambdas();
+    const torch::Tensor own =
+        numbers.index_select(0, torch::tensor(batch.indices, torch::kLong));
+    const torch::Tensor mixed = torch::lerp(
+        own.index_select(0, mix->partners()),
+        own,
+        lambda.unsqueeze(1));
+    EXPECT_TRUE(torch::allclose(batch.targets[1], mixed));
+    const auto entropy = [&](const torch::Tensor& target) {
+      return torch::cross_entropy_loss(pred, target, {}, at::Reduction::None);
+    };
+    const torch::Tensor expected =
+        (lambda * entropy(batch.targets[0]) +
+         (1 - lambda) *
+             entropy(batch.targets[0].index_select(0, mix->partners())) +
+         (pred - mixed).square().sum(1))
+            .mean();
+    EXPECT_NEAR(l.state().loss.item<float>(), expected.item<float>(), 1e-5);
+  }});
+  learn.fit(2);
+}
+
 TEST(Mix, OfHardlyAnythingIsThePlainLoss) {
   const torch::Tensor weight = torch::tensor({1.f, 5.f});
   const Loss losses[] = {

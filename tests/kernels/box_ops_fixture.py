@@ -6,6 +6,7 @@ FILE is box_ops_fixture.json, or another one for the live test. It needs
 torchvision, which ./dev bench peers installs.
 """
 import json
+import pathlib
 import sys
 
 import torch
@@ -13,27 +14,12 @@ import torchvision
 from torchvision import ops
 from torchvision.models.detection import _utils
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from random_numbers import some
+
 SETS = 1000
 CODED = 100  # of these the other functions too
-
-
-def numbers(count):
-    """In -1..1 and as if at random, the same in C++."""
-    bits = 0xFFFFFFFF
-    h = torch.arange(1, count + 1, dtype=torch.int64) * 2654435761 & bits
-    h = (h ^ (h >> 15)) * 1103515245 & bits
-    h = (h ^ (h >> 13)) * 1540483477 & bits
-    return (h ^ (h >> 16)).double() / 2**31 - 1
-
-
-POOL = numbers(1000003)
-
-
-def some(shape, index):
-    count = torch.Size(shape).numel()
-    begin = index * 7919 % len(POOL)
-    repeats = (begin + count) // len(POOL) + 1
-    return POOL.repeat(repeats)[begin : begin + count].reshape(shape)
 
 
 def boxes_of(count, index):

@@ -11,9 +11,9 @@
 #include <torch/utils.h>
 
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/numbers.h"
 #include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tolerance.h"
-#include "tern/tests/vision/models/numbers.h"
 
 namespace tern::test::box_ops_test {
 namespace {

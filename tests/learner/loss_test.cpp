@@ -94,6 +94,35 @@ TEST(Loss, KnowsWhatEachSampleCosts) {
       torch::tensor({1.f, 0.5f})));
 }
 
+TEST(Loss, KnowsWhatEachSampleOfSeveralOutputsCosts) {
+  const Loss loss =
+      Loss::mean_of([](const Tensors& outputs, const Tensors& targets) {
+        return (outputs[0] - targets[0]).abs().sum(1) +
+               (outputs[1] - targets[1]).abs().sum(1);
+      });
+  const Tensors outputs = {kPred, kPred + 1};
+  const Tensors targets = {torch::zeros({2, 2}), kPred};
+  EXPECT_TRUE(loss.has_per_sample());
+  EXPECT_TRUE(torch::allclose(
+      loss.per_sample(outputs, targets),
+      torch::tensor({4.f, 3.f})));
+  EXPECT_FLOAT_EQ(loss(outputs, targets).item<float>(), 3.5f);
+  EXPECT_EQ(loss.count(outputs, targets), 2);
+  // A generic function is one of (pred, target).
+  const Loss generic = Loss::mean_of(
+      [](const auto& pred, const auto& target) { return pred - target; });
+  EXPECT_FLOAT_EQ(
+      generic({kPred}, {torch::zeros({2, 2})}).item<float>(),
+      0.75f);
+  const Loss weighed = Loss::mean_of(
+      [](const Tensors& given, const Tensors&) { return given[0].sum(1); },
+      [](const Tensors&, const Tensors& all) { return all[1].select(1, 0); });
+  EXPECT_FLOAT_EQ(
+      weighed(outputs, {targets[0], torch::tensor({{1.f}, {3.f}})})
+          .item<float>(),
+      kPred.sum().item<float>() / 4);
+}
+
 TEST(Loss, PutsTheReductionBackAfterAnError) {
   torch::nn::CrossEntropyLoss module;
   const Loss ce = module;

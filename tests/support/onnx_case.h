@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include <fmt/format.h>
@@ -16,7 +17,9 @@ namespace tern::testing_support {
 /// model gives for the first and for all of them, which check_onnx.py compares
 /// with what ONNX Runtime does: NAME.pth.
 ///
-/// \param given  What the file takes, if that is not `inputs`.
+/// \param given   What the file takes, if that is not `inputs`.
+/// \param finish  What the file gives, of the model's outputs, if that is not
+///                these; the tolerance is then relative to the largest number.
 inline void write_onnx_case(
     const std::filesystem::path& folder,
     const std::string& name,
@@ -24,7 +27,8 @@ inline void write_onnx_case(
     const Tensors& inputs,
     const OnnxOptions& options = {},
     double tolerance = 1e-4,
-    const Tensors& given = {}) {
+    const Tensors& given = {},
+    const std::function<Tensors(const Tensors&)>& finish = nullptr) {
   const torch::NoGradGuard no_grad;
   model.eval();
   Tensors example;
@@ -37,7 +41,9 @@ inline void write_onnx_case(
   }
   export_onnx(model, folder / (name + ".onnx"), example, options);
   StateDict expected;
-  expected.insert("tolerance", torch::scalar_tensor(tolerance));
+  expected.insert(
+      finish ? "relative" : "tolerance",
+      torch::scalar_tensor(tolerance));
   for (const int64_t size : {int64_t{1}, inputs[0].size(0)}) {
     const auto first = [&](const Tensors& all) {
       Tensors part;
@@ -52,7 +58,8 @@ inline void write_onnx_case(
       }
     };
     add("input", first(given.empty() ? inputs : given));
-    add("output", model.forward(first(inputs)));
+    const Tensors outputs = model.forward(first(inputs));
+    add("output", finish ? finish(outputs) : outputs);
   }
   save_pth(folder / (name + ".pth"), expected);
 }

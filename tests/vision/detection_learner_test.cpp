@@ -1,21 +1,22 @@
 #include "tern/vision/detection_learner.h"
 
 #include <gtest/gtest.h>
-#include <opencv2/imgproc.hpp>
 #include <torch/types.h>
 
+#include "tern/callbacks/logging/train_metrics.h"
+#include "tern/callbacks/mix.h"
 #include "tern/learner/decode_predictions.h"
 #include "tern/learner/detections.h"
+#include "tern/learner/export/export_model.h"
+#include "tern/learner/export/onnx/export_onnx.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/recorder.h"
+#include "tern/learner/metrics/mean_average_precision.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
-#include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/vision/shades.h"
+#include "tern/tests/vision/squares.h"
 #include "tern/tests/vision/test_images.h"
-#include "tern/vision/data_block.h"
-#include "tern/vision/image_data_bunch.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/show.h"
 #include "tern/vision/models/cnn/resnet.h"
@@ -27,67 +28,119 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-/// Images of 64 x 96 with a square, dark or light.
 class DetectionLearnerTest : public testing::Test {
  protected:
-  DetectionLearnerTest() {
-    for (int i = 0; i < 12; ++i) {
-      const int x = 8 * i % 60, y = 5 * i % 30, side = 32;
-      const bool is_light = i % 2 == 0;
-      cv::Mat image(64, 96, CV_8UC3, cv::Scalar(127, 127, 127));
-      const double shade = is_light ? 255 : 0;
-      cv::rectangle(
-          image,
-          cv::Rect(x, y, side, side),
-          {shade, shade, shade},
-          -1);
-      const auto path = (temp_ / (std::to_string(i) + ".png")).string();
-      write_file(path, encode(image, ".png"));
-      squares_.images.push_back(
-          {path,
-           {{{static_cast<double>(x),
-              static_cast<double>(y),
-              static_cast<double>(x + side),
-              static_cast<double>(y + side),
-              is_light ? "light" : "dark"}},
-            {64, 96}}});
-    }
+  Learner learner(const DetectionLearnerOptions& options = {}) const {
+    return squares_.learner(options);
   }
 
-  DataBunch data() const {
-    const DataBlock block{
-        .items = squares_.items(),
-        .split = split_at_random(0.25, 1),
-        .boxes = squares_.labeller()};
-    return block.bunch(
-        {.size = 64,
-         .resize = ResizeMethod::pad,
-         .padding = Padding::zeros,
-         .batch_size = 4,
-         .workers = 0,
-         .device = torch::kCPU});
-  }
-
-  Learner learner(DetectionLearnerOptions options = {}) const {
-    options.learner = quiet(options.learner);
-    options.learner.seed = 1;
-    return detection_learner(data(), "retinanet_resnet18_fpn", options);
-  }
-
-  TempFolder temp_;
-  BoxAnnotations squares_;
+  Squares squares_;
 };
 
-TEST_F(DetectionLearnerTest, LearnsWithTheLossAndMetricsOfDetection) {
+/// Keeps the outputs that it is given in `seen`, which copies share.
+class SeenOutputs final : public MetricImpl {
+ public:
+  explicit SeenOutputs(bool takes_detections)
+      : takes_detections_(takes_detections) {}
+  std::string name() const override {
+    return takes_detections_ ? "seen_detections" : "seen_outputs";
+  }
+  bool higher_is_better() const override { return true; }
+  bool takes_detections() const override { return takes_detections_; }
+  void reset() override {}
+  void update(const Tensors& outputs, const Tensors&) override {
+    seen->push_back(outputs);
+  }
+  torch::Tensor compute() const override {
+    return torch::zeros({}, torch::kDouble);
+  }
+
+  std::shared_ptr<std::vector<Tensors>> seen =
+      std::make_shared<std::vector<Tensors>>();
+
+ private:
+  bool takes_detections_;
+};
+
+TEST_F(DetectionLearnerTest, MetricsGetTheDetectionsOfGetPreds) {
+  const auto detections = std::make_shared<SeenOutputs>(true);
+  const auto outputs = std::make_shared<SeenOutputs>(false);
+  Learner learn = learner(
+      {.learner = {
+           .metrics = {
+               Metric(detections),
+               Metric(outputs),
+               mean_average_precision({.iou = 0.01})}}});
+  learn.data().outputs[0].detection = {
+      .score_thresh = 0,
+      .detections_per_img = 2};
+  const double map = learn.validate()["map_1"];
+  const Predictions all = learn.get_preds(Split::valid);
+  ASSERT_EQ(detections->seen->size(), 1u);
+  EXPECT_EQ(all.outputs[0].sizes().vec(), (std::vector<int64_t>{3, 2, 4}));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(torch::equal(detections->seen->at(0)[i], all.outputs[i])) << i;
+  }
+  EXPECT_EQ(outputs->seen->at(0).size(), 4u);
+  Metric by_hand = mean_average_precision({.iou = 0.01});
+  by_hand.update(all.outputs, all.all_targets);
+  EXPECT_EQ(map, by_hand.compute().item<double>());
+  // With the default of 300 detections more of the objects are found.
+  learn.data().outputs[0].detection = {.score_thresh = 0};
+  EXPECT_NE(learn.validate()["map_1"], map);
+
+  // And in training: two steps, then the validation.
+  detections->seen->clear();
+  learn.data().outputs[0].detection.detections_per_img = 5;
+  learn.add<TrainMetrics>();
+  learn.fit(1, 1e-6);
+  ASSERT_EQ(detections->seen->size(), 2 + 1u);
+  EXPECT_EQ(
+      detections->seen->at(0)[1].sizes().vec(),
+      (std::vector<int64_t>{4, 5}));
+}
+
+TEST_F(DetectionLearnerTest, HasTheLossOfEachImage) {
   Learner learn = learner();
-  learn.fit(1, 1e-4);
-  const double before = learn.recorder().losses().front();
-  learn.fit(2, 1e-3);
-  EXPECT_LT(learn.recorder().losses().back(), before);
-  const Validation valid = learn.validate();
-  ASSERT_EQ(valid.metrics.size(), 2u);
-  EXPECT_GE(valid["map_50"], valid["map"]);
-  EXPECT_GE(valid["map"], 0);
+  const DataLoader& valid = *learn.data().valid;
+  const Predictions all = learn.get_preds(valid, /*with_losses=*/true);
+  ASSERT_EQ(all.losses.sizes().vec(), (std::vector<int64_t>{3}));
+  EXPECT_NEAR(all.losses.mean().item<double>(), learn.validate().loss, 1e-5);
+  EXPECT_NE(all.losses[0].item<float>(), all.losses[1].item<float>());
+}
+
+TEST_F(DetectionLearnerTest, RefusesToMixBoxes) {
+  Learner learn = learner();
+  learn.add<CutMix>();
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"[CutMix] the targets are boxes or points", "Leave CutMix out"});
+  // Data of one's own may not say what they are, but the loss does.
+  Learner other = learner();
+  other.data().outputs.clear();
+  other.add<MixUp>();
+  expect_error<c10::ValueError>(
+      [&] { other.fit(1); },
+      {"[MixUp] the targets are boxes or points"});
+}
+
+// The raw outputs, as of every Learner, or what get_preds gives; compared there.
+TEST_F(DetectionLearnerTest, WritesItsDetectionsAsOnnx) {
+  Learner learn = learner();
+  const Tensors x = {torch::rand({1, 3, 64, 64})};
+  const auto has_labels = [&](const OnnxOptions& options) {
+    learn.export_onnx(squares_ / "net.onnx", x, options);
+    const std::vector<uint8_t> bytes = read_file(squares_ / "net.onnx");
+    const std::string_view text(
+        reinterpret_cast<const char*>(bytes.data()),  // NOLINT
+        bytes.size());
+    return text.find("labels") != text.npos;
+  };
+  EXPECT_FALSE(has_labels({}));
+  EXPECT_TRUE(has_labels(
+      {.preprocessing = learn.data().preprocessing,
+       .detection = learn.data().outputs[0].detection,
+       .nms = true}));
 }
 
 TEST_F(DetectionLearnerTest, AnswersWithBoxesScoresAndLabels) {
@@ -124,12 +177,19 @@ TEST_F(DetectionLearnerTest, APredictorGivesBoxesOfThePhotograph) {
       .score_thresh = 0,
       .detections_per_img = 5};
   learn.data().outputs[0].threshold = 0;
-  learn.export_model(temp_ / "squares.safetensors");
+  learn.export_model(squares_ / "squares.safetensors");
+  expect_error<c10::ValueError>(
+      [&] {
+        learn.export_model(
+            squares_ / "refused.safetensors",
+            {.python_loader = true});
+      },
+      {"boxes or points", "Leave python_loader out"});
   for (const bool exact : {true, false}) {
     const Predictor predictor = Predictor::load(
-        temp_ / "squares.safetensors",
+        squares_ / "squares.safetensors",
         {.device = torch::kCPU, .exact = exact});
-    const std::string& path = squares_.images[0].path;
+    const std::string& path = squares_.image(0);
     const Prediction on_input =
         learn.predict(prepare_image(learn.data(), std::filesystem::path(path)));
     const Prediction on_photo = predictor.predict(path);
@@ -167,29 +227,14 @@ TEST_F(DetectionLearnerTest, HasThreeLayerGroupsOfWhichWeightsFreezeTwo) {
 
   const Model body = VisionArch(resnet18).make_body(3).module;
   const StateDict weights = body.state_dict();
-  save_safetensors(temp_ / "body.safetensors", weights);
+  save_safetensors(squares_ / "body.safetensors", weights);
   Learner frozen = learner(
       {.pretrained = DetectorWeights::imagenet,
-       .file = temp_ / "body.safetensors"});
+       .file = squares_ / "body.safetensors"});
   EXPECT_EQ(first_trained(frozen), "backbone.fpn.inner_blocks.0.0.weight");
   EXPECT_TRUE(torch::equal(
       frozen.state_dict()["backbone.body.conv1.weight"],
       weights["conv1.weight"]));
-}
-
-TEST_F(DetectionLearnerTest, TrainsIn16Bits) {
-  for (const bool amp : {false, true}) {
-    Learner learn = learner();
-    if (amp) {
-      learn.to_amp();
-    } else {
-      learn.to_bf16();
-    }
-    learn.fit(1, 1e-3);
-    EXPECT_TRUE(std::isfinite(learn.recorder().losses().back()));
-    const Predictions answers = learn.get_preds(Split::valid);
-    EXPECT_EQ(answers.outputs[0].scalar_type(), torch::kFloat);
-  }
 }
 
 TEST_F(DetectionLearnerTest, PicturesShowBoxesInTheColoursOfTheirClasses) {
@@ -198,13 +243,15 @@ TEST_F(DetectionLearnerTest, PicturesShowBoxesInTheColoursOfTheirClasses) {
   learn.data().outputs[0].detection.detections_per_img = 3;
   learn.data().outputs[0].threshold = 0;
   const auto shows = [&](const char* file, int64_t index) {
-    return has_color(read_image((temp_ / file).string()), class_colour(index));
+    return has_color(
+        read_image((squares_ / file).string()),
+        class_colour(index));
   };
-  show_batch(learn.data(), temp_ / "batch.png", Split::train, {.count = 4});
+  show_batch(learn.data(), squares_ / "batch.png", Split::train, {.count = 4});
   EXPECT_TRUE(shows("batch.png", 0));
   EXPECT_TRUE(shows("batch.png", 1));
   EXPECT_FALSE(shows("batch.png", 2));
-  show_results(learn, temp_ / "results.png", Split::valid, {.count = 2});
+  show_results(learn, squares_ / "results.png", Split::valid, {.count = 2});
   EXPECT_TRUE(shows("results.png", 0) || shows("results.png", 1));
 }
 
@@ -214,15 +261,18 @@ TEST_F(DetectionLearnerTest, SaysWhatItNeeds) {
       [&] { detection_learner(shades.data(), "retinanet_resnet18_fpn"); },
       {"[detection_learner] the data have no boxes", "labeller"});
   expect_error<c10::ValueError>(
-      [&] { detection_learner(data(), "yolo"); },
+      [&] { detection_learner(squares_.data(), "yolo"); },
       {"yolo", "retinanet_resnet18_fpn"});
-  DataBunch unnamed = data();
+  DataBunch unnamed = squares_.data();
   unnamed.classes.clear();
   expect_error<c10::ValueError>(
       [&] { detection_learner(unnamed, "retinanet_resnet18_fpn"); },
       {"classes is 0", ".classes"});
   // Without a loss, a Learner of one's own says which there is.
-  Learner learn(data(), detection_model("retinanet_resnet18_fpn", 2), quiet());
+  Learner learn(
+      squares_.data(),
+      detection_model("retinanet_resnet18_fpn", 2),
+      quiet());
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
       {"no loss was given", "retinanet_loss()"});

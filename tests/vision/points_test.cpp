@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/decode_predictions.h"
+#include "tern/learner/export/export_model.h"
 #include "tern/learner/losses/losses.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
@@ -100,6 +101,15 @@ TEST_F(PointsTest, APredictorGivesPixelsOfThePhotograph) {
       temp_ / "points.safetensors",
       {.device = torch::kCPU, .exact = true});
   EXPECT_EQ(predictor.card().outputs.at(0).kind, TargetKind::points);
+  for (const bool traced : {false, true}) {
+    expect_error<c10::ValueError>(
+        [&] {
+          learn.export_model(
+              temp_ / "refused.safetensors",
+              {.python_loader = true, .traced = traced});
+        },
+        {"boxes or points", "Leave python_loader out"});
+  }
   const std::string path = places_.begin()->first;
   const Prediction on_input =
       learn.predict(prepare_image(learn.data(), std::filesystem::path(path)));

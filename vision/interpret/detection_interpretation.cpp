@@ -453,15 +453,7 @@ void DetectionInterpretation::plot_confusion_matrix(
   names.emplace_back("background");
   save_page(
       file,
-      draw_matrix(
-          matrix_,
-          matrix_.sum(1),
-          names,
-          {.title = normalize ? "Confusion matrix, share of the actual class"
-                              : "Confusion matrix",
-           .rows = "actual",
-           .columns = "predicted",
-           .normalize = normalize}),
+      draw_confusion_matrix(matrix_, names, normalize),
       "DetectionInterpretation::plot_confusion_matrix");
 }
 

@@ -26,7 +26,7 @@ struct DetectionInterpretationOptions {
   std::optional<double> score = {};
 };
 
-/// What became of the objects and detections of a class or an image.
+/// Outcome of the objects and detections of a class or an image.
 struct DetectionCounts {
   /// Objects, of which each is found, confused or missed; without crowds.
   int64_t objects = 0;
@@ -82,8 +82,8 @@ class DetectionInterpretation final {
   /// Of each row of the predictions, the index of its image in the data set.
   const std::vector<int64_t>& indices() const { return answers_.indices; }
 
-  /// Counts by class: of objects and what became of them by the object's class,
-  /// of false boxes by the detection's.
+  /// Counts by class: objects, found, confused and missed ones by the object's
+  /// class, false boxes by the detection's.
   const std::vector<DetectionCounts>& counts() const { return counts_; }
   /// Returns the sum over all classes.
   DetectionCounts total() const;

@@ -234,15 +234,7 @@ void ClassificationInterpretation::plot_confusion_matrix(
   const auto names = class_names(classes(), matrix_.size(0));
   save_page(
       file,
-      draw_matrix(
-          matrix_,
-          matrix_.sum(1),
-          names,
-          {.title = normalize ? "Confusion matrix, share of the actual class"
-                              : "Confusion matrix",
-           .rows = "actual",
-           .columns = "predicted",
-           .normalize = normalize}),
+      draw_confusion_matrix(matrix_, names, normalize),
       "ClassificationInterpretation::plot_confusion_matrix");
 }
 

@@ -221,6 +221,21 @@ Page draw_matrix(
   return page;
 }
 
+Page draw_confusion_matrix(
+    const torch::Tensor& matrix,
+    const std::vector<std::string>& names,
+    bool normalize) {
+  return draw_matrix(
+      matrix,
+      matrix.sum(1),
+      names,
+      {.title = normalize ? "Confusion matrix, share of the actual class"
+                          : "Confusion matrix",
+       .rows = "actual",
+       .columns = "predicted",
+       .normalize = normalize});
+}
+
 void save_page(
     const std::filesystem::path& file,
     const Page& page,

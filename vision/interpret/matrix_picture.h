@@ -38,6 +38,13 @@ Page draw_matrix(
     const std::vector<std::string>& names,
     const MatrixTexts& texts);
 
+/// Draws a confusion matrix, of which rows are actual classes.
+/// \param normalize  Writes fractions of the actual class instead of counts.
+Page draw_confusion_matrix(
+    const torch::Tensor& matrix,
+    const std::vector<std::string>& names,
+    bool normalize);
+
 /// Writes a page as a PNG file or, by its suffix, an SVG.
 /// \param who  The caller, for error messages.
 /// \throws c10::ValueError for another suffix; IoError.

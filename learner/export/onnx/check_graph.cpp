@@ -71,9 +71,9 @@ std::vector<int64_t> changes_by_rounding(
 
 constexpr const char* kCure =
     "A forward that is random, counts its calls, or decides by numbers or by "
-    "sizes has no such file: take that out of it, or, where sizes decide, "
-    "export with .dynamic_batch and .dynamic_size = false. Where none of this "
-    "is so, it is a fault of Tern: please report it.";
+    "sizes has no such file: take that out of it, or, where sizes decide, give "
+    "a larger example or export with .dynamic_batch and .dynamic_size = false. "
+    "Where none of this is so, it is a fault of Tern: please report it.";
 
 void compare(
     const std::vector<std::string>& names,
@@ -134,8 +134,9 @@ Tensors computed(
         fmt::format(
             "[export_onnx] the file could not be computed for inputs of {}: "
             "{}. "
-            "Expected what ONNX computes. Export with .dynamic_batch and "
-            ".dynamic_size = false; if they are, it is a fault of Tern: please "
+            "Expected what ONNX computes. Give a larger example or export with "
+            ".dynamic_batch and .dynamic_size = false; if they are, it is a "
+            "fault of Tern: please "
             "report it.",
             text,
             message_of(error)));
@@ -149,7 +150,8 @@ void check_graph(
     const std::vector<std::string>& output_names,
     const std::vector<Tensors>& samples,
     const Forward& forward,
-    double tolerance) {
+    double tolerance,
+    const Forward& rest) {
   bool is_checked = false;
   for (const Tensors& inputs : samples) {
     const bool is_last = &inputs == &samples.back();
@@ -168,14 +170,27 @@ void check_graph(
           reason_of(error));
       continue;
     }
+    const Tensors actual = computed(graph, inputs, text);
+    const auto end = [&](const auto& all) {
+      return all.begin() + (rest ? std::ssize(expected) : std::ssize(all));
+    };
     compare(
-        output_names,
+        {output_names.begin(), end(output_names)},
         expected,
-        computed(graph, inputs, text),
+        actual,
         inputs,
         forward,
         tolerance);
     is_checked = true;
+    if (!rest) continue;
+    Tensors wanted = rest({actual.begin(), end(actual)});
+    compare(
+        {end(output_names), output_names.end()},
+        wanted,
+        {end(actual), actual.end()},
+        inputs,
+        [&](const Tensors&) { return wanted; },
+        tolerance);
   }
 }
 

@@ -19,6 +19,10 @@ namespace tern::onnx {
 ///                   that it takes none of the others.
 /// \param forward    The model.
 /// \param tolerance  Relative to the largest number of an output, or to 0.3.
+/// \param rest       What the outputs after those of `forward` must be, of those
+///                   that the graph gives: what decides by numbers, such as
+///                   thresholds and order, is compared for the same numbers, so
+///                   that no rounding before it counts.
 /// \throws c10::ValueError saying which output differs, by how much, and for
 ///         which inputs; if no inputs could be computed, with the model's reason.
 void check_graph(
@@ -26,6 +30,7 @@ void check_graph(
     const std::vector<std::string>& output_names,
     const std::vector<Tensors>& samples,
     const std::function<Tensors(const Tensors&)>& forward,
-    double tolerance);
+    double tolerance,
+    const std::function<Tensors(const Tensors&)>& rest = nullptr);
 
 }  // namespace tern::onnx

@@ -7,12 +7,14 @@
 
 #include "tern/data/batch.h"
 #include "tern/data/image_preprocessing.h"
+#include "tern/data/output_info.h"
 #include "tern/learner/model.h"
 
 namespace tern {
 
 struct OnnxOptions {
-  /// Empty: "input" and "output", or "input_0", "input_1" and so on.
+  /// Empty: "input" and "output", or "input_0", "input_1" and so on; with
+  /// `detection` "boxes", "scores" and "labels".
   std::vector<std::string> input_names = {}, output_names = {};
   /// Any size of the first dimension of all inputs; otherwise the example's.
   bool dynamic_batch = true;
@@ -29,6 +31,15 @@ struct OnnxOptions {
   /// If set, the file takes RGB bytes [N, H, W, C], scales them to 0..1 and
   /// normalizes. Usually `learn.data().preprocessing`; resizing stays outside.
   std::optional<ImagePreprocessing> preprocessing = std::nullopt;
+  /// If set, the file gives the boxes of a RetinaNet in place of its four
+  /// outputs: boxes [N, A, 4], decoded and clipped, in pixels of the input, and
+  /// scores [N, A, C]. Usually `learn.data().outputs[0].detection`.
+  std::optional<DetectionOptions> detection = std::nullopt;
+  /// With `detection`: non-maximum suppression in the file, by its thresholds
+  /// and numbers. The file gives what `decode_detections` does: boxes [N, D, 4],
+  /// scores [N, D] and labels [N, D], D = detections_per_img; after the last
+  /// detection 0, 0 and -1.
+  bool nms = false;
   /// Writes `path`.sha256 beside it, for `sha256sum -c`: ONNX has no checksums.
   bool sha256_file = false;
 };
@@ -53,8 +64,9 @@ struct OnnxOptions {
 ///         the module it is in and what to write instead; if there is no
 ///         input, the number of names differs from that of inputs or outputs,
 ///         the model is TorchScript, weights take more than 2 GiB, or the file
-///         would give something else than the model; IoError. Nothing is
-///         written then.
+///         would give something else than the model; for `detection` of a
+///         model that has other outputs than a RetinaNet, or out of range, and
+///         for `nms` without it; IoError. Nothing is written then.
 void export_onnx(
     Model model,
     const std::filesystem::path& path,

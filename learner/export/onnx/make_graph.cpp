@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -10,9 +11,11 @@
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tern/kernels/check.h"
+#include "tern/learner/detection_parts.h"
+#include "tern/learner/export/onnx/add_detections.h"
 #include "tern/learner/export/onnx/check_graph.h"
 #include "tern/learner/export/onnx/translate.h"
 #include "tern/learner/inference/frozen_graph.h"
@@ -132,6 +135,25 @@ std::vector<Tensors> checked_samples(
     }
     all.push_back(negative);
   }
+  if (how.dynamic_size) {
+    // Maps of the coarsest strides in use, of which small examples have one
+    // position in both traces: that must not be one of all sizes.
+    constexpr int64_t kCoarsestStride = 128;
+    const auto times = [&](int64_t dim) {
+      int64_t least = kCoarsestStride;
+      for (const torch::Tensor& x : example) {
+        if (x.dim() == 4) least = std::min(least, x.size(dim));
+      }
+      return kCoarsestStride / least + 1;
+    };
+    const Sizes large = {
+        .batch = 1,
+        .height = times(2),
+        .width = times(3),
+        .odd = traced.odd,
+        .multiple = traced.multiple};
+    if (large.height > 3 || large.width > 2) add(large);
+  }
   all.push_back(traced_inputs(example, how, traced));
   return all;
 }
@@ -148,14 +170,29 @@ double tolerance_of(const Model& model, const Tensors& inputs) {
   return tolerance;
 }
 
-Names names_of(Names names, const char* what, size_t count, Names& taken) {
-  const size_t n = names.size();
-  TORCH_CHECK_VALUE(
-      n == 0 || n == count,
-      fmt::format("[export_onnx] {} {}_names; expected {}.", n, what, count));
-  for (size_t i = 0; names.size() < count; ++i) {
-    names.push_back(count == 1 ? what : fmt::format("{}_{}", what, i));
+Names default_names(const char* what, size_t count) {
+  if (count == 1) return {what};
+  Names names;
+  for (size_t i = 0; i < count; ++i) {
+    names.push_back(fmt::format("{}_{}", what, i));
   }
+  return names;
+}
+
+// Given ones, or `usual` ones.
+Names names_of(
+    Names names,
+    const char* what,
+    const Names& usual,
+    Names& taken) {
+  TORCH_CHECK_VALUE(
+      names.empty() || names.size() == usual.size(),
+      fmt::format(
+          "[export_onnx] {} {}_names; expected {}.",
+          names.size(),
+          what,
+          usual.size()));
+  if (names.empty()) names = usual;
   for (const std::string& name : names) {
     TERN_CHECK_VALUE(
         name.find_first_not_of("0123456789") != name.npos &&
@@ -169,6 +206,26 @@ Names names_of(Names names, const char* what, size_t count, Names& taken) {
   return names;
 }
 
+// What a file with detections gives beside them for the check alone, by names
+// that no weight has.
+const Names kRaw = {".boxes", ".logits"};
+
+void check_options(const OnnxOptions& options) {
+  TERN_CHECK_VALUE(
+      options.detection || !options.nms,
+      "[export_onnx] nms is true and detection is not set; expected how boxes "
+      "are decoded. Set .detection, to learn.data().outputs[0].detection for "
+      "one.");
+  if (!options.detection) return;
+  check_detection_options("export_onnx", *options.detection);
+  TERN_CHECK_VALUE(
+      options.detection->anchors_per_level.empty() || !options.dynamic_size,
+      "[export_onnx] anchors_per_level is {{{}}} and dynamic_size is true; "
+      "expected levels of any size. Leave .anchors_per_level empty, or set "
+      ".dynamic_size = false.",
+      fmt::join(options.detection->anchors_per_level, ", "));
+}
+
 class GraphMaker {
  public:
   GraphMaker(Model model, const Tensors& inputs, const OnnxOptions& options)
@@ -180,6 +237,7 @@ class GraphMaker {
                                       : torch::tensor(values, torch::kFloat);
       return 255 * all.view({-1, 1, 1}).to(inputs[0].device());
     };
+    check_options(options);
     mean_ = by_channel(how.mean, 0);
     stddev_ = by_channel(how.stddev, 1);
   }
@@ -209,7 +267,56 @@ class GraphMaker {
       if (!options_.preprocessing) break;
       x = (x.permute({0, 3, 1, 2}).to(torch::kFloat) - mean_) / stddev_;
     }
-    return model_.forward(inputs);
+    Tensors outputs = model_.forward(inputs);
+    if (!options_.detection) return outputs;
+    check_detector_outputs("export_onnx", outputs);
+    TERN_CHECK_VALUE(
+        outputs.size() == 4,
+        "[export_onnx] detection is set and the model has {} outputs, of which "
+        "the file would have those of a RetinaNet alone; expected its four. "
+        "Leave .detection out.",
+        outputs.size());
+    anchors_ = outputs[2];
+    const torch::Tensor boxes = decoded_boxes(outputs);
+    const torch::Tensor logits = outputs[0].to(torch::kFloat);
+    return {boxes, options_.nms ? logits : logits.sigmoid()};
+  }
+
+  /// Of the last inputs that `forward` was given.
+  std::vector<int64_t> anchor_counts() const {
+    return anchors_per_level("export_onnx", anchors_, *options_.detection);
+  }
+
+  /// A level of one position in both traces would have one in all images.
+  void check_levels(const torch::Tensor& anchors_of_first) const {
+    if (!options_.dynamic_size) return;
+    const auto counts = [&](const torch::Tensor& anchors) {
+      return anchors_per_level("export_onnx", anchors, *options_.detection);
+    };
+    const Integers first = counts(anchors_of_first), second = counts(anchors_);
+    for (size_t i = 0; i < first.size(); ++i) {
+      TERN_CHECK_VALUE(
+          first[i] != second[i],
+          "[export_onnx] dynamic_size is true and level {} has {} anchors in "
+          "the example's size and in about twice that; expected more there. "
+          "Give a larger example, or set .dynamic_size = false.",
+          i,
+          first[i]);
+    }
+  }
+
+  /// What the file's detections must be, of its boxes and logits.
+  Tensors detections_of(const Tensors& raw) const {
+    const auto boxes_of = [&](const torch::Tensor& anchor, int64_t begin) {
+      const torch::Tensor index = (anchor + begin).unsqueeze(2);
+      return raw[0].gather(1, index.expand({-1, -1, 4}));
+    };
+    return select_detections(
+        raw[1],
+        boxes_of,
+        anchor_counts(),
+        *options_.detection,
+        /*keeps_order=*/true);
   }
 
   bool takes(const Tensors& inputs) {
@@ -231,14 +338,20 @@ class GraphMaker {
     made.first = std::make_unique<OnnxGraph>(nullptr, half, decompose);
     made.graph = std::make_unique<OnnxGraph>(made.first.get(), half, decompose);
     add_trace(*made.first, first);
+    const torch::Tensor anchors_of_first = anchors_;
     const Names outputs = add_trace(*made.graph, second);
+    if (options_.detection) check_levels(anchors_of_first);
     made.graph->remove_unused();
+    const std::function<Tensors(const Tensors&)> rest =
+        [this](const Tensors& raw) { return detections_of(raw); };
     check_graph(
         *made.graph,
         outputs,
         checked_samples(inputs_, options_, second),
         [this](const Tensors& inputs) { return forward(inputs); },
-        tolerance_of(model_, inputs_));
+        tolerance_of(model_, inputs_),
+        options_.nms ? rest : nullptr);
+    if (options_.nms) made.graph->drop_outputs(kRaw.size());
     return made;
   }
 
@@ -263,17 +376,45 @@ class GraphMaker {
         }));
     Names taken;  // by weights
     for (const ModelTensor& t : model_.state()) taken.push_back(t.name);
-    const Names in =
-        names_of(options_.input_names, "input", inputs.size(), taken);
-    Names out = names_of(options_.output_names, "output", results, taken);
-    translate(*traced, in, out, graph);
+    const Names in = names_of(
+        options_.input_names,
+        "input",
+        default_names("input", inputs.size()),
+        taken);
+    Names usual = default_names("output", results);
+    if (options_.detection) usual = {"boxes", "scores"};
+    if (options_.nms) usual.push_back("labels");
+    Names out = names_of(options_.output_names, "output", usual, taken);
+    if (!options_.nms) {
+      translate(*traced, in, out, graph);
+      return out;
+    }
+    translate(*traced, in, kRaw, graph);
+    add_detections(graph, out);
+    out.insert(out.begin(), kRaw.begin(), kRaw.end());
     return out;
+  }
+
+  void add_detections(OnnxGraph& graph, const Names& names) {
+    const Values raw = graph.outputs();
+    const Integers logits = sizes_of(raw[1]);
+    onnx::add_detections(
+        graph,
+        {raw[0],
+         raw[1],
+         /*images=*/logits[0],
+         /*classes=*/logits[2],
+         anchor_counts(),
+         options_.dynamic_size},
+        *options_.detection,
+        names);
   }
 
   Model model_;
   const Tensors inputs_;
   const OnnxOptions options_;
   torch::Tensor mean_, stddev_;  // of bytes
+  torch::Tensor anchors_;        // of the last outputs, [N, A, 4]
 };
 
 }  // namespace

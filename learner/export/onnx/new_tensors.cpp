@@ -18,12 +18,17 @@ void ignore_options(AtenNode& node) {
        "names"});
 }
 
-// The numbers of an `empty` are replaced.
-Operator filled(double number) {
-  return [number](AtenNode& node, OnnxGraph& graph) -> Values {
+// The numbers of an `empty` are replaced. Sizes that depend on the inputs are
+// read from the tensor that it is like, if any.
+Operator filled(double number, bool is_like = false) {
+  return [=](AtenNode& node, OnnxGraph& graph) -> Values {
     ignore_options(node);
     Value* const value = graph.scalar(number, node.output_type());
-    return {graph.op("Expand", {value, graph.integers(node.output_sizes())})};
+    const Integers sizes = node.output_sizes();
+    Value* const shape = is_like && graph.differ(sizes)
+                             ? graph.op("Shape", {node.value("self")})
+                             : graph.integers(sizes);
+    return {graph.op("Expand", {value, shape})};
   };
 }
 
@@ -42,7 +47,7 @@ Operator filled_by(const char* argument) {
 OperatorTable new_tensors() {
   return {
       {"aten::empty", filled(0)},
-      {"aten::empty_like", filled(0)},
+      {"aten::empty_like", filled(0, true)},
       {"aten::fill", filled_by("value")},
       {"aten::full", filled_by("fill_value")},
       {"aten::full_like", filled_by("fill_value")},
@@ -51,10 +56,10 @@ OperatorTable new_tensors() {
       {"aten::new_ones", filled(1)},
       {"aten::new_zeros", filled(0)},
       {"aten::ones", filled(1)},
-      {"aten::ones_like", filled(1)},
+      {"aten::ones_like", filled(1, true)},
       {"aten::zero", filled(0)},
       {"aten::zeros", filled(0)},
-      {"aten::zeros_like", filled(0)},
+      {"aten::zeros_like", filled(0, true)},
   };
 }
 

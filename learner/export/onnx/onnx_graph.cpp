@@ -427,18 +427,23 @@ Value* OnnxGraph::value(const Value* traced) {
 void OnnxGraph::set_value(const Value* traced, Value* value) {
   begin_step();
   values_[traced] = value;
-  onnx_type(type_of(traced));  // throws where ONNX has no such type
-  const Integers own = sizes_of(traced),
-                 first = in_first_trace(own).toIntVector();
+  describe(value, type_of(traced), sizes_of(traced));
+}
+
+void OnnxGraph::describe(
+    Value* value,
+    torch::ScalarType type,
+    const Integers& sizes) {
+  onnx_type(type);  // throws where ONNX has no such type
+  const Integers first = in_first_trace(sizes).toIntVector();
   const std::string name = value->debugName();
-  for (int64_t i = 0; i < std::ssize(own); ++i) {
-    if (own[i] == first[i]) continue;
-    sizes_.try_emplace({first[i], own[i]}, value, i);
+  for (int64_t i = 0; i < std::ssize(sizes); ++i) {
+    if (sizes[i] == first[i]) continue;
+    sizes_.try_emplace({first[i], sizes[i]}, value, i);
     dynamic_axes_[name][i] =
         i == 0 ? "batch" : fmt::format("{}_dim_{}", name, i);
   }
-  value->setType(
-      c10::TensorType::createContiguous(type_of(traced), torch::kCPU, own));
+  value->setType(c10::TensorType::createContiguous(type, torch::kCPU, sizes));
 }
 
 void OnnxGraph::add_input(const Value* traced, const std::string& name) {
@@ -448,12 +453,26 @@ void OnnxGraph::add_input(const Value* traced, const std::string& name) {
 
 void OnnxGraph::add_output(const Value* traced, const std::string& name) {
   check_path(name);
+  add_output(value(traced), type_of(traced), sizes_of(traced), name);
+  values_[traced] = graph_->outputs().back();
+}
+
+void OnnxGraph::add_output(
+    Value* value,
+    torch::ScalarType type,
+    const Integers& sizes,
+    const std::string& name) {
   // A value of its own: inputs and weights, which may be outputs too, have
   // names already.
-  Value* const output = op("Identity", {value(traced)});
+  Value* const output = op("Identity", {value});
   output->setDebugName(name);
-  set_value(traced, output);
+  begin_step();
+  describe(output, type, sizes);
   graph_->registerOutput(output);
+}
+
+void OnnxGraph::drop_outputs(size_t count) {
+  for (size_t i = 0; i < count; ++i) graph_->eraseOutput(0);
 }
 
 void OnnxGraph::check_path(const std::string& step) {

@@ -110,6 +110,15 @@ class OnnxGraph {
   void set_value(const Value* traced, Value* value);
   void add_input(const Value* traced, const std::string& name);
   void add_output(const Value* traced, const std::string& name);
+  /// The same of a value that is not one of the trace.
+  void add_output(
+      Value* value,
+      torch::ScalarType type,
+      const Integers& sizes,
+      const std::string& name);
+  Values outputs() const { return graph_->outputs().vec(); }
+  /// Takes the first outputs back, which served for a check alone.
+  void drop_outputs(size_t count);
   /// Records a step of the translation.
   /// \throws c10::ValueError if the first trace had another one here.
   void check_path(const std::string& step);
@@ -127,6 +136,8 @@ class OnnxGraph {
  private:
   /// What the first graph was given where this one is given `own`.
   c10::IValue in_first_trace(const c10::IValue& own);
+  /// Says what a value of the graph is, and what its sizes are in this trace.
+  void describe(Value* value, torch::ScalarType type, const Integers& sizes);
   /// The traces may differ within a step; the next one is compared again.
   void begin_step();
   /// `op` without a comparison of its attributes, for operators that only the

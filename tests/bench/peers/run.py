@@ -343,6 +343,24 @@ COMPARISONS = [
         ],
         is_long=True,
     ),
+    Comparison(
+        name="detection",
+        title="RetinaNet on ResNet-18 with FPN, ten classes, photographs of "
+        "clothes as 256 x 256 pixels, batch 8, fp32, channels-last, fused AdamW, "
+        "each with its own loader of 2 workers; 64 images to train with and 64 "
+        "to evaluate, where all candidates are kept (score threshold 0). Tern "
+        "computes the validation loss too, torchvision's detections are "
+        "evaluated by pycocotools",
+        peer="torchvision",
+        peer_program="detection_torch.py",
+        tern_program="tests/bench/detection_timed",
+        archive="clothing/clothing.tar",
+        rows=[
+            Row("train_seconds", "training", goal=1),
+            Row("valid_seconds", "evaluation with COCO's measures", goal=1),
+        ],
+        is_warm=True,
+    ),
     *(
         Comparison(
             name=f"vision_{name}",

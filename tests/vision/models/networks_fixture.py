@@ -15,12 +15,16 @@ It needs torchvision, which ./dev bench peers installs; and for the networks
 that torchvision has not, timm, without which they are left out.
 """
 import json
-import math
+import pathlib
 import sys
 import zlib
 
 import torch
 import torchvision
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from random_numbers import fill, some
 
 try:
     import timm
@@ -66,42 +70,6 @@ def sizes(name):
         side = 96 if name == "small_vit_96" else 64
         return (2, 3, side, side), (1, 3, side, side)
     return (2, 3, 64, 48), (1, 3, 75, 101)
-
-
-def numbers(count):
-    """In -1..1 and as if at random, the same in C++."""
-    bits = 0xFFFFFFFF
-    h = torch.arange(1, count + 1, dtype=torch.int64) * 2654435761 & bits
-    h = (h ^ (h >> 15)) * 1103515245 & bits
-    h = (h ^ (h >> 13)) * 1540483477 & bits
-    return (h ^ (h >> 16)).double() / 2**31 - 1
-
-
-POOL = numbers(1000003)
-
-
-def some(shape, index):
-    """Tensor number `index` of these numbers."""
-    count = math.prod(shape)
-    begin = index * 7919 % len(POOL)
-    repeats = (begin + count) // len(POOL) + 1
-    return POOL.repeat(repeats)[begin : begin + count].reshape(shape)
-
-
-def fill(model):
-    with torch.no_grad():
-        for index, (name, tensor) in enumerate(model.state_dict().items()):
-            if not tensor.is_floating_point():
-                continue
-            values = some(tensor.shape, index)
-            if tensor.dim() > 1:
-                fan_in = tensor.numel() / tensor.shape[0]
-                values = values * math.sqrt(6 / fan_in)
-            elif name.endswith(("weight", "running_var")):
-                values = 1 + 0.3 * values
-            else:
-                values = 0.3 * values
-            tensor.copy_(values)
 
 
 def small_convnext(num_classes, stochastic_depth_prob=0.3):

@@ -15,8 +15,8 @@
 #include <torch/types.h>
 
 #include "tern/learner/model.h"
+#include "tern/tests/support/numbers.h"
 #include "tern/tests/support/tests_folder.h"
-#include "tern/tests/vision/models/numbers.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern::networks_parity_test {

@@ -8,9 +8,9 @@
 #include <torch/types.h>
 
 #include "tern/learner/weights/weights.h"
+#include "tern/tests/support/numbers.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tests_folder.h"
-#include "tern/tests/vision/models/numbers.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern::timm_files_test {

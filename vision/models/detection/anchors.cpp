@@ -4,14 +4,22 @@
 #include <cmath>
 #include <utility>
 
+#include <torch/csrc/jit/frontend/tracer.h>
+
 #include "tern/kernels/check.h"
 #include "tern/kernels/dispatch.h"
 
 namespace tern {
 
-AnchorOptions AnchorOptions::retinanet() {
+AnchorOptions AnchorOptions::retinanet(double smallest) {
+  TERN_CHECK_VALUE(
+      smallest >= 2 && std::isfinite(smallest),
+      "[AnchorOptions::retinanet] the smallest anchor is {} pixels wide; "
+      "expected at least 2, such as 32.",
+      smallest);
   AnchorOptions options;
-  for (const double side : {32, 64, 128, 256, 512}) {
+  for (const int scale : {1, 2, 4, 8, 16}) {
+    const double side = scale * smallest;
     options.sizes.push_back(
         {side,
          std::floor(side * std::pow(2, 1.0 / 3)),
@@ -81,17 +89,13 @@ std::vector<int64_t> AnchorGeneratorImpl::anchors_per_location() const {
   return counts;
 }
 
-torch::Tensor AnchorGeneratorImpl::forward(
-    int64_t height,
-    int64_t width,
-    const Tensors& feature_maps) {
+void AnchorGeneratorImpl::check(const Tensors& feature_maps) const {
   TERN_CHECK_VALUE(
       feature_maps.size() == cell_anchors_.size(),
       "[AnchorGenerator] there are {} feature maps; expected {}, one for each "
       "level. Give sizes and aspect_ratios for each of them.",
       feature_maps.size(),
       cell_anchors_.size());
-  Tensors anchors;
   for (size_t i = 0; i < feature_maps.size(); ++i) {
     const torch::Tensor& map = feature_maps[i];
     TERN_CHECK_VALUE(
@@ -100,6 +104,17 @@ torch::Tensor AnchorGeneratorImpl::forward(
         "not empty.",
         i,
         describe(map));
+  }
+}
+
+torch::Tensor AnchorGeneratorImpl::forward(
+    int64_t height,
+    int64_t width,
+    const Tensors& feature_maps) {
+  check(feature_maps);
+  Tensors anchors;
+  for (size_t i = 0; i < feature_maps.size(); ++i) {
+    const torch::Tensor& map = feature_maps[i];
     const auto centers = [&](int64_t positions, int64_t pixels) {
       return torch::arange(
                  positions,
@@ -117,6 +132,70 @@ torch::Tensor AnchorGeneratorImpl::forward(
         (shifts.unsqueeze(1) + around.unsqueeze(0)).reshape({-1, 4}));
   }
   return torch::cat(anchors);
+}
+
+namespace {
+
+// A dimension of images or maps [N, C, H, W], computed from them.
+struct TracedDimension {
+  TracedDimension(const torch::Tensor& x, int64_t dim) {
+    const torch::Tensor line = x.select(0, 0).select(0, 0).select(3 - dim, 0);
+    const torch::Tensor ones = torch::ones_like(line, torch::kFloat);
+    places = ones.cumsum(0) - 1;
+    size = ones.sum();
+  }
+
+  torch::Tensor places;  // 0, 1, 2 and so on, [size]
+  torch::Tensor size;    // []
+};
+
+// The whole part of a quotient: exact, since both are whole numbers below 2^23.
+torch::Tensor traced_centers(
+    const torch::Tensor& images,
+    const torch::Tensor& map,
+    int64_t dim) {
+  const TracedDimension positions(map, dim);
+  const torch::Tensor pixels = TracedDimension(images, dim).size;
+  return positions.places * (pixels / positions.size).floor();
+}
+
+}  // namespace
+
+torch::Tensor AnchorGeneratorImpl::forward(
+    const torch::Tensor& images,
+    const Tensors& feature_maps) {
+  if (!torch::jit::tracer::isTracing()) {
+    return forward(images.size(2), images.size(3), feature_maps);
+  }
+  check(feature_maps);
+  Tensors anchors;
+  for (size_t i = 0; i < feature_maps.size(); ++i) {
+    const torch::Tensor& map = feature_maps[i];
+    const torch::Tensor y = traced_centers(images, map, 2).unsqueeze(1);
+    const torch::Tensor x = traced_centers(images, map, 3).unsqueeze(0);
+    // [H, W], without a size that a trace would take for a constant.
+    const torch::Tensor row = y + 0 * x, column = x + 0 * y;
+    const torch::Tensor shifts = torch::stack({column, row, column, row}, 2);
+    const torch::Tensor around = cell_anchors_[i].type_as(shifts);
+    anchors.push_back((shifts.unsqueeze(2) + around).reshape({-1, 4}));
+  }
+  return torch::cat(anchors);
+}
+
+torch::Tensor image_sizes(const torch::Tensor& images) {
+  const int64_t batch = images.size(0);
+  if (torch::jit::tracer::isTracing()) {
+    return torch::stack({TracedDimension(images, 2).size,
+                         TracedDimension(images, 3).size})
+        .expand({batch, 2});
+  }
+  const auto column = [&](int64_t pixels) {
+    return torch::full(
+        {batch, 1},
+        static_cast<double>(pixels),
+        torch::dtype(torch::kFloat).device(images.device()));
+  };
+  return torch::cat({column(images.size(2)), column(images.size(3))}, 1);
 }
 
 }  // namespace tern

@@ -21,7 +21,10 @@ struct AnchorOptions {
   std::vector<std::vector<double>> aspect_ratios;
 
   /// RetinaNet's: five levels, three sizes and three ratios in each.
-  static AnchorOptions retinanet();
+  /// \param smallest  Side of the finest level's smallest square; of each further
+  ///                  level it is twice as long.
+  /// \throws c10::ValueError unless it is finite and >= 2.
+  static AnchorOptions retinanet(double smallest = 32);
 };
 
 /// Returns the boxes that a detector's outputs are relative to: at each
@@ -53,11 +56,22 @@ class AnchorGeneratorImpl : public torch::nn::Cloneable<AnchorGeneratorImpl> {
   /// \throws c10::ValueError for another number of levels, or an empty one.
   torch::Tensor
   forward(int64_t height, int64_t width, const Tensors& feature_maps);
+  /// The same of images [N, C, H, W]. A trace computes the anchors from the
+  /// tensors, so that its graph takes images of other sizes.
+  torch::Tensor forward(
+      const torch::Tensor& images,
+      const Tensors& feature_maps);
 
  private:
+  void check(const Tensors& feature_maps) const;
+
   AnchorOptions options_;
   Tensors cell_anchors_;  // of each level, [a, 4], around 0
 };
 TORCH_MODULE(AnchorGenerator);
+
+/// Returns height and width of each image [N, C, H, W]: [N, 2] kFloat. A trace
+/// computes them from the tensor.
+torch::Tensor image_sizes(const torch::Tensor& images);
 
 }  // namespace tern

@@ -101,10 +101,7 @@ class HeadBranchImpl : public torch::nn::Cloneable<HeadBranchImpl> {
         x = layers_->ptr<HeadLayerImpl>(i)->forward(x);
       }
       x = last_->forward(x);
-      all.push_back(
-          x.reshape({x.size(0), anchors_, numbers_, x.size(2), x.size(3)})
-              .permute({0, 3, 4, 1, 2})
-              .reshape({x.size(0), -1, numbers_}));
+      all.push_back(x.permute({0, 2, 3, 1}).reshape({x.size(0), -1, numbers_}));
     }
     return torch::cat(all, 1);
   }
@@ -132,7 +129,8 @@ JsonFields fields_of(std::string& body, RetinaNetOptions& options) {
       {"group_norm", &options.group_norm},
       {"p6_of_c5", &options.p6_of_c5},
       {"frozen_norm", &options.frozen_norm},
-      {"norm_eps", &options.norm_eps}};
+      {"norm_eps", &options.norm_eps},
+      {"smallest_anchor", &options.smallest_anchor}};
 }
 
 template <class F>
@@ -240,7 +238,7 @@ void RetinaNetImpl::reset() {
       std::make_shared<RetinaNetBackboneImpl>(arch_, options_));
   anchor_generator_ = register_module(
       "anchor_generator",
-      AnchorGenerator(AnchorOptions::retinanet()));
+      AnchorGenerator(AnchorOptions::retinanet(options_.smallest_anchor)));
   head_ = register_module(
       "head",
       std::make_shared<RetinaNetHeadImpl>(
@@ -270,18 +268,10 @@ const VisionBody& RetinaNetImpl::body() const {
 Tensors RetinaNetImpl::forward(const torch::Tensor& images) {
   const Tensors levels = backbone_->forward(images);
   Tensors outputs = head_->forward(levels);
-  const int64_t batch = images.size(0);
-  const int64_t height = images.size(2), width = images.size(3);
-  outputs.push_back(anchor_generator_->forward(height, width, levels)
+  outputs.push_back(anchor_generator_->forward(images, levels)
                         .unsqueeze(0)
-                        .expand({batch, -1, -1}));
-  const auto column = [&](int64_t pixels) {
-    return torch::full(
-        {batch, 1},
-        static_cast<double>(pixels),
-        torch::dtype(torch::kFloat).device(images.device()));
-  };
-  outputs.push_back(torch::cat({column(height), column(width)}, 1));
+                        .expand({images.size(0), -1, -1}));
+  outputs.push_back(image_sizes(images));
   return outputs;
 }
 
@@ -317,6 +307,12 @@ RetinaNet retinanet_resnet50_fpn_v2(const RetinaNetOptions& options) {
 RetinaNet retinanet_resnet18_fpn(const RetinaNetOptions& options) {
   RetinaNetOptions own = options;
   own.group_norm = own.p6_of_c5 = false;
+  return RetinaNet(VisionArch(resnet18), own);
+}
+
+RetinaNet retinanet_resnet18_fpn_v2(const RetinaNetOptions& options) {
+  RetinaNetOptions own = options;
+  own.group_norm = own.p6_of_c5 = true;
   return RetinaNet(VisionArch(resnet18), own);
 }
 
@@ -401,6 +397,7 @@ struct KnownDetector {
 const std::vector<KnownDetector>& known_detectors() {
   static const std::vector<KnownDetector> all = {
       {"retinanet_resnet18_fpn", retinanet_resnet18_fpn, true, "", 1e-5},
+      {"retinanet_resnet18_fpn_v2", retinanet_resnet18_fpn_v2, false, "", 1e-5},
       {"retinanet_resnet50_fpn",
        retinanet_resnet50_fpn,
        true,
@@ -468,12 +465,20 @@ RetinaNet detection_model(
       "detector's.",
       options.file.string());
   const bool is_coco = options.pretrained == DetectorWeights::coco;
+  TERN_CHECK_VALUE(
+      !is_coco || options.smallest_anchor == RetinaNetOptions().smallest_anchor,
+      "[detection_model] smallest_anchor is {} with COCO's weights, which "
+      "predict boxes relative to anchors from {} pixels on; expected these. "
+      "Leave .smallest_anchor out.",
+      options.smallest_anchor,
+      RetinaNetOptions().smallest_anchor);
   const RetinaNetOptions own{
       .num_classes = num_classes,
       .in_channels = options.in_channels,
       .frozen_norm =
           options.frozen_norm.value_or(is_pretrained && detector.freezes_norm),
-      .norm_eps = is_coco ? detector.coco_eps : RetinaNetOptions().norm_eps};
+      .norm_eps = is_coco ? detector.coco_eps : RetinaNetOptions().norm_eps,
+      .smallest_anchor = options.smallest_anchor};
   RetinaNet net = detector.make(own);
   if (!is_pretrained) return net;
   const std::filesystem::path file =

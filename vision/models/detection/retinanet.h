@@ -40,6 +40,9 @@ struct RetinaNetOptions {
   bool frozen_norm = false;
   /// Of the body's BatchNorm.
   double norm_eps = 1e-5;
+  /// See AnchorOptions::retinanet: less for objects of few pixels, which larger
+  /// anchors overlap too little to be matched with.
+  double smallest_anchor = 32;
 };
 
 /// The detector of Lin et al., "Focal Loss for Dense Object Detection" (2017),
@@ -56,7 +59,8 @@ class RetinaNetImpl : public torch::nn::Cloneable<RetinaNetImpl>,
   /// \param arch  A network with feature maps; the last three are used, of 1/8
   ///              to 1/32 of the image's size.
   /// \throws c10::ValueError for another network, or unless num_classes is 1 to
-  ///         1,000,000, in_channels 1 to 10,000 and norm_eps in [0, 1].
+  ///         1,000,000, in_channels 1 to 10,000, norm_eps in [0, 1] and
+  ///         smallest_anchor >= 2.
   RetinaNetImpl(VisionArch arch, RetinaNetOptions options);
   void reset() override;
   void train(bool on = true) override;
@@ -94,8 +98,9 @@ TORCH_MODULE(RetinaNet);
 /// \throws as RetinaNet.
 RetinaNet retinanet_resnet50_fpn(const RetinaNetOptions& options = {});
 RetinaNet retinanet_resnet50_fpn_v2(const RetinaNetOptions& options = {});
-/// The first of them on ResNet-18.
+/// Both on ResNet-18.
 RetinaNet retinanet_resnet18_fpn(const RetinaNetOptions& options = {});
+RetinaNet retinanet_resnet18_fpn_v2(const RetinaNetOptions& options = {});
 
 /// Builds what RetinaNetImpl::architecture describes; see `build_model`.
 RetinaNet build_retinanet(const Architecture& architecture);
@@ -127,6 +132,8 @@ struct DetectionModelOptions {
   /// See RetinaNetOptions; not set: as torchvision, true for pretrained weights
   /// but in v2.
   std::optional<bool> frozen_norm = std::nullopt;
+  /// See RetinaNetOptions.
+  double smallest_anchor = 32;
   /// Receives messages and the progress of a download.
   Sink sink = {};
 };

@@ -148,8 +148,7 @@ bool is_shape(const torch::Tensor& tensor, at::IntArrayRef sizes) {
 
 void check_tensors(const Tensors& outputs, const Tensors& targets) {
   const auto has_dims = [](const Tensors& all, size_t i, int64_t dims) {
-    return i < all.size() && all[i].defined() && all[i].dim() == dims &&
-           all[i].size(0) > 0;
+    return i < all.size() && all[i].defined() && all[i].dim() == dims;
   };
   const bool are_outputs = has_dims(outputs, 0, 3) && has_dims(outputs, 1, 3) &&
                            has_dims(outputs, 2, 3);
@@ -244,36 +243,22 @@ torch::Tensor box_sums(
       .sum(1);
 }
 
-}  // namespace
+// Of each image, [N]: losses of the classes and of the boxes.
+struct ImageLosses {
+  torch::Tensor classes, boxes;
+};
 
-torch::Tensor match_anchors(
-    const torch::Tensor& boxes,
-    const torch::Tensor& labels,
-    const torch::Tensor& anchors,
-    const RetinaNetLossOptions& options) {
-  check_options(options);
-  TERN_CHECK_VALUE(
-      boxes.defined() && boxes.dim() == 3 && anchors.defined() &&
-          anchors.dim() == 3 && anchors.size(0) == boxes.size(0) &&
-          anchors.size(1) > 0 && is_shape(labels, boxes.sizes().slice(0, 2)) &&
-          labels.scalar_type() == torch::kLong,
-      "[match_anchors] boxes, labels and anchors are {}; expected [N, K, 4], "
-      "[N, K] of kLong and [N, A, 4].",
-      shapes_of({boxes, labels, anchors}));
-  torch::Tensor all_boxes = boxes, all_labels = labels;
-  pad_if_empty(all_boxes, all_labels);
-  return match(all_boxes, all_labels, anchors, options);
-}
-
-Tensors retinanet_losses(
+ImageLosses losses_of_images(
     const Tensors& outputs,
     const Tensors& targets,
     const RetinaNetLossOptions& options) {
-  check_options(options);
   check_tensors(outputs, targets);
   const torch::Tensor& logits = outputs[0];
   const auto type =
       logits.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
+  if (logits.size(0) == 0) {
+    return {logits.sum({1, 2}).to(type), outputs[1].sum({1, 2}).to(type)};
+  }
   torch::Tensor boxes = targets[0], labels = targets[1];
   pad_if_empty(boxes, labels);
   const torch::Tensor anchors = outputs[2].to(type);
@@ -301,20 +286,59 @@ Tensors retinanet_losses(
       objects,
       is_foreground,
       options.box_loss);
-  const torch::Tensor is_wrong = (labels >= logits.size(2)).any();
+  const torch::Tensor is_wrong = (labels >= logits.size(2)).any(1);
   return {
       (of_classes / foreground)
-          .mean()
           .masked_fill(is_wrong, std::numeric_limits<double>::quiet_NaN()),
-      (of_boxes / foreground).mean()};
+      of_boxes / foreground};
+}
+
+}  // namespace
+
+torch::Tensor match_anchors(
+    const torch::Tensor& boxes,
+    const torch::Tensor& labels,
+    const torch::Tensor& anchors,
+    const RetinaNetLossOptions& options) {
+  check_options(options);
+  TERN_CHECK_VALUE(
+      boxes.defined() && boxes.dim() == 3 && anchors.defined() &&
+          anchors.dim() == 3 && anchors.size(0) == boxes.size(0) &&
+          anchors.size(1) > 0 && is_shape(labels, boxes.sizes().slice(0, 2)) &&
+          labels.scalar_type() == torch::kLong,
+      "[match_anchors] boxes, labels and anchors are {}; expected [N, K, 4], "
+      "[N, K] of kLong and [N, A, 4].",
+      shapes_of({boxes, labels, anchors}));
+  torch::Tensor all_boxes = boxes, all_labels = labels;
+  pad_if_empty(all_boxes, all_labels);
+  return match(all_boxes, all_labels, anchors, options);
+}
+
+Tensors retinanet_losses(
+    const Tensors& outputs,
+    const Tensors& targets,
+    const RetinaNetLossOptions& options) {
+  check_options(options);
+  const auto [classes, boxes] = losses_of_images(outputs, targets, options);
+  const auto images =
+      static_cast<double>(std::max<int64_t>(1, classes.size(0)));
+  return {classes.sum() / images, boxes.sum() / images};
 }
 
 Loss retinanet_loss(const RetinaNetLossOptions& options) {
   check_options(options);
-  return Loss([options](const Tensors& outputs, const Tensors& targets) {
-           const Tensors parts = retinanet_losses(outputs, targets, options);
-           return parts[0] + options.box_weight * parts[1];
-         })
+  const auto losses =
+      [options](const Tensors& outputs, const Tensors& targets) {
+        const auto [classes, boxes] =
+            losses_of_images(outputs, targets, options);
+        return classes + options.box_weight * boxes;
+      };
+  // Each image counts once; without any the loss is 0.
+  const auto images = [](const Tensors&, const Tensors& targets) {
+    return targets.at(1).new_ones({targets.at(1).size(0)}, torch::kDouble);
+  };
+  return Loss::mean_of(losses, images)
+      .target_is_position()
       .activation(Activation::detections);
 }
 

@@ -35,7 +35,8 @@ struct RetinaNetLossOptions {
 /// Outputs are those of RetinaNet. Targets are boxes [N, K, 4], x1, y1, x2, y2
 /// in pixels, and labels [N, K] kLong, 0 to C - 1, or -1 for padding, anywhere
 /// in the row; further targets are ignored. Boxes without area, which
-/// torchvision refuses, count as padding. Never synchronises with the device.
+/// torchvision refuses, count as padding. Without images the loss is 0. Never
+/// synchronises with the device.
 /// \throws c10::ValueError unless alpha is in 0..1, gamma and box_weight are
 ///         finite and >= 0, and 0 <= bg_iou <= fg_iou <= 1. The loss throws it
 ///         for other outputs or targets, and for a label >= C in host memory;

@@ -18,6 +18,7 @@ const ComputeTable& interpreted_operators() {
     add_places(table);
     add_layers(table);
     add_images(table);
+    add_boxes(table);
     add_recurrent(table);
     return table;
   }();

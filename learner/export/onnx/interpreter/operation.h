@@ -77,6 +77,7 @@ void add_shapes(ComputeTable& table);
 void add_places(ComputeTable& table);
 void add_layers(ComputeTable& table);
 void add_images(ComputeTable& table);
+void add_boxes(ComputeTable& table);
 void add_recurrent(ComputeTable& table);
 
 }  // namespace tern::onnx

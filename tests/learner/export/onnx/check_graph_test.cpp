@@ -120,6 +120,43 @@ TEST(CheckGraph, AllowsWhatRoundingDecides) {
       {"off by"});
 }
 
+struct TwiceAndFloorImpl : torch::nn::Module {
+  Tensors forward(const Tensor& x) { return {2 * x, (2 * x).floor()}; }
+};
+
+// The rest is compared for the graph's own numbers, so that rounding before it
+// does not count, and differences in it do.
+TEST(CheckGraph, ComparesTheRestForTheNumbersThatTheGraphGives) {
+  const torch::NoGradGuard no_grad;
+  Model model = std::make_shared<TwiceAndFloorImpl>();
+  const Tensors x = {torch::arange(1, 9).view({2, 4}).to(torch::kFloat)};
+  onnx::OnnxGraph graph(
+      nullptr,
+      /*half=*/false,
+      /*decompose_layer_norm=*/false);
+  const std::vector<std::string> names = {"twice", "floor"};
+  onnx::translate(*frozen_graph(trace(model, x)), {"input"}, names, graph);
+  const auto check = [&](double factor, double more) {
+    onnx::check_graph(
+        graph,
+        names,
+        {x},
+        [&](const Tensors& given) -> Tensors { return {factor * given[0]}; },
+        1e-4,
+        [&](const Tensors& twice) -> Tensors {
+          EXPECT_EQ(twice.size(), 1u);
+          return {twice[0].floor() + more};
+        });
+  };
+  EXPECT_NO_THROW(check(1.999999, 0));  // whose floor is another everywhere
+  expect_error<c10::ValueError>(
+      [&] { check(2, 1); },
+      {"8 of 8 numbers of the output \"floor\""});
+  expect_error<c10::ValueError>(
+      [&] { check(2.01, 0); },
+      {"8 of 8 numbers of the output \"twice\""});
+}
+
 // Its own numbers change too, but for the same inputs.
 TEST(CheckGraph, TellsARandomModel) {
   expect_told(
@@ -195,6 +232,20 @@ TEST_F(ExportChecks, AHalvedSizeIsToldFromTheSize) {
     ASSERT_EQ(actual.sizes(), expected.sizes());
     EXPECT_TRUE(torch::allclose(actual, expected));
   }
+}
+
+// Both eighths are 1 and 2 in the traces, and 1 and 5 here.
+TEST_F(ExportChecks, ATensorLikeAnotherHasItsSize) {
+  const torch::NoGradGuard no_grad;
+  Model model = calling([](const Tensor& x) {
+    const Tensor rows = x.slice(2, 0, x.size(2), 8);
+    const Tensor row = rows.slice(3, 0, x.size(3), 8).select(2, 0);
+    return torch::ones_like(row).sum(2);
+  });
+  const onnx::TracedGraph traced =
+      onnx::make_graph(model, {x_}, {.dynamic_size = true});
+  const Tensor wide = torch::rand({1, 3, 4, 40});
+  EXPECT_TRUE(traced.graph->compute({wide})[0].equal(torch::full({1, 3}, 5.F)));
 }
 
 // 5 x 4 and 7 x 9 are no multiples of one size.

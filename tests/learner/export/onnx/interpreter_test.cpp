@@ -274,6 +274,96 @@ TEST(Interpreter, GatesAreInTheOrderOfOnnx) {
   }
 }
 
+// The specification's examples: the boxes 3, 0 and 5 of one class, where the
+// others overlap with a better one.
+class NonMaxSuppression : public testing::Test {
+ protected:
+  Tensor selected(
+      const std::vector<Tensor>& boxes_and_scores,
+      int64_t most,
+      float iou,
+      float score,
+      const std::string& attributes = "") {
+    std::vector<Tensor> inputs = boxes_and_scores;
+    inputs.push_back(places({most}));
+    inputs.push_back(row({iou}));
+    inputs.push_back(row({score}));
+    return computed(
+        "NonMaxSuppression" + attributes + "(%x0, %x1, %x2, %x3, %x4)",
+        inputs);
+  }
+
+  static Tensor triples(const std::vector<int64_t>& numbers) {
+    return torch::tensor(numbers, torch::kLong).view({-1, 3});
+  }
+
+  const Tensor boxes_ = row({0, 0,  1, 1,  0, 0.1,  1, 1.1,  0, -0.1, 1, 0.9,
+                             0, 10, 1, 11, 0, 10.1, 1, 11.1, 0, 100,  1, 101})
+                            .view({1, 6, 4});
+  const Tensor scores_ = row({0.9, 0.75, 0.6, 0.95, 0.5, 0.3}).view({1, 1, 6});
+};
+
+TEST_F(NonMaxSuppression, KeepsTheBestOfThoseThatOverlap) {
+  const std::vector<Tensor> given = {boxes_, scores_};
+  const Tensor all = triples({0, 0, 3, 0, 0, 0, 0, 0, 5});
+  EXPECT_TRUE(selected(given, 3, 0.5, 0).equal(all));
+  EXPECT_TRUE(selected(given, 9, 0.5, 0).equal(all));
+  EXPECT_TRUE(selected(given, 2, 0.5, 0).equal(all.slice(0, 0, 2)));
+  EXPECT_TRUE(selected(given, 3, 0.5, 0.4).equal(all.slice(0, 0, 2)));
+  // Only a larger score counts.
+  EXPECT_TRUE(selected(given, 3, 0.5, 0.95).equal(triples({})));
+  // Neighbours have an IoU of 0.9 / 1.1 = 0.818.
+  EXPECT_EQ(selected(given, 9, 0.82, 0).size(0), 6);
+  EXPECT_EQ(selected(given, 9, 0.81, 0).size(0), 3);
+}
+
+TEST_F(NonMaxSuppression, TakesCornersInAnyOrderAndCenters) {
+  const Tensor all = triples({0, 0, 3, 0, 0, 0, 0, 0, 5});
+  const Tensor flipped = boxes_.index_select(2, torch::tensor({2, 3, 0, 1}));
+  EXPECT_TRUE(selected({flipped, scores_}, 3, 0.5, 0).equal(all));
+  const Tensor centers = torch::cat(
+      {(boxes_.slice(2, 0, 2) + boxes_.slice(2, 2)) / 2,
+       boxes_.slice(2, 2) - boxes_.slice(2, 0, 2)},
+      2);
+  EXPECT_TRUE(selected({centers, scores_}, 9, 0.81, 0, "[center_point_box=1]")
+                  .equal(all));
+  EXPECT_FALSE(selected({centers, scores_}, 9, 0.81, 0).equal(all));
+}
+
+TEST_F(NonMaxSuppression, ClassesAndImagesAreIndependent) {
+  EXPECT_TRUE(
+      selected({boxes_, torch::cat({scores_, scores_.flip(2)}, 1)}, 2, 0.5, 0)
+          .equal(triples({0, 0, 3, 0, 0, 0, 0, 1, 2, 0, 1, 5})));
+  EXPECT_TRUE(
+      selected(
+          {torch::cat({boxes_, boxes_}), torch::cat({scores_, scores_})},
+          2,
+          0.5,
+          0)
+          .equal(triples({0, 0, 3, 0, 0, 0, 1, 0, 3, 1, 0, 0})));
+}
+
+TEST_F(NonMaxSuppression, OfEqualScoresTheFirstIsBetter) {
+  EXPECT_TRUE(selected({boxes_, torch::ones({1, 1, 6})}, 9, 0.5, 0)
+                  .equal(triples({0, 0, 0, 0, 0, 3, 0, 0, 5})));
+}
+
+TEST_F(NonMaxSuppression, GivesNoneUnlessItIsToldHowMany) {
+  EXPECT_EQ(
+      computed("NonMaxSuppression(%x0, %x1)", {boxes_, scores_}).size(0),
+      0);
+  expect_error<c10::ValueError>(
+      [&] {
+        selected({boxes_, scores_}, 3, 1.5, 0);
+      },
+      {"iou_threshold is 1.5"});
+  expect_error<c10::ValueError>(
+      [&] {
+        selected({boxes_, scores_.slice(2, 1)}, 3, 0.5, 0);
+      },
+      {"expected [N, K, 4] and [N, C, K]"});
+}
+
 TEST(Interpreter, RefusesWhatOnnxRuntimeDoes) {
   const Tensor x = row({1, 2}), whole = places({1, 2}), is = x > 1;
   const auto refuses = [](const std::string& call,

@@ -8,7 +8,7 @@ torchvision, which ./dev bench peers installs.
 """
 import functools
 import json
-import math
+import pathlib
 import sys
 import zlib
 
@@ -23,46 +23,14 @@ from torchvision.ops.feature_pyramid_network import (
     LastLevelP6P7,
 )
 
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from random_numbers import fill, some
+
 LOSSES = 40
 DETECTIONS = 24
 CLASSES = 4
 SIZES = (64, 48), (43, 37)
-
-
-def numbers(count):
-    """In -1..1 and as if at random, the same in C++."""
-    bits = 0xFFFFFFFF
-    h = torch.arange(1, count + 1, dtype=torch.int64) * 2654435761 & bits
-    h = (h ^ (h >> 15)) * 1103515245 & bits
-    h = (h ^ (h >> 13)) * 1540483477 & bits
-    return (h ^ (h >> 16)).double() / 2**31 - 1
-
-
-POOL = numbers(1000003)
-
-
-def some(shape, index):
-    """Tensor number `index` of these numbers."""
-    count = math.prod(shape)
-    begin = index * 7919 % len(POOL)
-    repeats = (begin + count) // len(POOL) + 1
-    return POOL.repeat(repeats)[begin : begin + count].reshape(shape)
-
-
-def fill(model):
-    with torch.no_grad():
-        for index, (name, tensor) in enumerate(model.state_dict().items()):
-            if not tensor.is_floating_point():
-                continue
-            values = some(tensor.shape, index)
-            if tensor.dim() > 1:
-                fan_in = tensor.numel() / tensor.shape[0]
-                values = values * math.sqrt(6 / fan_in)
-            elif name.endswith(("weight", "running_var")):
-                values = 1 + 0.3 * values
-            else:
-                values = 0.3 * values
-            tensor.copy_(values)
 
 
 def detector(body, is_v2, num_classes):
@@ -264,6 +232,7 @@ def main():
             "retinanet_resnet50_fpn": names(make.retinanet_resnet50_fpn(**options)),
             "retinanet_resnet50_fpn_v2": names(make.retinanet_resnet50_fpn_v2(**options)),
             "retinanet_resnet18_fpn": names(detector(resnet.resnet18(), False, 91)),
+            "retinanet_resnet18_fpn_v2": names(detector(resnet.resnet18(), True, 91)),
         }
     generator = retinanet._default_anchorgen()
     result = {

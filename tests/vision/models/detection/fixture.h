@@ -14,8 +14,8 @@
 
 #include "tern/data/batch.h"
 #include "tern/learner/model.h"
+#include "tern/tests/support/numbers.h"
 #include "tern/tests/support/tests_folder.h"
-#include "tern/tests/vision/models/numbers.h"
 #include "tern/vision/models/detection/anchors.h"
 
 namespace tern::testing_support {

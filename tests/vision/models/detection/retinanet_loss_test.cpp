@@ -106,6 +106,45 @@ TEST(RetinaNetLossTest, HasTorchvisionsGradients) {
   }
 }
 
+TEST(RetinaNetLossTest, HasALossForEachImageOfWhichItIsTheMean) {
+  for (const int64_t i : {0, 2, 5}) {
+    const Tensors y = outputs(i, torch::kDouble);
+    const Tensors targets = objects(i, torch::kDouble);
+    const Loss loss = retinanet_loss(options(i));
+    const torch::Tensor each = loss.per_sample(y, targets);
+    ASSERT_EQ(each.sizes().vec(), std::vector<int64_t>{kImages});
+    EXPECT_TRUE(torch::allclose(each.mean(), loss(y, targets), 1e-12));
+    for (int64_t row = 0; row < kImages; ++row) {
+      const auto only = [&](const Tensors& all) {
+        Tensors one;
+        for (const torch::Tensor& t : all)
+          one.push_back(t.slice(0, row, row + 1));
+        return one;
+      };
+      EXPECT_NEAR(
+          loss(only(y), only(targets)).item<double>(),
+          each[row].item<double>(),
+          1e-9);
+    }
+  }
+}
+
+TEST(RetinaNetLossTest, WithoutImagesIs0AndWeighsNothing) {
+  Tensors y = outputs(0, torch::kFloat), targets = objects(0);
+  for (torch::Tensor& t : y) t = t.slice(0, 0, 0);
+  for (torch::Tensor& t : targets) t = t.slice(0, 0, 0);
+  for (const BoxLoss kind : {BoxLoss::l1, BoxLoss::giou}) {
+    const Loss loss = retinanet_loss({.box_loss = kind});
+    const torch::Tensor value = loss(y, targets);
+    EXPECT_EQ(value.item<float>(), 0);
+    value.backward();
+    EXPECT_EQ(loss.count(y, targets), 0);
+    for (const torch::Tensor& part : retinanet_losses(y, targets)) {
+      EXPECT_EQ(part.item<float>(), 0);
+    }
+  }
+}
+
 // One number after the other, as the paper has it.
 TEST(RetinaNetLossTest, OfClassesIsTheFocalLoss) {
   for (const auto& [alpha, gamma] :

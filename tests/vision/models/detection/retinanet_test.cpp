@@ -12,6 +12,7 @@
 
 #include "tern/learner/amp/autocast.h"
 #include "tern/learner/export/onnx/export_onnx.h"
+#include "tern/learner/export/torchscript.h"
 #include "tern/learner/model.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
@@ -29,6 +30,7 @@ using testing_support::expect_products;
 using testing_support::fill_as_python;
 using testing_support::retinanet_anchors;
 using testing_support::some;
+using torch::Tensor;
 
 ResNet small_v1(const ResNetOptions& options) {
   return ResNet(ResNetShape{{1, 1, 1, 1}}, options);
@@ -180,14 +182,20 @@ TEST(RetinaNetTest, AClonesAnswersAreTheSame) {
 }
 
 TEST(RetinaNetTest, IsBuiltAgainByItsArchitecture) {
-  const RetinaNet net =
-      retinanet_resnet18_fpn({.num_classes = 5, .norm_eps = 0});
+  const RetinaNet net = retinanet_resnet18_fpn(
+      {.num_classes = 5, .norm_eps = 0, .smallest_anchor = 20});
   const Architecture architecture = net->architecture();
   EXPECT_EQ(architecture.name, "retinanet");
   const Model again = build_model(architecture);
   EXPECT_EQ(*architecture_of(again), architecture);
   const auto tensors = again.state();
   ASSERT_EQ(tensors.size(), Model(net).state().size());
+  // The first square of the finest level is at its first position.
+  const torch::NoGradGuard no_grad;
+  const Tensors x = {torch::zeros({1, 3, 64, 64})};
+  const torch::Tensor anchors = Model(again).forward(x)[2];
+  EXPECT_TRUE(anchors.equal(Model(net).forward(x)[2]));
+  EXPECT_TRUE(anchors[0][3].equal(torch::tensor({-10.f, -10.f, 10.f, 10.f})));
 }
 
 // Compared with the network there, before the file is written.
@@ -199,6 +207,36 @@ TEST(RetinaNetTest, IsWrittenAsOnnx) {
     export_onnx(net, folder / "net.onnx", {images()[0].to(torch::kFloat)});
     EXPECT_TRUE(std::filesystem::exists(folder / "net.onnx"));
     std::filesystem::remove(folder / "net.onnx");
+  }
+}
+
+// Its anchors and sizes are computed in the file; compared there at a third size.
+TEST(RetinaNetTest, IsWrittenAsOnnxForImagesOfAnySize) {
+  const TempFolder folder;
+  RetinaNet net = small(false);
+  net->eval();
+  const Tensor example = some({1, 3, 64, 48}, 3).to(torch::kFloat);
+  export_onnx(net, folder / "net.onnx", {example}, {.dynamic_size = true});
+  EXPECT_TRUE(std::filesystem::exists(folder / "net.onnx"));
+}
+
+// TorchScript too.
+TEST(RetinaNetTest, IsTracedForImagesOfAnySize) {
+  const torch::NoGradGuard no_grad;
+  const TempFolder folder;
+  RetinaNet net = small(false);
+  net->eval();
+  const Tensor example = some({1, 3, 64, 48}, 3).to(torch::kFloat);
+  export_torchscript(net, folder / "net.pt", {example});
+  Model traced = load_torchscript_trusted(folder / "net.pt");
+  for (const auto& [height, width] : {std::pair{64, 48}, {97, 131}}) {
+    const Tensor x = some({2, 3, height, width}, 4).to(torch::kFloat);
+    const Tensors expected = net->forward(x), actual = traced.forward({x});
+    for (size_t i = 0; i < 4; ++i) {
+      ASSERT_EQ(actual.at(i).sizes(), expected[i].sizes());
+      const double error = i < 2 ? 1e-4 : 0;  // anchors and sizes to the bit
+      EXPECT_TRUE(torch::allclose(actual[i], expected[i], error, error)) << i;
+    }
   }
 }
 
@@ -332,12 +370,24 @@ TEST(RetinaNetTest, SaysWhatItExpects) {
   expect_error<c10::ValueError>(
       [] { detection_model("yolo", 3); },
       {"[detection_model] there is no detector \"yolo\"; expected one of "
-       "retinanet_resnet18_fpn, retinanet_resnet50_fpn, "
+       "retinanet_resnet18_fpn, retinanet_resnet18_fpn_v2, "
+       "retinanet_resnet50_fpn, "
        "retinanet_resnet50_fpn_v2."});
   expect_error<c10::ValueError>(
       [] { published_detector("retinanet_resnet18_fpn"); },
       {"[published_detector] there are no published weights for "
        "retinanet_resnet18_fpn; expected one of retinanet_resnet50_fpn"});
+  expect_error<c10::ValueError>(
+      [] { small(false, {.smallest_anchor = 1.5}); },
+      {"the smallest anchor is 1.5 pixels wide; expected at least 2"});
+  expect_error<c10::ValueError>(
+      [] {
+        detection_model(
+            "retinanet_resnet50_fpn",
+            3,
+            {.pretrained = DetectorWeights::coco, .smallest_anchor = 16});
+      },
+      {"smallest_anchor is 16 with COCO's weights"});
   expect_error<c10::ValueError>(
       [] { detection_model("retinanet_resnet18_fpn", 3, {.file = "a.pth"}); },
       {"[detection_model] the file a.pth is given, and pretrained is none"});

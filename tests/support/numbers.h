@@ -7,7 +7,7 @@
 
 namespace tern::testing_support {
 
-/// In -1..1 and as if at random, as networks_fixture.py makes them.
+/// In -1..1 and as if at random, as random_numbers.py draws them.
 inline torch::Tensor numbers(int64_t count) {
   const auto mixed = [](const torch::Tensor& x, int64_t shift, int64_t factor) {
     return ((x ^ x.bitwise_right_shift(shift)) * factor)
@@ -32,7 +32,7 @@ inline torch::Tensor some(c10::IntArrayRef shape, int64_t index) {
       .reshape(shape);
 }
 
-/// What `fill` of networks_fixture.py gives entry `index` of a state dict.
+/// What `fill` of random_numbers.py gives entry `index` of a state dict.
 inline torch::Tensor
 weight(const std::string& name, c10::IntArrayRef shape, int64_t index) {
   const torch::Tensor values = some(shape, index);

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tern/data/batch.h"
+#include "tern/data/output_info.h"
+
+// The parts of `decode_detections`, for exports. Private to Tern.
+namespace tern {
+
+/// \throws c10::ValueError if a threshold or a number is out of range.
+/// \param where  Who is called, for the error.
+void check_detection_options(
+    const char* where,
+    const DetectionOptions& options);
+
+/// \throws c10::ValueError unless the outputs are those of a RetinaNet.
+void check_detector_outputs(const char* where, const Tensors& outputs);
+
+/// Number of anchors of each level: those of the options, or as found in the
+/// anchors of the first image.
+/// \param anchors  [N, A, 4]. \throws c10::ValueError if they do not fit.
+std::vector<int64_t> anchors_per_level(
+    const char* where,
+    const torch::Tensor& anchors,
+    const DetectionOptions& options);
+
+/// Returns all boxes of a RetinaNet, within the images: [N, A, 4] kFloat.
+torch::Tensor decoded_boxes(const Tensors& outputs);
+
+/// Returns the boxes of some anchors, [N, K, 4] kFloat, where `anchor` [N, K]
+/// counts from `begin`.
+using BoxesOf =
+    std::function<torch::Tensor(const torch::Tensor& anchor, int64_t begin)>;
+
+/// Returns what `decode_detections` does.
+/// \param logits  [N, A, C] of the classes. \param counts  Anchors per level.
+/// \param keeps_order  Of equal logits, those that come first are candidates,
+///                     which takes longer.
+Tensors select_detections(
+    const torch::Tensor& logits,
+    const BoxesOf& boxes_of,
+    const std::vector<int64_t>& counts,
+    const DetectionOptions& options,
+    bool keeps_order = false);
+
+}  // namespace tern

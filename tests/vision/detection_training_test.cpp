@@ -1,0 +1,124 @@
+// A detector under what else a Learner can do.
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/gradients.h"
+#include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/learner/metrics/mean_average_precision.h"
+#include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/learner/recorder.h"
+#include "tern/tests/support/weight_bytes.h"
+#include "tern/tests/vision/squares.h"
+
+namespace tern::detection_training_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+
+// Without statistics of the batch, so that its size does not count.
+const DetectionLearnerOptions kFrozenNorm = {
+    .frozen_norm = true,
+    .learner = {
+        .optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(0.1))}};
+
+void expect_same_weights(Learner& learn, Learner& expected, double error) {
+  const Tensors now = parameters_of(learn), others = parameters_of(expected);
+  ASSERT_EQ(now.size(), others.size());
+  for (size_t i = 0; i < now.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(now[i], others[i], 1e-4, error)) << i;
+  }
+}
+
+TEST(DetectionTraining, LearnsWhereSquaresAreAndWhichTheyAre) {
+  const Squares squares;
+  Learner learn = squares.learner();
+  learn.data().valid = learn.data().train;
+  EXPECT_LT(learn.validate()["map_50"], 0.1);
+  learn.fit(30, 3e-4);
+  EXPECT_GT(learn.validate()["map_50"], 0.9);
+}
+
+TEST(DetectionTraining, In16BitsIsNearlyThatIn32) {
+  const Squares squares;
+  const auto losses_of = [&](const auto& convert) {
+    Learner learn = squares.learner();
+    convert(learn);
+    learn.fit(2, 1e-4);
+    EXPECT_EQ(
+        learn.get_preds(Split::valid).outputs[0].scalar_type(),
+        torch::kFloat);
+    return learn.recorder().losses();
+  };
+  const std::vector<double> expected = losses_of([](Learner&) {});
+  const std::vector<std::vector<double>> in_16_bits = {
+      losses_of([](Learner& learn) { learn.to_fp16(); }),
+      losses_of([](Learner& learn) { learn.to_bf16(); }),
+      losses_of([](Learner& learn) { learn.to_amp(); })};
+  for (const std::vector<double>& losses : in_16_bits) {
+    ASSERT_EQ(losses.size(), expected.size());
+    EXPECT_NE(losses, expected);
+    for (size_t i = 0; i < losses.size(); ++i) {
+      EXPECT_NEAR(losses[i], expected[i], 0.05 * expected[i]) << i;
+    }
+  }
+}
+
+TEST(DetectionTraining, AccumulatesAsInOneBatch) {
+  const Squares squares;
+  Learner whole = squares.learner(kFrozenNorm, /*batch_size=*/4);
+  whole.fit(1, 1e-3);
+  Learner parts = squares.learner(kFrozenNorm, /*batch_size=*/2);
+  parts.add<GradientAccumulation>({.batches = 2});
+  parts.fit(1, 1e-3);
+  EXPECT_EQ(whole.state().iteration, 2);
+  expect_same_weights(parts, whole, 1e-5);
+}
+
+TEST(DetectionTraining, OnTwoReplicasIsThatOnOne) {
+  const Squares squares;
+  Learner one = squares.learner(kFrozenNorm);
+  one.fit(1, 1e-3);
+  Learner two = squares.learner(kFrozenNorm);
+  two.to_parallel({torch::kCPU, torch::kCPU});
+  two.fit(1, 1e-3);
+  expect_same_weights(two, one, 1e-5);
+  EXPECT_NEAR(two.validate().loss, one.validate().loss, 1e-4);
+}
+
+TEST(DetectionTraining, ResumesInTheMiddleOfAnEpochExactly) {
+  const Squares squares;
+  const auto make = [&](const char* name) {
+    Learner learn = squares.learner(
+        {.learner = {.metrics = {mean_average_precision({.iou = 0.01})}}},
+        /*batch_size=*/2);
+    learn.data().outputs[0].detection.score_thresh = 0;
+    learn.add<SaveCheckpoint>({.folder = squares / name, .every_steps = 2});
+    return learn;
+  };
+  Learner whole = make("whole");
+  whole.fit(2, 1e-4);
+  {
+    Learner cut = make("cut");
+    cut.add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+      if (l.state().training && l.state().iteration == 3) l.request_stop();
+    }});
+    cut.fit(2, 1e-4);
+    ASSERT_LT(cut.state().iteration, whole.state().iteration);
+  }
+  Learner resumed = make("cut");
+  resumed.resume(squares / "cut");
+  resumed.fit(2, 1e-4);
+  EXPECT_EQ(resumed.state().iteration, whole.state().iteration);
+  EXPECT_TRUE(bytes_of(resumed) == bytes_of(whole));
+  EXPECT_GT(whole.state()["map_1"], 0);
+  EXPECT_EQ(resumed.state()["map_1"], whole.state()["map_1"]);
+}
+
+}  // namespace
+}  // namespace tern::detection_training_test
