@@ -189,7 +189,7 @@ struct PixelsImpl : torch::nn::Module {
         0,
         /*is_causal=*/true);
     const auto places = torch::arange(h).view({-1, 1}) * 3 + torch::arange(w);
-    const auto later = torch::full({h, h}, -1e4).triu(1);
+    const auto later = torch::full({h, h}, -10.0).triu(1);
     return {
         y,
         x + places + torch::full({w}, 2.0),
