@@ -8,6 +8,12 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # Executables too, or they could not use the libraries' precompiled header.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
+# __FILE__ and std::source_location name files from the project's folder on: ccache
+# gives the same object to every clone, and another clone's folder may be gone.
+cmake_path(IS_PREFIX PROJECT_SOURCE_DIR ${PROJECT_BINARY_DIR} NORMALIZE is_built_inside)
+if(is_built_inside)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
+endif()
 # Lets ccache see through precompiled headers.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)

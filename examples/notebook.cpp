@@ -39,8 +39,8 @@ std::string text_of(const fs::path& file) {
   return {bytes.begin(), bytes.end()};
 }
 
-// The compiler may have been given a path from the build folder, which the
-// program is in.
+// The compiler may have named the file by a path that is relative to a folder
+// above the program: the build folder, or that of the project around it.
 fs::path source_file(const char* compiled_as) {
   std::error_code error;
   fs::path folder = fs::read_symlink("/proc/self/exe", error);

@@ -34,6 +34,8 @@ class Notebook {
  public:
   using Place = std::source_location;
 
+  /// \param place  The program's source; a relative path is looked for in every
+  ///     folder above the program.
   /// \throws IoError if there is to be a page and the source is not found.
   explicit Notebook(std::string title, Place place = Place::current());
   /// Writes the page. Trouble with the disk is told on stderr.

@@ -46,9 +46,10 @@ void check_detections(const std::string& asker, const Tensors& detections) {
           are_numbers(detections[1], detections[0]) &&
           are_labels(detections[2], detections[0]),
       "[{}] detections are {}; expected boxes [N, D, 4] Float, scores [N, D] "
-      "Float and labels [N, D] Long, -1 for none. Decode a model's raw "
-      "outputs by `decode_detections`, or by a function of yours as a metric's "
-      "option `decode`.",
+      "Float and labels [N, D] Long, -1 for none. If they are a detector's raw "
+      "outputs, set `data.outputs[0].activation = Activation::detections`, so "
+      "that a Learner decodes them, or call `decode_detections`; for others "
+      "give a function as the metric's option `decode`.",
       asker,
       shapes_of(detections));
 }

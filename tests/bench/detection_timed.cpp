@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -67,7 +69,7 @@ BoxAnnotations annotated(const std::string& folder) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   std::string folder, json;
   CLI::App app{"Trains and evaluates a detector and writes its times"};
   app.add_option("--data", folder)->required();
@@ -116,4 +118,7 @@ int main(int argc, char** argv) {
       train_seconds,
       valid_seconds);
   return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "detection_timed: {}\n", error.what());
+  return 1;
 }

@@ -18,27 +18,31 @@ void ignore_options(AtenNode& node) {
        "names"});
 }
 
-// The numbers of an `empty` are replaced. Sizes that depend on the inputs are
-// read from the tensor that it is like, if any.
+// Sizes that depend on the inputs are read from the tensor that the new one is
+// like, if any.
+Value* new_shape(AtenNode& node, OnnxGraph& graph, bool is_like) {
+  const Integers sizes = node.output_sizes();
+  return is_like && graph.differ(sizes)
+             ? graph.op("Shape", {node.value("self")})
+             : graph.integers(sizes);
+}
+
+// The numbers of an `empty` are replaced.
 Operator filled(double number, bool is_like = false) {
   return [=](AtenNode& node, OnnxGraph& graph) -> Values {
     ignore_options(node);
     Value* const value = graph.scalar(number, node.output_type());
-    const Integers sizes = node.output_sizes();
-    Value* const shape = is_like && graph.differ(sizes)
-                             ? graph.op("Shape", {node.value("self")})
-                             : graph.integers(sizes);
-    return {graph.op("Expand", {value, shape})};
+    return {graph.op("Expand", {value, new_shape(node, graph, is_like)})};
   };
 }
 
 // `full`, `full_like`, `new_full` and `fill`: of a tensor, only the shape and
 // type count.
-Operator filled_by(const char* argument) {
-  return [argument](AtenNode& node, OnnxGraph& graph) -> Values {
+Operator filled_by(const char* argument, bool is_like = false) {
+  return [=](AtenNode& node, OnnxGraph& graph) -> Values {
     ignore_options(node);
     Value* const value = node.value(argument, node.output_type());
-    return {graph.op("Expand", {value, graph.integers(node.output_sizes())})};
+    return {graph.op("Expand", {value, new_shape(node, graph, is_like)})};
   };
 }
 
@@ -48,16 +52,16 @@ OperatorTable new_tensors() {
   return {
       {"aten::empty", filled(0)},
       {"aten::empty_like", filled(0, true)},
-      {"aten::fill", filled_by("value")},
+      {"aten::fill", filled_by("value", true)},
       {"aten::full", filled_by("fill_value")},
-      {"aten::full_like", filled_by("fill_value")},
+      {"aten::full_like", filled_by("fill_value", true)},
       {"aten::new_empty", filled(0)},
       {"aten::new_full", filled_by("fill_value")},
       {"aten::new_ones", filled(1)},
       {"aten::new_zeros", filled(0)},
       {"aten::ones", filled(1)},
       {"aten::ones_like", filled(1, true)},
-      {"aten::zero", filled(0)},
+      {"aten::zero", filled(0, true)},
       {"aten::zeros", filled(0)},
       {"aten::zeros_like", filled(0, true)},
   };
