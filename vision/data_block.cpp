@@ -16,6 +16,7 @@
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/datasets/box_targets.h"
+#include "tern/vision/datasets/images_in_memory.h"
 #include "tern/vision/datasets/preprocess.h"
 
 namespace tern {
@@ -293,9 +294,12 @@ std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
 // By path, which is fast; report_duplicates compares the files.
 void tell_of_items_in_both(const Parts& parts, const Sink& sink) {
   std::unordered_set<std::string> train, both;
-  for (const Labelled& image : parts.train) train.insert(image.item->path);
+  for (const Labelled& image : parts.train) {
+    if (!image.item->bytes) train.insert(image.item->path);
+  }
   for (const Labelled& image : parts.valid) {
-    if (train.contains(image.item->path)) both.insert(image.item->path);
+    const ImageItem& item = *image.item;
+    if (!item.bytes && train.contains(item.path)) both.insert(item.path);
   }
   if (both.empty()) return;
   sink.or_terminal()->warning(fmt::format(
@@ -327,7 +331,12 @@ DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
   if (has_classes && names.empty()) names = classes_of(parts.train);
   const auto targeted = [&](Images images) {
     TargetedImages part;
-    for (const Labelled& image : images) part.paths.push_back(image.item->path);
+    ImageItems items;
+    for (const Labelled& image : images) {
+      part.paths.push_back(image.item->path);
+      items.push_back(*image.item);
+    }
+    part.source = source_of(items);
     part.targets = targets_of(
         images,
         kind,
@@ -381,6 +390,10 @@ DataBunch make_bunch(
       .bad_images = options.bad_images,
       .sink = options.sink};
   if (options.report_duplicates) {
+    TORCH_CHECK_VALUE(
+        !train.source && !valid.source,
+        "[ImageDataBunch] report_duplicates compares image files, and these "
+        "images are in memory or in shards; expected files. Leave it off.");
     tell_of(duplicate_images(train.paths, valid.paths), options.sink);
   }
   const auto train_images =

@@ -115,27 +115,28 @@ Splitter random_split(const ImageDataBunchOptions& options) {
 }
 
 DataBlock block_of_lists(
-    const std::vector<std::string>& paths,
+    ImageItems items,
     const std::vector<std::string>& labels,
     const ImageDataBunchOptions& options) {
   TERN_CHECK_VALUE(
-      paths.size() == labels.size(),
-      "[ImageDataBunch::from_lists] there are {} paths and {} labels; "
-      "expected one label for each path.",
-      paths.size(),
+      items.size() == labels.size(),
+      "[ImageDataBunch] there are {} images and {} labels; expected one label "
+      "for each image.",
+      items.size(),
       labels.size());
   auto table = std::make_shared<CsvTable>();
   table->path = "the list of labels";
   table->columns = {"label"};
-  DataBlock block{
-      .split = random_split(options),
-      .label = label_from_column({"label"})};
-  for (size_t i = 0; i < paths.size(); ++i) {
+  for (size_t i = 0; i < items.size(); ++i) {
     table->rows.push_back({labels[i]});
     table->lines.push_back(i + 1);
-    block.items.push_back({paths[i], table, i});
+    items[i].table = table;
+    items[i].row = i;
   }
-  return block;
+  return {
+      .items = std::move(items),
+      .split = random_split(options),
+      .label = label_from_column({"label"})};
 }
 
 }  // namespace
@@ -209,11 +210,44 @@ DataBunch ImageDataBunch::from_lists(
     const std::vector<std::string>& paths,
     const std::vector<std::string>& labels,
     const ImageDataBunchOptions& options) {
-  return block_of_lists(paths, labels, options).bunch(options);
+  return from_items(items_at(paths), labels, options);
+}
+
+ImageItems ImageDataBunch::items_at(const std::vector<std::string>& paths) {
+  ImageItems items;
+  items.reserve(paths.size());
+  for (const std::string& path : paths) items.push_back({path});
+  return items;
+}
+
+DataBunch ImageDataBunch::from_items(
+    ImageItems items,
+    const std::vector<std::string>& labels,
+    const ImageDataBunchOptions& options) {
+  return block_of_lists(std::move(items), labels, options).bunch(options);
+}
+
+DataBunch ImageDataBunch::from_images(
+    const torch::Tensor& images,
+    const torch::Tensor& labels,
+    const ImageDataBunchOptions& options) {
+  TERN_CHECK_VALUE(
+      labels.defined() && labels.dim() == 1 && !labels.is_complex(),
+      "[ImageDataBunch::from_images] labels are {}; expected [N]: whole "
+      "numbers for classes, or floating ones to predict.",
+      shapes_of({labels}));
+  const torch::Tensor numbers =
+      labels.detach().to(torch::kCPU, torch::kDouble).contiguous();
+  const auto* first = numbers.const_data_ptr<double>();
+  return from_numbers(
+      items_from_images(images),
+      {first, first + numbers.numel()},
+      !labels.is_floating_point(),
+      options);
 }
 
 DataBunch ImageDataBunch::from_numbers(
-    const std::vector<std::string>& paths,
+    ImageItems items,
     const std::vector<double>& numbers,
     bool are_classes,
     const ImageDataBunchOptions& options) {
@@ -224,7 +258,7 @@ DataBunch ImageDataBunch::from_numbers(
       labels.push_back(fmt::format("{}", value));
     return labels;
   };
-  DataBlock block = block_of_lists(paths, texts(numbers), options);
+  DataBlock block = block_of_lists(std::move(items), texts(numbers), options);
   if (are_classes) {
     block.classes = texts(std::set<double>(numbers.begin(), numbers.end()));
   } else {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tern/data/data_bunch.h"
@@ -114,9 +115,34 @@ struct ImageDataBunch {
       const std::vector<std::string>& paths,
       const std::vector<Number>& labels,
       const ImageDataBunchOptions& options = {}) {
-    const std::vector<double> numbers(labels.begin(), labels.end());
-    return from_numbers(paths, numbers, std::is_integral_v<Number>, options);
+    return from_items(items_at(paths), labels, options);
   }
+
+  /// Images in memory with one label each, split at random; labels as for
+  /// `from_lists`.
+  ///
+  ///   std::vector<cv::Mat> images;
+  ///   std::vector<std::string> labels;
+  ///   auto data = ImageDataBunch::from_images(images, labels, {.size = 128});
+  ///
+  /// \param images  std::vector<cv::Mat> or a tensor [N, H, W, C], as for
+  ///                `items_from_images`, which makes items for a DataBlock.
+  /// \throws c10::ValueError for an image of another kind, or another number of
+  ///         labels.
+  template <class Images, class Label>
+  static DataBunch from_images(
+      const Images& images,
+      const std::vector<Label>& labels,
+      const ImageDataBunchOptions& options = {}) {
+    return from_items(items_from_images(images), labels, options);
+  }
+  /// \param images  [N, H, W] or [N, H, W, 1 or 3] kByte, RGB.
+  /// \param labels  [N]: whole numbers are classes, floating ones are numbers to
+  ///                predict.
+  static DataBunch from_images(
+      const torch::Tensor& images,
+      const torch::Tensor& labels,
+      const ImageDataBunchOptions& options = {});
 
   /// Images in tar shards in WebDataset's layout, read in place: 0001.jpg and
   /// 0001.cls are one sample.
@@ -142,8 +168,26 @@ struct ImageDataBunch {
       const ImageDataBunchOptions& options = {});
 
  private:
+  static ImageItems items_at(const std::vector<std::string>& paths);
+  static DataBunch from_items(
+      ImageItems items,
+      const std::vector<std::string>& labels,
+      const ImageDataBunchOptions& options);
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  static DataBunch from_items(
+      ImageItems items,
+      const std::vector<Number>& labels,
+      const ImageDataBunchOptions& options) {
+    const std::vector<double> numbers(labels.begin(), labels.end());
+    return from_numbers(
+        std::move(items),
+        numbers,
+        std::is_integral_v<Number>,
+        options);
+  }
   static DataBunch from_numbers(
-      const std::vector<std::string>& paths,
+      ImageItems items,
       const std::vector<double>& numbers,
       bool are_classes,
       const ImageDataBunchOptions& options);

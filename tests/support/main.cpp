@@ -19,7 +19,8 @@ std::string filter_of(const std::string& file) {
     const auto& suite = *all.GetTestSuite(s);
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const auto& test = *suite.GetTestInfo(t);
-      if (std::string_view(test.file()).ends_with(end)) {
+      // Named from the project's folder on, or from the root.
+      if (("/" + std::string(test.file())).ends_with(end)) {
         filter += (filter.empty() ? "" : ":") +
                   (suite.name() + std::string(".")) + test.name();
       }

@@ -418,7 +418,7 @@ TEST_F(DataBlockTest, TakesListsOfPathsAndLabels) {
   labels.pop_back();
   expect_error<c10::ValueError>(
       [&] { ImageDataBunch::from_lists(paths, labels); },
-      {"10 paths and 9 labels"});
+      {"10 images and 9 labels"});
 }
 
 TEST_F(DataBlockTest, DrawsRareClassesAsOftenAsOthers) {

@@ -9,10 +9,16 @@
 #include <string_view>
 #include <vector>
 
+#include <torch/types.h>
+
 #include "tern/data/data_bunch.h"
 #include "tern/data/formats/csv.h"
 #include "tern/data/support/error_text.h"
 #include "tern/vision/datasets/image_folder.h"
+
+namespace cv {
+class Mat;
+}
 
 namespace tern {
 
@@ -22,6 +28,9 @@ struct ImageItem {
   /// Null if the item does not come from a table.
   std::shared_ptr<const CsvTable> table = {};
   size_t row = 0;
+  /// The bytes of an image file in memory, of any format that Tern reads; `path`
+  /// is then a name for labellers and error messages. Null: the file at `path`.
+  std::shared_ptr<const std::vector<uint8_t>> bytes = {};
 
   /// Returns a cell of its row.
   /// \throws DataError if there is no such column or table.
@@ -54,6 +63,20 @@ ImageItems items_from_csv(
     const std::string& suffix = "",
     char delimiter = ',',
     std::optional<bool> header = {});
+
+/// Returns images that are in memory. Their pixels are copied.
+/// \param images  Grey, BGR or BGRA with 8 or 16 bits, as OpenCV has them; alpha
+///                is dropped and 16 bits are divided by 257, as for files.
+/// \param names   For labellers and error messages; empty: "image 0" and so on.
+/// \throws c10::ValueError for an image of another kind, or another number of
+///         names.
+ImageItems items_from_images(
+    const std::vector<cv::Mat>& images,
+    const std::vector<std::string>& names = {});
+/// The same for [N, H, W] or [N, H, W, 1 or 3] kByte, RGB.
+ImageItems items_from_images(
+    const torch::Tensor& images,
+    const std::vector<std::string>& names = {});
 
 /// Returns the labels of an item: classes, numbers, or the path of its mask.
 using Labeller = std::function<std::vector<std::string>(const ImageItem&)>;

@@ -1,12 +1,12 @@
 #include "tern/vision/datasets/preprocess.h"
 
-#include <opencv2/core/check.hpp>
-#include <opencv2/imgproc.hpp>
+#include <opencv2/core/mat.hpp>
 
 #include "tern/data/support/enum_names.h"
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/decode/image_file.h"
+#include "tern/vision/decode/mat_pixels.h"
 #include "tern/vision/decode/sample_pixels.h"
 #include "tern/vision/transforms/geometry.h"
 
@@ -24,40 +24,6 @@ constexpr EnumNames<Padding, 3> kPaddingNames = {{
     {"border", Padding::border},
     {"reflection", Padding::reflection},
 }};
-
-/// 16 bits are divided by 257, as those of files are.
-cv::Mat with_8_bits(const cv::Mat& image, std::string_view where) {
-  TERN_CHECK_VALUE(
-      !image.empty() && image.dims == 2 &&
-          (image.depth() == CV_8U || image.depth() == CV_16U) &&
-          (image.channels() == 1 || image.channels() == 3 ||
-           image.channels() == 4),
-      "[{}] the cv::Mat is {} x {} of {}; expected grey, BGR or BGRA with 8 or "
-      "16 bits. Use cv::Mat::convertTo with the scale that takes white to 255.",
-      where,
-      image.rows,
-      image.cols,
-      cv::typeToString(image.type()));
-  if (image.depth() == CV_8U) return image;
-  cv::Mat bytes;
-  image.convertTo(bytes, CV_8U, 1.0 / 257);
-  return bytes;
-}
-
-/// The colours of grey, BGR, BGRA or, with `is_rgb`, RGB as a model takes them.
-cv::Mat with_channels(const cv::Mat& image, bool is_rgb, int64_t channels) {
-  const bool is_grey = image.channels() == 1, has_alpha = image.channels() == 4;
-  if (image.channels() == channels && (is_grey || is_rgb)) return image;
-  const int code = channels == 1 ? (has_alpha ? cv::COLOR_BGRA2GRAY
-                                    : is_rgb  ? cv::COLOR_RGB2GRAY
-                                              : cv::COLOR_BGR2GRAY)
-                   : is_grey     ? cv::COLOR_GRAY2RGB
-                   : has_alpha   ? cv::COLOR_BGRA2RGB
-                                 : cv::COLOR_BGR2RGB;
-  cv::Mat converted;
-  cv::cvtColor(image, converted, code);
-  return converted;
-}
 
 }  // namespace
 
@@ -176,23 +142,9 @@ torch::Tensor ImagePreprocessor::convert(
 }
 
 torch::Tensor ImagePreprocessor::convert(const torch::Tensor& image) const {
-  TERN_CHECK_VALUE(
-      image.defined() && image.scalar_type() == torch::kByte &&
-          image.numel() > 0 &&
-          (image.dim() == 2 ||
-           (image.dim() == 3 && (image.size(2) == 1 || image.size(2) == 3))),
-      "[prepare_image] the image is {}; expected [H, W] or [H, W, 1 or 3] "
-      "kByte.",
-      shapes_of({image}));
-  const torch::Tensor pixels = image.cpu().contiguous();
-  const bool is_rgb = image.dim() == 3 && image.size(2) == 3;
-  return convert_pixels(
-      cv::Mat(
-          static_cast<int>(image.size(0)),
-          static_cast<int>(image.size(1)),
-          is_rgb ? CV_8UC3 : CV_8UC1,
-          pixels.data_ptr()),
-      is_rgb);
+  const torch::Tensor pixels =
+      image.defined() ? image.cpu().contiguous() : image;
+  return convert_pixels(as_mat(pixels, "prepare_image"), /*is_rgb=*/true);
 }
 
 }  // namespace tern

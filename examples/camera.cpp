@@ -1,0 +1,262 @@
+// Trains on a camera while it runs: frames arrive from a thread, the network
+// learns from those that have come so far, and another thread asks the newest
+// network about what the camera sees. The training ends when the camera does.
+// The camera is generated: it films coins, keys and pens that slide by.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <opencv2/imgproc.hpp>
+#include <tern/tern.h>
+
+#include "options.h"
+
+// %% [markdown]
+// # The camera
+// A thread that hands over a frame every few milliseconds. The workers at the
+// conveyor belt know what they put on it, so each frame has a label.
+
+// %%
+constexpr int kSize = 48;
+const std::vector<std::string> kClasses = {"coin", "key", "pen"};
+
+struct Frame {
+  cv::Mat image;  // BGR, kSize x kSize
+  int64_t label = 0;
+};
+
+Frame film(std::mt19937& rng) {
+  const auto random = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(rng);
+  };
+  const auto colour = [&](int low, int high) {
+    return cv::Scalar(random(low, high), random(low, high), random(low, high));
+  };
+  Frame frame{cv::Mat(kSize, kSize, CV_8UC3, colour(20, 110)), random(0, 2)};
+  const cv::Point centre(random(14, kSize - 15), random(14, kSize - 15));
+  const cv::Scalar metal = colour(130, 250);
+  const double angle = random(0, 359) * 3.14159 / 180;
+  const cv::Point end(
+      centre.x + static_cast<int>(12 * std::cos(angle)),
+      centre.y + static_cast<int>(12 * std::sin(angle)));
+  if (frame.label == 0) {
+    cv::circle(frame.image, centre, random(7, 11), metal, cv::FILLED);
+  } else {
+    cv::line(frame.image, centre, end, metal, 3);
+    if (frame.label == 1) cv::circle(frame.image, centre, 5, metal, 2);
+  }
+  cv::Mat noise(frame.image.size(), CV_8UC3);
+  cv::randn(noise, 25, 12);
+  cv::add(frame.image, noise, frame.image);
+  return frame;
+}
+
+// %% [markdown]
+// # The frames so far
+// The camera's thread adds frames, the loader's threads draw from them. A frame
+// takes the place of the oldest one once there are `capacity`.
+
+// %%
+class FrameBuffer {
+ public:
+  explicit FrameBuffer(size_t capacity) : capacity_(capacity) {}
+
+  void add(Frame frame) {
+    const std::lock_guard lock(mutex_);
+    if (frames_.size() < capacity_) {
+      frames_.push_back(std::move(frame));
+    } else {
+      frames_[added_ % capacity_] = std::move(frame);
+    }
+    ++added_;
+    has_frames_.notify_all();
+  }
+
+  void wait_for(size_t frames) {
+    std::unique_lock lock(mutex_);
+    has_frames_.wait(lock, [&] { return added_ >= frames; });
+  }
+
+  Frame draw(std::mt19937& rng) const {
+    const std::lock_guard lock(mutex_);
+    return frames_[rng() % frames_.size()];  // the pixels are not copied
+  }
+
+  Frame newest() const {
+    const std::lock_guard lock(mutex_);
+    return frames_[(added_ - 1) % frames_.size()];
+  }
+
+  std::vector<Frame> all() const {
+    const std::lock_guard lock(mutex_);
+    return frames_;
+  }
+
+ private:
+  size_t capacity_, added_ = 0;
+  std::vector<Frame> frames_;
+  mutable std::mutex mutex_;
+  std::condition_variable has_frames_;
+};
+
+// %% [markdown]
+// # A stream of random frames
+// `StreamEpochs` makes a data set of it: an epoch is so many samples, of
+// whatever the buffer has by then. There are frames to draw even after the
+// camera has stopped, so a pass never ends.
+
+// %%
+class RandomFrames final : public tern::StreamDataset {
+ public:
+  explicit RandomFrames(std::shared_ptr<const FrameBuffer> buffer)
+      : buffer_(std::move(buffer)) {}
+
+  std::unique_ptr<Pass> pass(const tern::BatchContext& context) const override {
+    return std::make_unique<RandomPass>(buffer_, context.epoch);
+  }
+
+ private:
+  class RandomPass final : public Pass {
+   public:
+    RandomPass(std::shared_ptr<const FrameBuffer> buffer, int64_t epoch)
+        : buffer_(std::move(buffer)), rng_(static_cast<unsigned>(epoch)) {}
+
+    std::optional<tern::Batch> next() override {
+      const Frame frame = buffer_->draw(rng_);
+      cv::Mat rgb;
+      cv::cvtColor(frame.image, rgb, cv::COLOR_BGR2RGB);
+      const torch::Tensor image =
+          torch::from_blob(rgb.data, {1, kSize, kSize, 3}, torch::kByte)
+              .clone();
+      return tern::Batch{{image}, {torch::tensor({frame.label})}};
+    }
+    // Each draw is another frame, so there is none to leave out.
+    bool skip() override { return true; }
+
+   private:
+    std::shared_ptr<const FrameBuffer> buffer_;
+    std::mt19937 rng_;
+  };
+
+  std::shared_ptr<const FrameBuffer> buffer_;
+};
+
+using SharedPredictor = std::shared_ptr<const tern::Predictor>;
+
+int main(int argc, char** argv) try {
+  int64_t frames = 3000, epoch_size = 2048;
+  double fps = 100;
+  tern::examples::Options app("Trains on a camera while it runs");
+  app.add_number("--frames", frames, 100, 10'000'000, "until the camera stops");
+  app.add_number("--fps", fps, 1, 100'000, "frames per second");
+  app.add_number("--epoch-size", epoch_size, 32, 1'000'000, "samples");
+  app.read(argc, argv);
+
+  // %% [markdown]
+  // # Frames to validate with
+  // The first hundred are images in memory: a data set like one of files, with
+  // the same transforms. They are never trained on.
+
+  // %%
+  std::mt19937 scene(42);
+  std::vector<cv::Mat> images;
+  std::vector<int64_t> labels;
+  for (int i = 0; i < 100; ++i) {
+    const Frame frame = film(scene);
+    images.push_back(frame.image);
+    labels.push_back(frame.label);
+  }
+  tern::DataBunch data = tern::ImageDataBunch::from_images(
+      images,
+      labels,
+      {.valid_pct = 0.99, .workers = 0});
+  data.classes = kClasses;
+
+  // %%
+  const auto buffer = std::make_shared<FrameBuffer>(2000);
+  data.train = std::make_shared<tern::DataLoader>(
+      std::make_shared<tern::StreamEpochs>(
+          std::make_shared<RandomFrames>(buffer),
+          epoch_size),
+      tern::DataLoaderOptions{.batch_size = 32, .training = true, .workers = 1});
+
+  std::atomic<bool> is_running = true;
+  std::jthread camera([&] {
+    for (int64_t i = 0; i < frames; ++i) {
+      buffer->add(film(scene));
+      std::this_thread::sleep_for(std::chrono::duration<double>(1 / fps));
+    }
+    is_running = false;
+  });
+
+  // %% [markdown]
+  // # Training, and answers beside it
+  // After each epoch a copy of the network becomes the one that the other thread
+  // asks. The training stops when the camera has: within an epoch, between two
+  // steps.
+
+  // %%
+  tern::Learner learn(
+      data,
+      tern::simple_cnn({3, 16, 32, 32, 3}, {.batch_norm = true}),
+      {.metrics = {tern::accuracy()}, .seed = 1});
+  std::atomic<SharedPredictor> newest;
+  int64_t steps = 0;
+  learn.add<tern::LambdaCallback>(
+      {.on_batch_end =
+           [&](tern::Learner& l) {
+             if (!l.state().training) return;
+             ++steps;
+             if (!is_running) l.state().stop_training = true;
+           },
+       .on_epoch_end =
+           [&](tern::Learner& l) {
+             newest = std::make_shared<const tern::Predictor>(l.predictor());
+           }});
+
+  int64_t asked = 0, right = 0;
+  std::jthread viewer([&] {
+    while (is_running) {
+      if (const SharedPredictor predictor = newest) {
+        const Frame frame = buffer->newest();
+        ++asked;
+        right += predictor->predict(frame.image).label == kClasses[frame.label];
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+
+  buffer->wait_for(64);  // so that a batch has something to draw from
+  learn.fit(1000, 3e-3);
+  camera.join();
+  viewer.join();
+
+  // %%
+  const double accuracy = learn.validate().metrics.at(0).value;
+  fmt::print(
+      "{} frames, {} steps; {} of {} live frames were named rightly; {:.0f} % of "
+      "those kept back\n",
+      frames,
+      steps,
+      right,
+      asked,
+      100 * accuracy);
+  if (frames >= 3000 && accuracy < 0.9) {
+    fmt::print(stderr, "it has not learned what it saw\n");
+    return 1;
+  }
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}
