@@ -188,7 +188,10 @@ int main(int argc, char** argv) try {
       std::make_shared<tern::StreamEpochs>(
           std::make_shared<RandomFrames>(buffer),
           epoch_size),
-      tern::DataLoaderOptions{.batch_size = 32, .training = true, .workers = 1});
+      tern::DataLoaderOptions{
+          .batch_size = 32,
+          .training = true,
+          .workers = 1});
 
   std::atomic<bool> is_running = true;
   std::jthread camera([&] {
@@ -244,7 +247,8 @@ int main(int argc, char** argv) try {
   // %%
   const double accuracy = learn.validate().metrics.at(0).value;
   fmt::print(
-      "{} frames, {} steps; {} of {} live frames were named rightly; {:.0f} % of "
+      "{} frames, {} steps; {} of {} live frames were named rightly; {:.0f} % "
+      "of "
       "those kept back\n",
       frames,
       steps,

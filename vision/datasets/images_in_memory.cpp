@@ -29,8 +29,7 @@ std::shared_ptr<const Bytes> as_pnm(const cv::Mat& pixels) {
       pixels.cols,
       pixels.rows);
   const size_t row_bytes = pixels.cols * pixels.elemSize();
-  auto bytes =
-      std::make_shared<Bytes>(header.size() + pixels.rows * row_bytes);
+  auto bytes = std::make_shared<Bytes>(header.size() + pixels.rows * row_bytes);
   uint8_t* to = std::ranges::copy(header, bytes->data()).out;
   for (int y = 0; y < pixels.rows; ++y, to += row_bytes) {
     std::memcpy(to, pixels.ptr(y), row_bytes);

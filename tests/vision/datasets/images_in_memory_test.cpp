@@ -125,7 +125,8 @@ TEST(ImagesInMemory, TrainAndAreShown) {
   std::vector<cv::Mat> images;
   std::vector<std::string> labels;
   for (int i = 0; i < 24; ++i) {
-    images.emplace_back(16, 16, CV_8UC3, cv::Scalar::all(i % 2 == 0 ? 20 : 220));
+    images
+        .emplace_back(16, 16, CV_8UC3, cv::Scalar::all(i % 2 == 0 ? 20 : 220));
     labels.emplace_back(i % 2 == 0 ? "dark" : "light");
   }
   const DataBunch data = ImageDataBunch::from_images(
@@ -150,8 +151,7 @@ TEST(ImagesInMemory, HaveBoxesAsFilesHave) {
           {"first", "second", "third"}),
       .split = split_by_list({"third"}),
       .classes = {"thing"},
-      .boxes =
-          [](const ImageItem& item) -> ImageBoxes {
+      .boxes = [](const ImageItem& item) -> ImageBoxes {
         return {{{1, 2, item.path == "third" ? 24. : 20., 8, "thing"}}, {}};
       }};
   const DataBunch data = block.bunch(
@@ -207,7 +207,9 @@ TEST(ImagesInMemory, AreRefusedInASentence) {
       [] { items_from_images(std::vector<cv::Mat>(1)); },
       {"image 0] the cv::Mat is 0 x 0"});
   expect_error<c10::ValueError>(
-      [] { items_from_images(torch::rand({2, 3, 8, 8})); },
+      [] {
+        items_from_images(torch::rand({2, 3, 8, 8}));
+      },
       {"[items_from_images: image 0] the image is", "expected [H, W]"});
   expect_error<c10::ValueError>(
       [] { items_from_images(torch::Tensor()); },
@@ -216,7 +218,9 @@ TEST(ImagesInMemory, AreRefusedInASentence) {
       [&] { items_from_images(images, {"one"}); },
       {"there are 2 images and 1 names"});
   expect_error<c10::ValueError>(
-      [&] { ImageDataBunch::from_images(images, std::vector<int>{1, 2, 3}); },
+      [&] {
+        ImageDataBunch::from_images(images, std::vector<int>{1, 2, 3});
+      },
       {"there are 2 images and 3 labels"});
   expect_error<c10::ValueError>(
       [&] {
