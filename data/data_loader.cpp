@@ -195,6 +195,7 @@ struct DataLoader::Epoch::Workers {
   int64_t claimed = 0;   // first batch that no worker has taken
   int64_t consumed = 0;  // first batch that `next` has not returned
   bool stop = false;
+  bool has_ended_early = false;
   int64_t working = 0;  // threads that have not come to their end
   std::vector<std::thread> threads;
 
@@ -333,6 +334,18 @@ struct DataLoader::Epoch::Workers {
     if (taken.error) std::rethrow_exception(taken.error);
     return std::move(taken.batch);
   }
+
+  bool is_last_of_data(const Batch& batch) const {
+    return options.training && !batch.left_out.empty() &&
+           dataset->can_end_early();
+  }
+
+  void end_early() {
+    const std::lock_guard lock(mutex);
+    has_ended_early = stop = true;
+    consumed = batches;
+    slot_free.notify_all();
+  }
 };
 
 DataLoader::Epoch::Epoch(std::shared_ptr<Workers> workers)
@@ -344,7 +357,17 @@ DataLoader::Epoch::~Epoch() {
 }
 
 std::optional<Batch> DataLoader::Epoch::next(const std::atomic<bool>* stop) {
-  return workers_->next(stop);
+  std::optional<Batch> batch = workers_->next(stop);
+  if (batch && workers_->is_last_of_data(*batch)) {
+    workers_->end_early();
+    batch->left_out.clear();
+    if (workers_->options.drop_last || batch->size() == 0) batch.reset();
+  }
+  return batch;
+}
+
+bool DataLoader::Epoch::has_ended_early() const {
+  return workers_->has_ended_early;
 }
 
 DataLoader::DataLoader(

@@ -93,6 +93,11 @@ class Dataset {
   /// Names a sample for error messages: its file if it has one.
   virtual std::string describe(int64_t index) const;
 
+  /// Whether the data can end before `size` samples in training too, as those of
+  /// a camera do. A training epoch is then over with the first batch that leaves
+  /// samples out (`Batch::left_out`), and a fit with it.
+  virtual bool can_end_early() const { return false; }
+
   /// Called by a DataLoader at the start of an epoch that reads the samples in
   /// `order`. Returns the data set to read them from, or null, the default, for
   /// this one. StreamEpochs overrides it to start a pass over its stream.

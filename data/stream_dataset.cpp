@@ -30,6 +30,7 @@ class StreamEpoch final : public Dataset {
   }
 
   int64_t size() const override { return static_cast<int64_t>(uses_.size()); }
+  bool can_end_early() const override { return !stream_->can_restart(); }
 
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override {
@@ -61,7 +62,7 @@ class StreamEpoch final : public Dataset {
   }
 
  private:
-  // The sample at `index`; null if an evaluation's pass ends before it. Those
+  // The sample at `index`; null if a pass that is not repeated ends before it. Those
   // before it that are wanted later are kept, so that workers may come in any
   // order.
   const Batch* drawn(int64_t index) const {
@@ -89,7 +90,8 @@ class StreamEpoch final : public Dataset {
   template <class Take>
   void from_pass(const Take& take) const {
     if (take()) return;
-    if (!context_.training && position_ > 0) {
+    const bool is_repeated = context_.training && stream_->can_restart();
+    if (!is_repeated && (context_.training || position_ > 0)) {
       has_ended_ = true;
       return;
     }
@@ -108,7 +110,7 @@ class StreamEpoch final : public Dataset {
   mutable std::vector<int32_t> uses_;  // how often each is still asked for
   mutable std::unique_ptr<StreamDataset::Pass> pass_;
   mutable int64_t position_ = 0;    // of the sample that `pass_` gives next
-  mutable bool has_ended_ = false;  // the only pass of an evaluation
+  mutable bool has_ended_ = false;  // the only pass
   mutable std::unordered_map<int64_t, Batch> drawn_;
 };
 

@@ -30,6 +30,11 @@ class StreamDataset {
     virtual bool skip() { return next().has_value(); }
   };
 
+  /// Whether a pass can begin again where another one has ended. False for a
+  /// camera or a message queue: a training epoch then ends where the stream does,
+  /// and a fit with that epoch.
+  virtual bool can_restart() const { return true; }
+
   /// Begins a pass, which may outlive the data set. For an exact resume its
   /// samples must depend on the context alone. Thread-safe.
   virtual std::unique_ptr<Pass> pass(const BatchContext& context) const = 0;
@@ -45,9 +50,10 @@ class StreamDataset {
 ///       {.sampler = std::make_shared<BufferedSampler>(
 ///            std::vector<int64_t>{10'000}, 1000)});
 ///
-/// Every epoch begins a pass. In training one that ends early begins again; in
-/// evaluation what it lacks is left out (`Batch::left_out`), so that no sample
-/// counts twice, and `samples` may be more than there are. Samples are read in
+/// Every epoch begins a pass. In training one that ends early begins again, if
+/// it can (`StreamDataset::can_restart`); else, and in evaluation, what it lacks
+/// is left out (`Batch::left_out`), so that no sample counts twice, and `samples`
+/// may be more than there are. Samples are read in
 /// order by one worker at a time and decoded by all workers, so the batches do
 /// not depend on the number of workers. A shuffled order keeps in memory what
 /// the stream gives before its turn: at most the sampler's buffer, or an epoch
@@ -72,6 +78,7 @@ class StreamEpochs final : public Dataset {
   /// Reads a pass of its own from the start: for a look at a few samples.
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override;
+  bool can_end_early() const override { return !stream_->can_restart(); }
   std::shared_ptr<const Dataset> begin_epoch(
       c10::ArrayRef<int64_t> order,
       const BatchContext& context) const override;

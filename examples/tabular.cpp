@@ -43,8 +43,8 @@ void write_houses(const std::filesystem::path& file, int64_t count) {
   const auto random = [&](double low, double high) {
     return std::uniform_real_distribution<double>(low, high)(rng);
   };
-  const std::map<std::string, double> per_area = {
-      {"harbour", 9}, {"hill", 7}, {"mill", 4}, {"old town", 8}, {"park", 6}};
+  const std::map<std::string, double> per_area =
+      {{"harbour", 9}, {"hill", 7}, {"mill", 4}, {"old town", 8}, {"park", 6}};
   const Names kinds = {"flat", "house", "villa"};
   std::ofstream out(file);
   out << "district,kind,area,rooms,built,price\n";
@@ -54,8 +54,7 @@ void write_houses(const std::filesystem::path& file, int64_t count) {
     const size_t kind = rng() % kinds.size();
     const double area = random(30, 90) * (1 + 0.5 * static_cast<double>(kind));
     const double built = std::floor(random(1900, 2020));
-    const double price = area * district->second *
-                             (kind == 2 ? 1.3 : 1) *
+    const double price = area * district->second * (kind == 2 ? 1.3 : 1) *
                              (built > 1990 ? 1.2 : 1) +
                          random(-20, 20);
     const auto cell = [&](const std::string& text) {
@@ -80,7 +79,8 @@ void write_houses(const std::filesystem::path& file, int64_t count) {
 // %%
 Names values_of(const tern::CsvTable& table, const std::string& column) {
   Names values;
-  for (const Names& row : table.rows) values.push_back(row[table.column(column)]);
+  for (const Names& row : table.rows)
+    values.push_back(row[table.column(column)]);
   return values;
 }
 
@@ -162,7 +162,9 @@ struct TabularImpl : torch::nn::Module {
       const torch::Tensor& numbers) {
     const torch::Tensor is_missing = numbers.isnan();
     const torch::Tensor filled = torch::where(is_missing, medians, numbers);
-    tern::Tensors x = {(filled - means) / stddevs, is_missing.to(filled.dtype())};
+    tern::Tensors x = {
+        (filled - means) / stddevs,
+        is_missing.to(filled.dtype())};
     for (size_t i = 0; i < embeddings->size(); ++i) {
       x.push_back(embeddings[i]->as<torch::nn::Embedding>()->forward(
           categories.select(1, static_cast<int64_t>(i))));
@@ -207,7 +209,8 @@ int main(int argc, char** argv) try {
     }
     categories.select(1, static_cast<int64_t>(c)).copy_(torch::tensor(codes));
     counts.push_back(static_cast<int64_t>(vocabulary.size()));
-    vocabularies[kCategories[c]] = fmt::format("{}", fmt::join(vocabulary, "\n"));
+    vocabularies[kCategories[c]] =
+        fmt::format("{}", fmt::join(vocabulary, "\n"));
   }
   const auto numbers_in = [&](const std::string& column) {
     std::vector<float> numbers;
@@ -217,13 +220,16 @@ int main(int argc, char** argv) try {
     return torch::tensor(numbers);
   };
   tern::Tensors columns;
-  for (const std::string& column : kNumbers) columns.push_back(numbers_in(column));
+  for (const std::string& column : kNumbers)
+    columns.push_back(numbers_in(column));
   const torch::Tensor numbers = torch::stack(columns, 1);
   const torch::Tensor prices = numbers_in(kTarget);
 
   // %%
   const auto part = [&](int64_t begin, int64_t end) {
-    const auto of = [&](const torch::Tensor& x) { return x.slice(0, begin, end); };
+    const auto of = [&](const torch::Tensor& x) {
+      return x.slice(0, begin, end);
+    };
     return std::make_shared<tern::TensorDataset>(
         tern::Tensors{of(categories), of(numbers)},
         tern::Tensors{of(prices)});
@@ -250,7 +256,8 @@ int main(int argc, char** argv) try {
   learn.export_model("houses.safetensors", {.metadata = vocabularies});
   const auto predictor =
       tern::Predictor::load("houses.safetensors", {.trusted = true});
-  const auto price_of = [&](const Names& kinds, const std::vector<float>& cells) {
+  const auto price_of = [&](const Names& kinds,
+                            const std::vector<float>& cells) {
     std::vector<int64_t> codes;
     for (size_t c = 0; c < kCategories.size(); ++c) {
       const std::string& text = predictor.card().metadata.at(kCategories[c]);
@@ -267,8 +274,7 @@ int main(int argc, char** argv) try {
       price_of({"harbour", "villa"}, {120, 6, unknown}));
 
   const double error = learn.validate().metrics.at(0).value;
-  const double of_mean =
-      (prices - prices.mean()).abs().mean().item<double>();
+  const double of_mean = (prices - prices.mean()).abs().mean().item<double>();
   fmt::print(
       "mean error {:.1f}; {:.1f} if each price is the average\n",
       error,

@@ -106,8 +106,9 @@ struct CurrentStep {
 struct TrainingPosition {
   int64_t epochs_begun = 0;  // over all fits; the shuffle depends on it
   int64_t fits_done = 0;
-  int64_t first_batch = 0;   // of the epoch that a checkpoint was made in
-  int64_t batches_done = 0;  // of this epoch
+  int64_t first_batch = 0;       // of the epoch that a checkpoint was made in
+  int64_t batches_done = 0;      // of this epoch
+  bool data_have_ended = false;  // in the running fit
   Place place = Place::outside_epoch;
   std::map<std::string, std::string> fit_settings;
   // Which parameters were trained when the running fit began, or the last one;

@@ -235,6 +235,7 @@ FitScope::FitScope(
   state.epochs = epochs;
   state.result = FitResult::completed;
   state.stop_training = state.failed = false;
+  l.position.data_have_ended = false;
   state.is_trial =
       std::any_of(extra_.begin(), extra_.end(), [](const auto& callback) {
         return dynamic_cast<const Trial*>(callback.get()) != nullptr;

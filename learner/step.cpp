@@ -61,7 +61,8 @@ void loop::begin_training(LearnerParts& l) {
 // A checkpoint from the middle of an epoch is not used up before that epoch has
 // begun, which is completed also where a callback had ended the training in it.
 bool loop::has_next_epoch(const LearnerParts& l) {
-  const bool is_over = l.state.stop_training && !l.position.continuation;
+  const bool is_over = (l.state.stop_training || l.position.data_have_ended) &&
+                       !l.position.continuation;
   return l.state.epoch < l.state.epochs && !is_over && !l.stop.requested;
 }
 
@@ -74,6 +75,13 @@ void loop::begin_epoch(LearnerParts& l) {
 
 DataLoader::Epoch loop::begin_batches(LearnerParts& l) {
   const DataLoader& train = training_loader(l);
+  TERN_CHECK_VALUE(
+      !l.ranks.communicator || !train.dataset().can_end_early(),
+      "[Learner::fit] the training data may end at another batch on each of {} "
+      "ranks, which would then wait for each other; expected data of a fixed "
+      "length. Train in one process, or let the stream restart "
+      "(StreamDataset::can_restart).",
+      l.ranks.communicator->world_size());
   l.state.batch = l.position.batches_done =
       std::exchange(l.position.first_batch, 0);
   l.state.batches = train.size();
@@ -110,20 +118,46 @@ void loop::end_epoch(LearnerParts& l) {
 
 // ---- A batch ----
 
+namespace {
+
+// The epoch ends, and the fit with it, as if it had been so long: with a
+// validation, if there was anything to train on.
+void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
+  TrainState& s = l.state;
+  l.position.data_have_ended = true;
+  s.stop_epoch = true;  // so that the last batch makes a step
+  if (last || s.batch > 0) return;
+  TERN_CHECK_VALUE(
+      s.epoch > 0,
+      "[Learner::fit] the training data ended before the first batch; expected "
+      "at least one of {} samples. A stream that cannot restart is trained on "
+      "once: give the Learner a new one.",
+      l.data.train->options().batch_size);
+  s.stop_training = true;
+}
+
+}  // namespace
+
 std::optional<Batch> loop::next_batch(
     LearnerParts& l,
     DataLoader::Epoch& batches) {
-  const TrainState& s = l.state;
+  TrainState& s = l.state;
   if (s.training && (s.stop_epoch || s.stop_training)) return std::nullopt;
   // A step that has begun is completed: a stop falls between steps. Passes that
   // a program or a callback asks for are complete.
   const bool can_stop =
       s.training ? !l.step.window.is_open() : l.evaluation.pass.can_be_cut;
-  if (!can_stop) return batches.next();
   std::optional<Batch> batch;
-  if (!l.stop.requested) batch = batches.next(&l.stop.requested);
+  if (!can_stop) {
+    batch = batches.next();
+  } else if (!l.stop.requested) {
+    batch = batches.next(&l.stop.requested);
+  }
   // Also when the stop came while it waited for the loader.
-  if (!s.training && !batch) l.evaluation.was_cut = l.stop.requested;
+  if (can_stop && !s.training && !batch) {
+    l.evaluation.was_cut = l.stop.requested;
+  }
+  if (s.training && batches.has_ended_early()) end_of_data(l, batch);
   return batch;
 }
 

@@ -13,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "tern/callbacks/distributed.h"
+#include "tern/callbacks/gradients.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/data/data_loader.h"
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/error.h"
@@ -413,6 +415,136 @@ TEST(StreamEpochs, GoOnInMidEpochBitForBitOnAllRanks) {
     return learn;
   };
   expect_exact_resume_on_ranks(folder, make);
+}
+
+/// A message queue: every pass goes on where the last one stopped.
+class Queue final : public StreamDataset {
+ public:
+  explicit Queue(int64_t length) : left_(std::make_shared<Left>(length)) {}
+  bool can_restart() const override { return false; }
+  std::unique_ptr<Pass> pass(const BatchContext&) const override {
+    return std::make_unique<Take>(left_);
+  }
+
+ private:
+  using Left = std::atomic<int64_t>;
+
+  class Take final : public Pass {
+   public:
+    explicit Take(std::shared_ptr<Left> left) : left_(std::move(left)) {}
+    std::optional<Batch> next() override {
+      const int64_t left = left_->fetch_sub(1);
+      return left > 0 ? std::optional(Counting::point(left)) : std::nullopt;
+    }
+
+   private:
+    std::shared_ptr<Left> left_;
+  };
+
+  std::shared_ptr<Left> left_;
+};
+
+std::shared_ptr<StreamEpochs> queued(int64_t length, int64_t samples) {
+  return std::make_shared<StreamEpochs>(
+      std::make_shared<Queue>(length),
+      samples,
+      without_number);
+}
+
+std::vector<int64_t>
+training_batch_sizes(int64_t length, bool drop_last, int64_t workers) {
+  const DataLoader loader(
+      queued(length, 40),
+      {.batch_size = 4,
+       .drop_last = drop_last,
+       .training = true,
+       .workers = workers});
+  std::vector<int64_t> sizes;
+  DataLoader::Epoch batches = loader.epoch(0);
+  while (const auto batch = batches.next()) {
+    EXPECT_TRUE(batch->left_out.empty());
+    EXPECT_EQ(std::ssize(batch->indices), batch->size());
+    sizes.push_back(batch->size());
+  }
+  EXPECT_EQ(batches.has_ended_early(), length < 40);
+  return sizes;
+}
+
+TEST(StreamEpochs, EndWithAStreamThatCannotRestart) {
+  using Sizes = std::vector<int64_t>;
+  for (const int64_t workers : {0, 1, 3}) {
+    EXPECT_EQ(training_batch_sizes(10, false, workers), (Sizes{4, 4, 2}));
+    EXPECT_EQ(training_batch_sizes(10, true, workers), (Sizes{4, 4}));
+    EXPECT_EQ(training_batch_sizes(8, false, workers), (Sizes{4, 4}));
+    EXPECT_EQ(training_batch_sizes(0, false, workers), Sizes{});
+    EXPECT_EQ(training_batch_sizes(40, false, workers), Sizes(10, 4));
+  }
+}
+
+/// What a fit of 5 epochs made of it: steps, epochs with a validation and all.
+struct FitOfQueue {
+  int64_t steps = 0, validated = 0, epochs = 0;
+  FitResult result = FitResult::failed;
+};
+
+FitOfQueue fit_queue(int64_t length, bool drop_last, Callbacks callbacks = {}) {
+  DataBunch data = stream_data(std::make_shared<StreamEpochs>(
+      std::make_shared<Counting>(500),
+      100,
+      without_number));
+  data.train = std::make_shared<DataLoader>(
+      queued(length, 24),
+      DataLoaderOptions{
+          .batch_size = 8,
+          .drop_last = drop_last,
+          .training = true,
+          .workers = 2});
+  FitOfQueue seen;
+  Learner learn(std::move(data), point_net(), quiet());
+  callbacks.push_back(std::make_shared<LambdaCallback>(LambdaCallback::Options{
+      .on_batch_end =
+          [&](Learner& l) {
+            seen.steps += l.state().training && !l.state().skip_step;
+          },
+      .on_epoch_end =
+          [&](Learner& l) {
+            ++seen.epochs;
+            seen.validated += !std::isnan(l.state().valid_loss);
+          }}));
+  learn.fit(5, 1e-2, callbacks);
+  seen.result = learn.state().result;
+  return seen;
+}
+
+TEST(StreamEpochs, EndAFitWithTheirStream) {
+  // In the middle of the second epoch.
+  FitOfQueue seen = fit_queue(36, /*drop_last=*/false);
+  EXPECT_EQ(seen.steps, 5);
+  EXPECT_EQ(seen.epochs, 2);
+  EXPECT_EQ(seen.validated, 2);
+  EXPECT_EQ(seen.result, FitResult::completed);
+  EXPECT_EQ(fit_queue(36, /*drop_last=*/true).steps, 4);
+  // Exactly with the second epoch: the third has nothing to validate after.
+  seen = fit_queue(48, /*drop_last=*/false);
+  EXPECT_EQ(seen.steps, 6);
+  EXPECT_EQ(seen.validated, 2);
+  EXPECT_EQ(seen.result, FitResult::completed);
+  // After all five.
+  EXPECT_EQ(fit_queue(200, /*drop_last=*/false).epochs, 5);
+}
+
+// Four batches a step: the last one, of 4 samples, ends its step.
+TEST(StreamEpochs, EndAnAccumulatedStepWithTheirStream) {
+  const auto accumulation = std::make_shared<GradientAccumulation>(
+      GradientAccumulation::Options{.batches = 4});
+  EXPECT_EQ(fit_queue(12, false, {accumulation}).steps, 1);
+}
+
+TEST(StreamEpochs, SayThatAStreamHasEndedAlready) {
+  expect_error<c10::ValueError>(
+      [] { fit_queue(0, false); },
+      {"ended before the first batch", "at least one of 8 samples"});
+  expect_error<c10::ValueError>([] { fit_queue(5, true); }, {"ended before"});
 }
 
 }  // namespace
