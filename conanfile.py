@@ -28,7 +28,6 @@ class Tern(ConanFile):
     exports = "version.h"
     exports_sources = (
         "CMakeLists.txt", "tern.h", "version.h", "LICENSE", "NOTICE",
-        *(f"examples/{file}" for file in ("CMakeLists.txt", "captured_output.*", "notebook.*")),
         *(f"{folder}/*" for folder in "callbacks cmake data kernels learner tools vision".split()))
 
     def set_version(self):

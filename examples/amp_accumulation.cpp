@@ -1,7 +1,14 @@
-// Gradient accumulation in mixed precision: one step for several small batches,
-// for batch sizes that do not fit into memory. The scale may only move between
-// steps, or a group would add up gradients of different scales. By hand and
-// with the callback GradientAccumulation, compared with really large batches.
+// %% [markdown]
+// # Gradient accumulation in mixed precision
+//
+// Gradient accumulation makes one optimizer step for several small batches, for
+// batch sizes that do not fit into memory. The loss scale may change only
+// between steps: otherwise the accumulated gradients would have different
+// scales. This program accumulates by hand and with the callback
+// `GradientAccumulation`, and compares both with batches that really are that
+// large.
+
+// %%
 #include <algorithm>
 #include <memory>
 
@@ -12,10 +19,9 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/convert_parameters.h>
 
-#include "notebook.h"
 #include "options.h"
 
-// 11 small batches of 8: groups of four, and at the end a group of three.
+// 11 small batches of 8: windows of four, and a last window of three.
 constexpr int64_t kSamples = 88, kSmall = 8, kGroup = 4;
 
 torch::nn::Sequential make_net() {
@@ -31,11 +37,17 @@ torch::Tensor weights_of(const torch::nn::Sequential& net) {
   return torch::nn::utils::parameters_to_vector(net->parameters()).cpu();
 }
 
-// The scale doubles after every step here, so that its moves can be seen.
+// The scale doubles after every step, so that its changes are visible.
 tern::GradScalerOptions scaler_options(torch::Device device) {
   return {.device = device.type(), .init_scale = 1024, .growth_interval = 1};
 }
 
+// %% [markdown]
+// ## By hand
+//
+// The loop prints the loss scale of each small batch, and `|` after each step.
+
+// %%
 torch::Tensor
 by_hand(torch::Device device, const torch::Tensor& x, const torch::Tensor& y) {
   auto net = make_net();
@@ -45,7 +57,7 @@ by_hand(torch::Device device, const torch::Tensor& x, const torch::Tensor& y) {
   const int64_t batches = kSamples / kSmall;
   for (int64_t i = 0; i < batches; ++i) {
     const int64_t group_begin = i / kGroup * kGroup;
-    // The tail of the epoch is divided by the batches that it has.
+    // The last window of the epoch has fewer batches.
     const int64_t group = std::min(kGroup, batches - group_begin);
     const auto xb = x.slice(0, i * kSmall, (i + 1) * kSmall).to(device);
     const auto yb = y.slice(0, i * kSmall, (i + 1) * kSmall).to(device);
@@ -65,6 +77,10 @@ by_hand(torch::Device device, const torch::Tensor& x, const torch::Tensor& y) {
   return weights_of(net);
 }
 
+// %% [markdown]
+// ## With the callback
+
+// %%
 torch::Tensor with_learner(
     torch::Device device,
     const torch::Tensor& x,
@@ -100,15 +116,15 @@ torch::Tensor with_learner(
   return weights_of(net);
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Accumulates gradients in mixed precision")
       .read(argc, argv);
-  tern::examples::Notebook note("Gradient accumulation in mixed precision");
-  note.text("# By hand");
-  note.definition("by_hand");
-  note.text("# With the callback");
-  note.definition("with_learner");
-  note.text("# Both, next to large batches");
+
+  // %% [markdown]
+  // ## Compared with large batches
+
+  // %%
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(2);
   const torch::Tensor x = torch::randn({kSamples, 16}), y = x.sum(1, true);

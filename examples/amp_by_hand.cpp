@@ -1,6 +1,11 @@
-// Mixed precision in a training loop of your own, without the Learner: a guard
-// around forward and loss, and a scaler around backward and step. Prints loss
-// and scale on the way, and compares final loss and time with fp32.
+// %% [markdown]
+// # Mixed precision by hand
+//
+// A training loop without the Learner: `AutocastGuard` around forward and loss,
+// `GradScaler` around backward and step. The program prints loss and scale, and
+// compares the final loss and the time with fp32.
+
+// %%
 #include <chrono>
 #include <cmath>
 
@@ -10,7 +15,6 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include "notebook.h"
 #include "options.h"
 
 constexpr int64_t kSteps = 51;
@@ -19,6 +23,10 @@ struct Result {
   double first_loss, last_loss, seconds;
 };
 
+// %% [markdown]
+// ## The loop
+
+// %%
 Result train(torch::Device device, bool mixed) {
   torch::manual_seed(1);  // the same weights and data both times
   torch::nn::Sequential net(
@@ -35,7 +43,7 @@ Result train(torch::Device device, bool mixed) {
       net->parameters(),
       torch::optim::SGDOptions(0.1).momentum(0.9));
   // Disabled, guard and scaler pass everything through: one loop for both. The
-  // scale grows after 25 clean steps here, not 2000, so that one sees it move.
+  // scale grows after 25 finite steps, not 2000, so that it grows in this run.
   tern::GradScaler scaler(
       {.device = device.type(), .growth_interval = 25, .enabled = mixed});
 
@@ -47,7 +55,7 @@ Result train(torch::Device device, bool mixed) {
       const tern::AutocastGuard autocast(device, {}, mixed);
       pred = net->forward(x);
       loss = torch::mse_loss(pred, y);
-    }  // backward stays outside: it replays in the types of the forward
+    }  // backward stays outside: it uses the types of the forward
     scaler.scale(loss).backward();
     scaler.step(optimizer);  // unscales; skips if a gradient is not finite
     scaler.update();
@@ -55,7 +63,7 @@ Result train(torch::Device device, bool mixed) {
 
     if (step == 0) {
       fmt::print(
-          "{}: the net answers in {}, the loss is {}, the weights stay {}\n"
+          "{}: outputs are {}, the loss is {}, weights are {}\n"
           "  step      loss     scale\n",
           mixed ? "mixed" : "fp32",
           c10::toString(pred.scalar_type()),
@@ -78,15 +86,17 @@ Result train(torch::Device device, bool mixed) {
   return result;
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options(
       "Trains in mixed precision by hand, without the Learner")
       .read(argc, argv);
   const torch::Device device = tern::DataBunch::default_device();
-  tern::examples::Notebook note("Mixed precision by hand");
-  note.text("# The loop");
-  note.definition("train");
-  note.text("# Once in fp32, once mixed");
+
+  // %% [markdown]
+  // ## fp32 and mixed precision
+
+  // %%
   fmt::print("On {}.\n\n", device.str());
   const Result fp32 = train(device, false);
   fmt::print("\n");
@@ -107,8 +117,8 @@ int main(int argc, char** argv) try {
       difference < 0.1 && mixed.last_loss < 0.5 * mixed.first_loss;
   fmt::print(
       "{}\n",
-      holds ? "Mixed precision learns as fp32 does."
-            : "Mixed precision does not learn as fp32 does.");
+      holds ? "Mixed precision trains as well as fp32."
+            : "Mixed precision does not train as well as fp32.");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -1,6 +1,11 @@
-// Clipping gradients in mixed precision. After backward the gradients are those
-// of the scaled loss, 65536 times too large: unscale them first, then clip. By
-// hand, and with the Learner, where the callback GradientClip knows that.
+// %% [markdown]
+// # Clipping gradients in mixed precision
+//
+// After `backward` the gradients are those of the scaled loss, 65536 times too
+// large. Unscale them first, then clip. This program does so by hand, and with
+// the Learner and its callback `GradientClip`.
+
+// %%
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -14,7 +19,6 @@
 #include <torch/nn/utils/convert_parameters.h>
 #include <torch/optim/sgd.h>
 
-#include "notebook.h"
 #include "options.h"
 
 constexpr double kMaxNorm = 0.05;
@@ -28,11 +32,15 @@ torch::nn::Sequential make_net() {
       torch::nn::Linear(64, 1));
 }
 
-// How far one step moves the weights, and the norm that the clipping saw.
+// The norm that was clipped, and how far the step moved the weights.
 struct Step {
   double norm_seen, moved;
 };
 
+// %% [markdown]
+// ## One clipped step
+
+// %%
 Step one_step(
     torch::Device device,
     const torch::Tensor& x,
@@ -62,18 +70,22 @@ Step one_step(
   return {norm.item<double>(), (after - before).norm().item<double>()};
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Clips gradients in mixed precision")
       .read(argc, argv);
-  tern::examples::Notebook note("Clipping gradients in mixed precision");
-  note.text("# One step, clipped");
-  note.definition("one_step");
-  note.text("# With unscale_ and without");
+
+  // %% [markdown]
+  // ## With and without `unscale_`
+
+  // %%
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(2);
   const torch::Tensor x = torch::randn({256, 8}), y = 0.2 * x.sum(1, true);
 
-  fmt::print("One step of SGD with rate 1, clipped at {}:\n", kMaxNorm);
+  fmt::print(
+      "One step of SGD with learning rate 1, clipped at {}:\n",
+      kMaxNorm);
   fmt::print("{:20} {:>14} {:>14}\n", "", "norm seen", "weights moved");
   const auto show = [&](const char* name, bool unscale_first) {
     const Step s = one_step(device, x.to(device), y.to(device), unscale_first);
@@ -84,13 +96,18 @@ int main(int argc, char** argv) try {
   const Step wrong = show("clip only", false);
   const double ratio = wrong.norm_seen / right.norm_seen;
   fmt::print(
-      "Without unscale_ the norm is {:.0f} times larger; step then unscales\n"
-      "what is left, and the net moves {:.0f} times less than it should.\n\n",
+      "Without unscale_ the norm is {:.0f} times larger. The step then\n"
+      "unscales the clipped gradients and moves {:.0f} times less.\n",
       ratio,
       right.moved / wrong.moved);
 
-  note.text("# GradientClip, in fp32 and mixed");
-  // The Learner: clipped norms in all steps, with a loss scale and without.
+  // %% [markdown]
+  // ## With the Learner
+  //
+  // `GradientClip` clips the unscaled gradients, with a loss scale and without
+  // one.
+
+  // %%
   const auto train = [&](bool mixed) {
     auto data = tern::DataBunch::create(
         std::make_shared<tern::TensorDataset>(
@@ -104,7 +121,7 @@ int main(int argc, char** argv) try {
     double first = 0, largest = 0;
     tern::LambdaCallbackOptions look;
     look.on_step = [&](tern::Learner& l) {
-      // Clipping again at 1e9 changes nothing: it tells the norm.
+      // Clipping again at 1e9 changes nothing: it returns the norm.
       const double norm =
           tern::clip_grad_norm_(l.optimizer(), 1e9).item<double>();
       if (first == 0) first = clip->norm().item<double>();

@@ -1,12 +1,16 @@
-// Autocast in one's own torch::autograd::Function. Its backward runs outside
-// the guard, where nothing casts; so forward notes how autocast was set, and
-// backward sets it again. A function that needs fp32 inside asks for it with
-// CastInputs.
+// %% [markdown]
+// # Your own functions under autocast
+//
+// The backward of a `torch::autograd::Function` runs outside the autocast
+// guard, where nothing is cast. So `forward` saves the autocast state and
+// `backward` restores it. A function that needs fp32 inside casts its inputs
+// with `CastInputs`.
+
+// %%
 #include <fmt/format.h>
 #include <tern/tern.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "notebook.h"
 #include "options.h"
 
 using torch::Tensor;
@@ -17,7 +21,13 @@ const char* type_of(const Tensor& tensor) {
   return c10::toString(tensor.scalar_type());
 }
 
-// A matrix product that forgets about autocast.
+// %% [markdown]
+// ## Two functions
+//
+// The first ignores autocast, the second saves and restores its state.
+
+// %%
+// A matrix product that ignores autocast.
 struct Forgetful : torch::autograd::Function<Forgetful> {
   static Tensor
   forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
@@ -30,7 +40,7 @@ struct Forgetful : torch::autograd::Function<Forgetful> {
   }
 };
 
-// The same, with the two lines that it takes.
+// The same with the two lines that it needs.
 struct Remembering : torch::autograd::Function<Remembering> {
   static Tensor
   forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
@@ -49,7 +59,11 @@ struct Remembering : torch::autograd::Function<Remembering> {
   }
 };
 
-// Computes in fp32 whatever comes in: a kernel that knows nothing else, say.
+// %% [markdown]
+// ## A function that needs fp32 inside
+
+// %%
+// Computes in fp32 for inputs of any type, as a kernel for fp32 alone has to.
 struct InFloat : torch::autograd::Function<InFloat> {
   static Tensor forward(AutogradContext* ctx, Tensor a, Tensor b) {
     const tern::amp::CastInputs cast(a.device(), torch::kFloat);
@@ -87,16 +101,15 @@ Tensor run(const char* name, const Tensor& a, const Tensor& b, bool low_input) {
   return leaf.grad();
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Functions of one's own under autocast")
       .read(argc, argv);
-  tern::examples::Notebook note("Functions of your own under autocast");
-  note.text("# A function that forgets autocast, and one that remembers");
-  note.definition("Forgetful");
-  note.definition("Remembering");
-  note.text("# One that needs fp32 inside");
-  note.definition("InFloat");
-  note.text("# Forward under autocast, backward outside");
+
+  // %% [markdown]
+  // ## Forward under autocast, backward outside
+
+  // %%
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(1);
   const Tensor a = torch::randn({3, 4}).to(device).requires_grad_();
@@ -116,7 +129,10 @@ int main(int argc, char** argv) try {
   const auto in_float =
       run<InFloat>("With CastInputs, a 16-bit input", a, b, true);
 
-  note.text("# Are the gradients right?");
+  // %% [markdown]
+  // ## Gradients compared with fp32
+
+  // %%
   const auto error_of = [&](const Tensor& gradient) {
     return ((gradient - truth).abs().max() / truth.abs().max()).item<double>();
   };

@@ -1,7 +1,12 @@
-// One batch on several devices under one outer AutocastGuard. Autocast belongs
-// to a thread, and every replica runs in its own: tern::data_parallel carries
-// it over, so that all compute in the same type. Without two GPUs the same
-// device is used twice, which shows the same.
+// %% [markdown]
+// # One batch on several devices
+//
+// `data_parallel` under one outer `AutocastGuard`. Autocast is a setting of a
+// thread, and each replica runs in its own thread: `tern::data_parallel` hands
+// the setting over, so that all replicas compute in the same type. Without two
+// GPUs the program uses the same device twice.
+
+// %%
 #include <algorithm>
 #include <mutex>
 #include <vector>
@@ -12,14 +17,17 @@
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 
-#include "notebook.h"
 #include "options.h"
 
-// What the replicas were seen to do; they run at the same time.
+// The hidden activations of the replicas, which run at the same time.
 std::mutex mutex;
 std::vector<torch::Tensor> hidden_of_replicas;
 
-// clone() makes the replicas; Cloneable writes it, from reset().
+// %% [markdown]
+// ## A network that records where its replicas compute, and in which type
+
+// %%
+// Replicas are made by clone(), which Cloneable implements with reset().
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
   void reset() override {
@@ -38,14 +46,16 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options(
       "Computes one batch on several devices under autocast")
       .read(argc, argv);
-  tern::examples::Notebook note("One batch on several devices");
-  note.text("# A net that notes where its replicas compute, and in what");
-  note.definition("NetImpl");
-  note.text("# The devices");
+
+  // %% [markdown]
+  // ## The devices
+
+  // %%
   const torch::Device device = tern::DataBunch::default_device();
   std::vector<torch::Device> devices;
   for (c10::DeviceIndex i = 0;
@@ -61,7 +71,10 @@ int main(int argc, char** argv) try {
   const torch::Tensor x = torch::randn({64, 32}).to(devices[0]);
   const torch::Tensor y = torch::randn({64, 4}).to(devices[0]);
 
-  note.text("# The same batch, on one device and on all");
+  // %% [markdown]
+  // ## The same batch on one device and on all
+
+  // %%
   // Output and gradients of one batch, on one device or on all.
   const auto run = [&](bool parallel) {
     net->zero_grad();
@@ -92,13 +105,16 @@ int main(int argc, char** argv) try {
   fmt::print("{} replicas:\n", devices.size());
   const tern::Tensors all = run(true);
 
-  note.text("# Do they agree?");
+  // %% [markdown]
+  // ## Comparison
+
+  // %%
   bool holds = type != torch::kFloat && hidden_of_replicas.size() > 1;
   for (const torch::Tensor& hidden : hidden_of_replicas) {
     holds = holds && hidden.scalar_type() == type;
   }
-  // Relative to the largest element. Gradients are rounded to 16 bits on the
-  // way in parts of another size, so they agree to those 8 (bf16) or 11 bits.
+  // Relative to the largest element. Gradients are rounded to 16 bits in parts
+  // of another size, so they agree to 8 (bf16) or 11 bits (fp16).
   const auto difference = [&](size_t i) {
     return ((one[i] - all[i]).abs().max() / one[i].abs().max()).item<double>();
   };

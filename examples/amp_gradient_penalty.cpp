@@ -1,8 +1,13 @@
-// A gradient penalty in mixed precision: the norm of the loss's own gradient is
-// added to the loss, which keeps the net in flat regions. It needs gradients
-// that can be differentiated again. They are taken from the scaled loss, so
-// that they do not underflow in 16 bits, and divided by the scale before use.
-// By hand and with the callback GradientPenalty.
+// %% [markdown]
+// # A gradient penalty in mixed precision
+//
+// The norm of the loss's own gradient is added to the loss, which keeps the
+// network in flat regions. This needs gradients that can be differentiated
+// again. They are taken from the scaled loss, so that they do not underflow in
+// 16 bits, and divided by the scale before use. The program does it by hand and
+// with the callback `GradientPenalty`.
+
+// %%
 #include <cmath>
 #include <memory>
 
@@ -13,7 +18,6 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "notebook.h"
 #include "options.h"
 
 constexpr int64_t kSteps = 40;
@@ -29,6 +33,10 @@ torch::nn::Sequential make_net(torch::Device device) {
   return net;
 }
 
+// %% [markdown]
+// ## By hand
+
+// %%
 torch::Tensor loss_of(
     torch::nn::Sequential& net,
     const torch::Tensor& x,
@@ -62,7 +70,7 @@ by_hand(const torch::Tensor& x, const torch::Tensor& y, double weight) {
         /*retain_graph=*/true,
         /*create_graph=*/true);
     {
-      // Outside of any optimizer's reach, so divided by hand.
+      // No optimizer owns these gradients, so they are unscaled by hand.
       const tern::AutocastGuard autocast(x.device());
       loss = loss + weight * norm_of(gradients, scaler.get_scale());
     }
@@ -74,6 +82,10 @@ by_hand(const torch::Tensor& x, const torch::Tensor& y, double weight) {
   return net;
 }
 
+// %% [markdown]
+// ## With the Learner
+
+// %%
 torch::nn::Sequential
 with_learner(const torch::Tensor& x, const torch::Tensor& y, double weight) {
   tern::DataBunch data;
@@ -96,17 +108,15 @@ with_learner(const torch::Tensor& x, const torch::Tensor& y, double weight) {
   return net;
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Trains with a gradient penalty in mixed precision")
       .read(argc, argv);
-  tern::examples::Notebook note("A gradient penalty in mixed precision");
-  note.text("# By hand");
-  note.definition("loss_of");
-  note.definition("norm_of");
-  note.definition("by_hand");
-  note.text("# With the Learner");
-  note.definition("with_learner");
-  note.text("# Both, and no penalty");
+
+  // %% [markdown]
+  // ## With and without the penalty
+
+  // %%
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(2);
   const torch::Tensor x = torch::randn({64, 16}).to(device);

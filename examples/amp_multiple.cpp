@@ -1,6 +1,12 @@
-// Two models, two losses, two optimizers, one scaler. Each optimizer decides
-// for itself whether its step is skipped; the scale moves once, after both. In
-// the middle an infinite gradient is put into the second model.
+// %% [markdown]
+// # Two models, two optimizers, one scaler
+//
+// Two models have two losses and two optimizers, and share one `GradScaler`.
+// Each optimizer skips its own step when its gradients are not finite; the
+// scale changes once, after both. In the third step this program puts an
+// infinite gradient into the second model.
+
+// %%
 #include <limits>
 
 #include <fmt/format.h>
@@ -9,18 +15,21 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
-#include "notebook.h"
 #include "options.h"
 
 const char* name_of(tern::StepResult result) {
   return result == tern::StepResult::stepped ? "stepped" : "skipped";
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Trains two models with one gradient scaler")
       .read(argc, argv);
-  tern::examples::Notebook note("Two models, two optimizers, one scaler");
-  note.text("# Two models");
+
+  // %% [markdown]
+  // ## Two models
+
+  // %%
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(1);
   torch::nn::Linear first(16, 4), second(16, 4);
@@ -28,10 +37,13 @@ int main(int argc, char** argv) try {
   second->to(device);
   torch::optim::Adam first_optimizer(first->parameters(), 1e-3);
   torch::optim::SGD second_optimizer(second->parameters(), 1e-3);
-  // Low, so that nothing overflows but what is made to.
+  // Low, so that only the injected gradient overflows.
   tern::GradScaler scaler({.device = device.type(), .init_scale = 1024});
 
-  note.text("# Four steps, one with an infinite gradient");
+  // %% [markdown]
+  // ## Four steps
+
+  // %%
   bool holds = true;
   fmt::print("step  first    second   scale before  after\n");
   for (int64_t step = 0; step < 4; ++step) {
@@ -78,8 +90,8 @@ int main(int argc, char** argv) try {
   fmt::print(
       "{}\n",
       holds ? "The second model kept its weights bit for bit in that step, the "
-              "first went on,\nand the scale was halved once."
-            : "A step was made or skipped that should not.");
+              "first was\nupdated, and the scale was halved once."
+            : "A step was wrongly made or skipped.");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -1,6 +1,11 @@
-// What callbacks do for a training: try it out first, show who acts where, keep
-// an average of the weights, stop when nothing gets better, log, and tell where
-// the time went. The data are two noisy half moons, some labels wrong.
+// %% [markdown]
+// # Callbacks
+//
+// What callbacks add to a training: a dry run, a list of who acts where in the
+// loop, averaged weights, early stopping, logs and a profile. The data are two
+// noisy half moons with some wrong labels.
+
+// %%
 #include <cmath>
 #include <numbers>
 
@@ -11,9 +16,12 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
-#include "notebook.h"
 #include "options.h"
 
+// %% [markdown]
+// ## Two half moons
+
+// %%
 std::shared_ptr<tern::Dataset> half_moons(int64_t size, double wrong) {
   const torch::Tensor upper = torch::arange(size) % 2;
   const torch::Tensor angle = torch::rand({size}) * std::numbers::pi;
@@ -27,13 +35,15 @@ std::shared_ptr<tern::Dataset> half_moons(int64_t size, double wrong) {
       tern::Tensors{(upper + flipped) % 2});
 }
 
+// %%
 int main(int argc, char** argv) {
   tern::examples::Options("Trains on two half moons with many callbacks")
       .read(argc, argv);
-  tern::examples::Notebook note("What callbacks do");
-  note.text("# Two half moons");
-  note.definition("half_moons");
-  note.text("# Data and a Learner");
+
+  // %% [markdown]
+  // ## Data and a Learner
+
+  // %%
   tern::seed_everything(3);
   auto data = tern::DataBunch::create(
       half_moons(4096, /*wrong=*/0.1),
@@ -53,12 +63,19 @@ int main(int argc, char** argv) {
            torch::optim::SGDOptions(0.5).momentum(0.9)),
        .metrics = {tern::accuracy()}});
 
-  note.text("# First a dry run");
-  // A few batches of training and validation, undone again: finds a wrong
-  // shape or a label out of range before the long run does.
+  // %% [markdown]
+  // ## A dry run
+  //
+  // A few batches of training and validation, undone afterwards. A wrong shape
+  // or a label out of range shows up before the long run.
+
+  // %%
   tern::dry_run(learn, 2);
 
-  note.text("# Then the training, with eight helpers");
+  // %% [markdown]
+  // ## Training with eight callbacks
+
+  // %%
   learn.add<tern::Ema>(0.99)
       .add<tern::EarlyStopping>({.monitor = "accuracy", .patience = 4})
       .add<tern::TerminateOnNaN>()
@@ -69,8 +86,12 @@ int main(int argc, char** argv) {
   tern::show_training_loop(learn);
   learn.fit(8, 0.3);
 
-  note.text("# What they leave behind");
+  // %% [markdown]
+  // ## Results
+  //
   // After the fit the model holds the averaged weights.
+
+  // %%
   const double averaged = learn.validate().metrics[0].value;
   const auto ema = learn.find<tern::Ema>();
   ema->restore(learn);
@@ -78,7 +99,7 @@ int main(int argc, char** argv) {
   const double last = learn.validate().metrics[0].value;
   fmt::print("accuracy: averaged {:.4f}, last step {:.4f}\n", averaged, last);
 
-  note.plot(learn.recorder().loss_plot());
+  learn.recorder().plot_losses("losses.svg");
   fmt::print("layer  share of activations near zero, first and last seen\n");
   for (const auto& layer : learn.find<tern::ActivationStats>()->activations()) {
     fmt::print(

@@ -1,8 +1,13 @@
-// Learns a checkerboard, from the coordinates of a pixel to its grey, by 1x1
-// convolutions: in fp32, then with AutocastGuard and GradScaler. Writes what
-// the nets have learnt to checkerboard_{target,fp32,mixed}.png and their losses
-// to checkerboard_loss.svg. The net is that of the tutorial "Effective
-// PyTorch".
+// %% [markdown]
+// # A checkerboard
+//
+// A network of 1x1 convolutions learns the gray level of a pixel from its
+// coordinates, in fp32 and then with `AutocastGuard` and `GradScaler`. It is
+// the network of the tutorial "Effective PyTorch". The program writes what it
+// has learned to `checkerboard_{target,fp32,mixed}.png` and the losses to
+// `checkerboard_loss.svg`.
+
+// %%
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -18,7 +23,6 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 
-#include "notebook.h"
 #include "options.h"
 
 struct Result {
@@ -28,6 +32,10 @@ struct Result {
   torch::Tensor picture;  // [size, size], 0..1
 };
 
+// %% [markdown]
+// ## The network and its training loop
+
+// %%
 torch::nn::Sequential make_net() {
   torch::manual_seed(1);
   torch::nn::Sequential net;
@@ -49,7 +57,7 @@ Result train(
   const tern::MemoryMeter memory(device);
   auto net = make_net();
   net->to(device);
-  tern::optim::Adam optimizer(net->parameters());  // with a rate of 1e-3
+  tern::optim::Adam optimizer(net->parameters());  // learning rate 1e-3
   tern::GradScaler scaler({.device = device.type(), .enabled = mixed});
 
   tern::Tensors losses;
@@ -68,7 +76,7 @@ Result train(
     scaler.update();
     optimizer.zero_grad();
   }
-  // Reading the losses waits for the device, so it belongs to the time.
+  // Reading the losses waits for the device, so it counts as training time.
   const torch::Tensor all = torch::stack(losses).to(torch::kDouble).cpu();
   const std::chrono::duration<double> time =
       std::chrono::steady_clock::now() - start;
@@ -81,6 +89,7 @@ Result train(
       pred.detach()[0][0].to(torch::kFloat).cpu()};
 }
 
+// %%
 int main(int argc, char** argv) try {
   const torch::Device device = tern::DataBunch::default_device();
   int64_t size = device.is_cuda() ? 512 : 128, steps = 500;
@@ -89,14 +98,15 @@ int main(int argc, char** argv) try {
   app.add_number("--size", size, 8, 4096, "pixels a side");
   app.add_number("--steps", steps, 1, 1'000'000);
   app.read(argc, argv);
-  // What a Learner does on a CPU: memory of one step serves the next.
+  // As a Learner does on a CPU: each step reuses the memory of the last one.
   if (device.is_cpu()) tern::keep_freed_memory();
 
-  tern::examples::Notebook note("A checkerboard");
-  note.text("# The net, and a training loop for both precisions");
-  note.definition("make_net");
-  note.definition("train");
-  note.text("# The task: from a pixel's row and column, in -1..1, to its grey");
+  // %% [markdown]
+  // ## The task
+  //
+  // The input is a pixel's row and column in -1..1, the target its gray level.
+
+  // %%
   const torch::Tensor line = torch::linspace(-1, 1, size);
   const auto coordinates =
       torch::stack(torch::meshgrid({line, line}, "ij")).unsqueeze(0).to(device);
@@ -106,7 +116,10 @@ int main(int argc, char** argv) try {
                                    .view({1, 1, size, size});
   tern::save_image("checkerboard_target.png", target[0][0]);
 
-  note.text("# fp32 next to mixed precision");
+  // %% [markdown]
+  // ## fp32 and mixed precision
+
+  // %%
   fmt::print("{0} x {0} pixels, {1} steps, ", size, steps);
   fmt::print("on {}\n", device.str());
   fmt::print("       seconds  peak MB of tensors  first loss  final loss\n");
@@ -123,11 +136,6 @@ int main(int argc, char** argv) try {
   };
   const Result fp32 = run("fp32", false), mixed = run("mixed", true);
   tern::save_plot("checkerboard_loss.svg", plot);
-  note.plot(plot);
-  note.pictures(
-      {"checkerboard_target.png",
-       "checkerboard_fp32.png",
-       "checkerboard_mixed.png"});
 
   const bool has_learnt = mixed.final_loss < mixed.losses.front() &&
                           mixed.final_loss < 1.2 * fp32.final_loss;

@@ -1,16 +1,20 @@
-// A training that may be killed at any moment. Start it, stop it with Ctrl-C or
-// `kill -9`, and start it again: it goes on where it stood, and ends with the
-// weights of a training that was never stopped.
+// %% [markdown]
+// # A training that survives being killed
+//
+// Start it, stop it with Ctrl-C or `kill -9`, and start it again: it resumes
+// where it was, and ends with the weights of an uninterrupted training.
+
+// %%
 #include <filesystem>
 #include <string>
 
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 #include "support/synthetic_digits.h"
 
+// %%
 int main(int argc, char** argv) try {
   std::string folder = "checkpoints_run";
   int64_t epochs = 3, every = 50, stop_after = 0;
@@ -35,8 +39,10 @@ int main(int argc, char** argv) try {
   app.read(argc, argv);
   if (fresh) std::filesystem::remove_all(folder);
 
-  tern::examples::Notebook note("A training that may be killed");
-  note.text("# Data and a Learner");
+  // %% [markdown]
+  // ## Data and a Learner
+
+  // %%
   tern::seed_everything(42);  // the first weights too
   auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
   auto data = tern::ImageDataBunch::from_folder(path);
@@ -46,7 +52,10 @@ int main(int argc, char** argv) try {
       {.metrics = {tern::accuracy()}});
   learn.to_bf16();
 
-  note.text("# Go on, or begin; and save on the way");
+  // %% [markdown]
+  // ## Resume, and save checkpoints
+
+  // %%
   learn.resume(folder, {.if_exists = true});
   learn.add<tern::SaveCheckpoint>(
       {.folder = folder, .every_steps = every, .on_signals = true});
@@ -57,14 +66,18 @@ int main(int argc, char** argv) try {
   }
   learn.fit_one_cycle(epochs);
 
-  note.text("# At the end");
+  // %% [markdown]
+  // ## Result
+  //
+  // The sum of all weights is the same however often the training was stopped.
+
+  // %%
   if (learn.state().result == tern::FitResult::interrupted) {
     fmt::print(
         "stopped after {}; start me again to go on\n",
         tern::counted(learn.state().iteration, "batch"));
     return 75;  // EX_TEMPFAIL of sysexits.h: whoever started it tries again
   }
-  // A fingerprint: equal however often the training was stopped.
   double sum = 0;
   for (const auto& entry : learn.state_dict()) {
     sum += entry.value().to(torch::kDouble).abs().sum().item<double>();

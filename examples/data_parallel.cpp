@@ -1,8 +1,12 @@
-// One process, several devices: each batch is divided, and every device
-// computes its part with a replica of the model. One line, learn.to_parallel(),
-// in any precision. Without two GPUs the same device is named twice, which
-// shows the same: the numbers of one device. Where each GPU can have a process
-// of its own, examples/ddp.cpp is faster.
+// %% [markdown]
+// # Several devices in one process
+//
+// Each batch is divided, and each device computes its part with a replica of
+// the model. It takes one line, `learn.to_parallel()`, in any precision.
+// Without two GPUs the program uses the same device twice, which gives the same
+// numbers. Where each GPU can have a process of its own, `ddp.cpp` is faster.
+
+// %%
 #include <cmath>
 #include <string>
 #include <vector>
@@ -11,7 +15,6 @@
 #include <tern/tern.h>
 #include <torch/cuda.h>
 
-#include "notebook.h"
 #include "options.h"
 #include "support/synthetic_digits.h"
 
@@ -31,13 +34,17 @@ std::vector<torch::Device> all_devices() {
 
 }  // namespace
 
+// %%
 int main(int argc, char** argv) try {
   int64_t epochs = 1;
   tern::examples::Options app("Trains on MNIST, each batch on several devices");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.read(argc, argv);
-  tern::examples::Notebook note("Several devices in one process");
-  note.text("# One line more: to_parallel");
+
+  // %% [markdown]
+  // ## One line more: `to_parallel`
+
+  // %%
   const auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
 
   const auto train = [&](const std::vector<torch::Device>& devices) {
@@ -50,7 +57,11 @@ int main(int argc, char** argv) try {
     learn.to_amp().to_parallel(devices).fit(epochs);
     return learn.validate();
   };
-  note.text("# One device, and all");
+
+  // %% [markdown]
+  // ## One device, and all of them
+
+  // %%
   const auto devices = all_devices();
   fmt::print("One device:\n");
   const tern::Validation one = train({devices[0]});

@@ -1,11 +1,18 @@
-// MNIST with several processes, one line more than examples/mnist.cpp:
+// %% [markdown]
+// # Several processes
 //
-//   torchrun --no-python --nproc-per-node 2 build/examples/ddp
+// MNIST with several processes, one line more than `mnist.cpp`:
+//
+// ```sh
+// torchrun --no-python --nproc-per-node 2 build/examples/ddp
+// ```
 //
 // Each process computes its share of every batch; gradients are averaged while
-// backward still runs. Stop it with Ctrl-C, or kill one process with
-// --max-restarts 1: it goes on from its last checkpoint. In a single process it
-// trains as well.
+// backward is still running. Stop it with Ctrl-C, or kill one process with
+// `--max-restarts 1`: it resumes from its last checkpoint. It also trains as a
+// single process.
+
+// %%
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -14,10 +21,10 @@
 #include <tern/callbacks/distributed.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 #include "support/synthetic_digits.h"
 
+// %%
 int main(int argc, char** argv) try {
   std::string data_path, run = "ddp_run";
   int64_t epochs = 2;
@@ -36,8 +43,10 @@ int main(int argc, char** argv) try {
       "each process keeps a part of the optimizer's state");
   app.read(argc, argv);
 
-  tern::examples::Notebook note("Several processes");
-  note.text("# Data and a Learner, as in a single process");
+  // %% [markdown]
+  // ## Data and a Learner, as in a single process
+
+  // %%
   tern::seed_everything(42);  // the first weights
   const std::filesystem::path path =
       data_path.empty()
@@ -50,10 +59,17 @@ int main(int argc, char** argv) try {
       data,
       tern::simple_cnn({3, 16, 16, 2}, {.batch_norm = true}),
       {.metrics = {tern::accuracy()}});
-  note.text("# The one line more");
+
+  // %% [markdown]
+  // ## One line more
+
+  // %%
   learn.to_bf16().to_distributed(options);
 
-  note.text("# Training that goes on after a crash");
+  // %% [markdown]
+  // ## Training that resumes after a crash
+
+  // %%
   learn.add<tern::SaveCheckpoint>({.folder = run, .on_signals = true});
   learn.resume(run, {.if_exists = true});
   learn.fit_one_cycle(epochs, 1e-2);

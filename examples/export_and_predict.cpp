@@ -1,6 +1,11 @@
-// From training to a program that answers: a small net learns threes and
-// sevens, leaves as one file, and that file alone answers, one image at a time,
-// a folder, and the questions of eight threads at once.
+// %% [markdown]
+// # From training to prediction
+//
+// A small network learns threes and sevens and is exported as one file. A
+// program that has only this file then predicts single images, a folder, and
+// requests of eight threads at once.
+
+// %%
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -11,11 +16,14 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 #include "support/synthetic_digits.h"
 
-// What a training program does, once.
+// %% [markdown]
+// ## The training program
+
+// %%
+// What a training program does.
 void train_and_export(
     const std::filesystem::path& images,
     const std::string& file) {
@@ -29,7 +37,11 @@ void train_and_export(
   learn.export_model(file, {.python_loader = true});
 }
 
-// Eight threads ask; the queue has one forward pass answer many of them.
+// %% [markdown]
+// ## Requests from many threads
+
+// %%
+// Eight threads submit requests; one forward pass of the queue serves many.
 void ask_from_threads(
     const tern::Predictor& predictor,
     const std::vector<tern::FilePrediction>& files) {
@@ -48,11 +60,12 @@ void ask_from_threads(
   }
   for (std::thread& thread : threads) thread.join();
   fmt::print(
-      "8 threads asked {} questions, {} forward passes answered them\n",
+      "8 threads made {} requests, {} forward passes served them\n",
       files.size(),
       queue.batches());
 }
 
+// %%
 int main(int argc, char** argv) try {
   std::string file = "threes_and_sevens.safetensors";
   tern::examples::Options app(
@@ -60,15 +73,17 @@ int main(int argc, char** argv) try {
   app.add_option("--file", file, "the model's file");
   app.read(argc, argv);
 
-  tern::examples::Notebook note("From training to a program that answers");
-  note.text("# A training program");
-  note.definition("train_and_export");
+  // %%
   tern::seed_everything(42);
   const auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
   train_and_export(path, file);
 
-  note.text("# Another program, which has the file alone");
-  // What another program does, which has neither data set nor Learner.
+  // %% [markdown]
+  // ## The predicting program
+  //
+  // It has neither the dataset nor a Learner.
+
+  // %%
   const auto predictor = tern::Predictor::load(file);
   const tern::ModelCard& card = predictor.card();
   fmt::print("{} with {}", card.architecture.name, card.architecture.options);
@@ -77,7 +92,10 @@ int main(int argc, char** argv) try {
   }
   fmt::print("\n");
 
-  note.text("# Answers for files and folders");
+  // %% [markdown]
+  // ## Files and folders
+
+  // %%
   int64_t right = 0, all = 0;
   for (const std::string& label : card.classes) {
     const auto files = predictor.predict_folder(path / "valid" / label);
@@ -94,8 +112,7 @@ int main(int argc, char** argv) try {
   const double accuracy = static_cast<double>(right) / static_cast<double>(all);
   fmt::print("{} of {} files are right: {:.4f}\n", right, all, accuracy);
 
-  note.text("# Questions from many threads");
-  note.definition("ask_from_threads");
+  // %%
   ask_from_threads(predictor, predictor.predict_folder(path / "valid" / "7"));
   return accuracy > 0.9 ? 0 : 1;
 } catch (const std::exception& error) {

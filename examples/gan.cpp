@@ -1,6 +1,11 @@
-// A generative adversarial network: a generator that turns noise into digits,
-// and a discriminator that tells them from real ones. Each has an optimizer and
-// a loss of its own. Draws what the generator has learnt in gan_digits.png.
+// %% [markdown]
+// # A generative adversarial network
+//
+// A generator turns noise into digits, and a discriminator tells them from real
+// ones. Each has its own loss and optimizer. The program draws generated digits
+// in `gan_digits.png`.
+
+// %%
 #include <fmt/format.h>
 #include <tern/tern.h>
 #include <torch/nn/modules/activation.h>
@@ -8,12 +13,15 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "notebook.h"
 #include "options.h"
 #include "support/synthetic_digits.h"
 
 namespace nn = torch::nn;
 
+// %% [markdown]
+// ## Two networks in one module
+
+// %%
 struct GanImpl : nn::Module {
   nn::Sequential generator = register_module(
       "generator",
@@ -34,7 +42,7 @@ struct GanImpl : nn::Module {
   torch::Tensor forward(const torch::Tensor& noise) {
     return generator->forward(noise).view({-1, 1, 28, 28});
   }
-  // The loss of taking images for real (1) or generated (0).
+  // The loss of classifying images as real (1) or generated (0).
   torch::Tensor judge(const torch::Tensor& images, double real) {
     const torch::Tensor logits = discriminator->forward(images.flatten(1));
     return torch::binary_cross_entropy_with_logits(
@@ -44,6 +52,7 @@ struct GanImpl : nn::Module {
 };
 TORCH_MODULE(Gan);
 
+// %%
 int main(int argc, char** argv) try {
   int64_t epochs = 20, batches = 0;
   tern::examples::Options app("Trains a generator of handwritten digits");
@@ -51,10 +60,10 @@ int main(int argc, char** argv) try {
   app.add_number("--batches", batches, 0, 10'000, "of an epoch; 0: all");
   app.read(argc, argv);
 
-  tern::examples::Notebook note("A generative adversarial network");
-  note.text("# Two networks in one module");
-  note.definition("GanImpl");
-  note.text("# Real digits, in -1..1");
+  // %% [markdown]
+  // ## Real digits, in -1..1
+
+  // %%
   tern::seed_everything(1);
   auto data = tern::mnist_data(
       tern::examples::mnist_or_digits(tern::urls::mnist),
@@ -64,7 +73,10 @@ int main(int argc, char** argv) try {
   Gan gan;
   tern::Learner learn(data, gan, {.weight_decay = 0});
 
-  note.text("# A loss and an optimizer for each");
+  // %% [markdown]
+  // ## A loss and an optimizer for each
+
+  // %%
   const auto fakes = [&](const torch::Tensor& real) {
     return gan->forward(torch::randn({real.size(0), 64}, real.options()));
   };
@@ -88,18 +100,23 @@ int main(int argc, char** argv) try {
             .optimizer = adam,
             .lr = 2e-4}}});
 
-  note.text("# Mixed precision, one loss scale");
+  // %% [markdown]
+  // ## Mixed precision with one loss scale
+
+  // %%
   learn.add<tern::LimitBatches>({.train = batches});
   learn.to_amp().fit(epochs);
 
-  note.text("# What the generator has learnt");
+  // %% [markdown]
+  // ## Generated digits
+
+  // %%
   const torch::NoGradGuard no_grad;
   const torch::Tensor digits = fakes(torch::empty({40, 1}, data.device));
   tern::save_image(
       "gan_digits.png",
       (digits.view({4, 10, 28, 28}).transpose(1, 2).reshape({112, 280}) + 1) /
           2);
-  note.pictures({"gan_digits.png"});
   // Noise is grey, a digit mostly black.
   const double white = (digits.mean().item<double>() + 1) / 2;
   fmt::print("white: {:.2f} of an image; in MNIST 0.13\n", white);

@@ -1,16 +1,24 @@
-// Learns to tell the folders of photographs apart:
+// %% [markdown]
+// # A classifier of photographs
 //
-//   image_folder train clothing --arch resnet18 --size 128 --epochs 30
-//                      --precision bf16 --out model
-//   image_folder evaluate clothing --out model
-//   image_folder predict --out model shirt.jpg hat.jpg
-//   image_folder predict --model streets.safetensors photographs --format json
-//   image_folder report clothing --out model
+// Trains, evaluates and applies a classifier of photographs in folders:
 //
-// A folder has train/CLASS/*.jpg and validation/CLASS/*.jpg (or valid/), or
-// only CLASS/*.jpg; a fifth of the photographs is then kept to check with.
-// `predict` takes any exported model, and answers by what it is about: a class,
-// several labels, numbers, or masks, which --masks draws.
+// ```sh
+// image_folder train clothing --arch resnet18 --size 128 --epochs 30 \
+//   --precision bf16 --out model
+// image_folder evaluate clothing --out model
+// image_folder predict --out model shirt.jpg hat.jpg
+// image_folder predict --model streets.safetensors photographs --format json
+// image_folder report clothing --out model
+// ```
+//
+// A folder has `train/CLASS/*.jpg` and `validation/CLASS/*.jpg` (or `valid/`),
+// or only `CLASS/*.jpg`; a fifth of the photographs is then used for
+// validation. `predict` takes any exported model, and predicts what it was
+// trained for: a class, several labels, numbers, or masks, which `--masks`
+// draws.
+
+// %%
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -18,7 +26,6 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 
 namespace fs = std::filesystem;
@@ -37,6 +44,10 @@ struct Settings {
   }
 };
 
+// %% [markdown]
+// ## Data and a Learner
+
+// %%
 tern::DataBunch read_data(const Settings& s) {
   const bool is_split = fs::exists(fs::path(s.folder) / "validation");
   auto data = tern::ImageDataBunch::from_folder(
@@ -84,6 +95,10 @@ void write_report(tern::Learner& learn, const Settings& s, const char* name) {
   fmt::print("{}\n", file.string());
 }
 
+// %% [markdown]
+// ## Training, evaluation and prediction
+
+// %%
 void train(const Settings& s) {
   auto learn = make_learner(read_data(s), s);
   if (s.precision == "fp16") learn.to_fp16();
@@ -149,6 +164,7 @@ void report(const Settings& s) {
   write_report(learn, s, "report.html");
 }
 
+// %%
 int main(int argc, char** argv) try {
   Settings s;
   std::vector<std::string> files;
@@ -177,15 +193,11 @@ int main(int argc, char** argv) try {
   app.add_option("--model", s.model, "an exported one, to predict with");
   app.add_option("--masks", s.masks, "folder for drawn masks");
   app.read(argc, argv);
-  tern::examples::Notebook note("Folders of photographs");
-  note.text("# Data and a Learner");
-  note.definition("read_data");
-  note.definition("make_learner");
-  note.text("# To learn, to check and to ask");
-  note.definition("train");
-  note.definition("evaluate");
-  note.definition("predict");
-  note.text("# This run");
+
+  // %% [markdown]
+  // ## Running a command
+
+  // %%
   if (*training) train(s);
   if (*checking) evaluate(s);
   if (*asking) predict(s, files);

@@ -1,6 +1,10 @@
-// Looking at a classifier: what goes in, what comes out, which classes it takes
-// for each other, where it is most wrong and where it looks. Every step writes
-// a picture. Without arguments it learns to tell threes from sevens.
+// %% [markdown]
+// # Interpreting a classifier
+//
+// Batches, results, confused classes, top losses and Grad-CAM, each drawn in a
+// figure. Without arguments the program trains a network on threes and sevens.
+
+// %%
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -8,7 +12,6 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 #include "support/synthetic_digits.h"
 
@@ -19,6 +22,7 @@ double share_right(const tern::Predictions& answers) {
       .item<double>();
 }
 
+// %%
 int main(int argc, char** argv) try {
   std::string images, out = ".";
   int64_t epochs = 1, size = 28;
@@ -35,8 +39,10 @@ int main(int argc, char** argv) try {
   if (is_mnist)
     images = tern::examples::mnist_or_digits(tern::urls::mnist_sample).string();
 
-  tern::examples::Notebook note("Looking at a classifier");
-  note.text("# Data and a Learner");
+  // %% [markdown]
+  // ## Data and a Learner
+
+  // %%
   tern::seed_everything(7);
   auto data = tern::ImageDataBunch::from_folder(
       images,
@@ -48,20 +54,24 @@ int main(int argc, char** argv) try {
                : tern::Model(tern::resnet18({.num_classes = classes}));
   tern::Learner learn(data, model, {.metrics = {tern::accuracy()}});
 
-  note.text("# Before and after");
-  // What the model gets to see, augmented; bent digits still read as digits.
+  // %% [markdown]
+  // ## Batches and results
+  //
+  // The batch shows the augmented images as the model gets them.
+
+  // %%
   tern::show_batch(data, pictures / "batch.png");
   learn.fit_one_cycle(epochs, 1e-2);
   tern::show_results(learn, pictures / "results.png");
-  note.pictures({pictures / "batch.png", pictures / "results.png"});
 
-  note.text("# Where it is wrong");
-  // The model is asked once; everything below looks at its answers.
+  // %% [markdown]
+  // ## Confused classes and top losses
+
+  // %%
+  // One evaluation; everything below uses its predictions.
   const auto interp = tern::ClassificationInterpretation::from(learn);
-  interp.plot_confusion_matrix(pictures / "confusion.svg");
   interp.plot_confusion_matrix(pictures / "confusion.png");
   interp.plot_top_losses(pictures / "top_losses.png", 9);
-  note.pictures({pictures / "confusion.png", pictures / "top_losses.png"});
   for (const tern::Confusion& pair : interp.most_confused()) {
     fmt::print(
         "{:4} times {} was taken for {}\n",
@@ -70,13 +80,14 @@ int main(int argc, char** argv) try {
         pair.predicted);
   }
 
-  note.text("# Where it looks");
-  // Where does it look when it is most wrong?
+  // %% [markdown]
+  // ## Grad-CAM of the image with the largest loss
+
+  // %%
   const tern::TopLoss worst = interp.top_losses(1).front();
   const std::string file = interp.dataset().describe(worst.index);
   const tern::GradCam cam =
       tern::plot_grad_cam(learn, file, pictures / "grad_cam.png");
-  note.pictures({pictures / "grad_cam.png"});
   fmt::print(
       "the worst is {}: taken for {}, loss {:.2f}; layer {} was asked\n",
       file,
@@ -84,8 +95,11 @@ int main(int argc, char** argv) try {
       worst.loss,
       cam.layer);
 
-  note.text("# Better answers, and answers for other images");
-  // The same images, bent in four ways, answered for together.
+  // %% [markdown]
+  // ## Test-time augmentation, and predictions for files
+
+  // %%
+  // Averages the predictions for four augmented copies of each image.
   const double plain = share_right(learn.get_preds());
   const double augmented = share_right(learn.tta());
   fmt::print("accuracy {:.4f}, with tta {:.4f}\n", plain, augmented);

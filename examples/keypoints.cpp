@@ -1,6 +1,11 @@
-// Finds the four corners of a sheet of paper: a network that predicts points,
-// trained on images that this program draws. Prints the mean distance of the
-// corners in pixels and draws predictions beside their targets.
+// %% [markdown]
+// # Corners of a sheet of paper
+//
+// A network predicts the four corners of a sheet of paper, in images that this
+// program draws. It prints the mean distance of the corners in pixels and draws
+// predictions beside their targets.
+
+// %%
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -10,7 +15,6 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 
 namespace fs = std::filesystem;
@@ -19,8 +23,12 @@ double random_number(double low, double high) {
   return low + (high - low) * torch::rand({1}).item<double>();
 }
 
-/// Draws a tilted sheet on a noisy desk, and returns its corners: the upper left
-/// one, then clockwise.
+// %% [markdown]
+// ## Images and their points
+
+// %%
+/// Draws a tilted sheet on a noisy desk, and returns its corners clockwise from
+/// the upper left one.
 std::vector<tern::Point> draw_sheet(const fs::path& file, int64_t size) {
   const auto side = static_cast<double>(size);
   const double angle = random_number(-0.5, 0.5);
@@ -59,6 +67,7 @@ std::vector<tern::Point> draw_sheet(const fs::path& file, int64_t size) {
   return corners;
 }
 
+// %%
 int main(int argc, char** argv) try {
   std::string folder = "sheets", picture = "corners.png";
   int64_t images = 1200, epochs = 12, size = 64, batch_size = 32;
@@ -76,9 +85,7 @@ int main(int argc, char** argv) try {
   app.read(argc, argv);
   torch::manual_seed(42);
 
-  tern::examples::Notebook note("Corners of a sheet of paper");
-  note.text("# Images and their points");
-  note.definition("draw_sheet");
+  // %%
   fs::create_directories(folder);
   std::map<std::string, std::vector<tern::Point>> corners;
   for (int64_t i = 0; i < images; ++i) {
@@ -86,10 +93,13 @@ int main(int argc, char** argv) try {
     corners[file.filename().string()] = draw_sheet(file, size);
   }
 
-  note.text(
-      "# Batches\nFour points of each image, in pixels. A mirrored image has "
-      "its "
-      "left corners on the right, so they change places.");
+  // %% [markdown]
+  // ## Batches
+  //
+  // Each image has four points, in pixels. Mirroring an image swaps its left
+  // and right corners.
+
+  // %%
   const tern::DataBlock block{
       .items = tern::items_from_folder(folder),
       .split = tern::split_at_random(0.2),
@@ -104,9 +114,11 @@ int main(int argc, char** argv) try {
        .transforms = {{tern::flip_lr(), tern::brightness()}, {}},
        .batch_size = batch_size});
   tern::show_batch(data, "batch.png");
-  note.pictures({"batch.png"});
 
-  note.text("# A network, trained");
+  // %% [markdown]
+  // ## Training a network
+
+  // %%
   auto learn = tern::vision_learner(
       data,
       tern::resnet18,
@@ -119,7 +131,10 @@ int main(int argc, char** argv) try {
   if (bf16) learn.to_bf16();
   learn.fit_one_cycle(epochs, lr);
 
-  note.text("# What it finds");
+  // %% [markdown]
+  // ## Evaluation
+
+  // %%
   const tern::Predictions found = learn.get_preds(tern::Split::valid);
   const torch::Tensor targets = found.targets;
   const auto distance_to_targets = [&](const torch::Tensor& points) {
@@ -133,7 +148,6 @@ int main(int argc, char** argv) try {
       distance,
       of_means);
   tern::show_results(learn, picture, tern::Split::valid, {.count = 6});
-  note.pictures({picture});
   learn.export_model("corners.safetensors");
   if (images >= 1200 && epochs >= 12 && distance > of_means / 3) {
     fmt::print(stderr, "it has not learned where they are\n");

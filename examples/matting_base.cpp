@@ -1,19 +1,24 @@
-// Learns to tell a person, or a thing, from a background of which there is a
-// picture too: the base network of Lin et al., "Real-Time High-Resolution
-// Background Matting", with the options of its program. Foregrounds with their
-// alphas are put before other photographs while it trains.
+// %% [markdown]
+// # Background matting: the base network
 //
-// Mixed precision is on. A run that is stopped, or killed, goes on where it was
-// when it is started again, to the same bits. TensorBoard shows log/NAME.
+// The base network of Lin et al., "Real-Time High-Resolution Background
+// Matting", with the options of its program. It separates a person or a thing
+// from a background of which there is a second photograph. For training,
+// foregrounds with their alphas are placed over other photographs.
+//
+// Mixed precision is on. A run that was stopped or killed resumes when it is
+// started again, to the same bits. TensorBoard shows `log/NAME`.
+
+// %%
 #include <string>
 
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "matting_run.h"
-#include "notebook.h"
 #include "options.h"
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::MattingRun run{.name = "base"};
   std::string pretrained, checkpoint;
@@ -29,8 +34,10 @@ int main(int argc, char** argv) try {
       "weights of a base network to begin with");
   app.read(argc, argv);
 
-  tern::examples::Notebook note("Background matting: the base network");
-  note.text("# Network, data and losses");
+  // %% [markdown]
+  // ## Network, data and loss
+
+  // %%
   tern::seed_everything(run.seed);
   tern::MattingBase net(
       tern::MattingBaseOptions{tern::matting_backbone(run.backbone)});
@@ -42,9 +49,14 @@ int main(int argc, char** argv) try {
       net,
       run.options(tern::matting_base_loss));
   learn.split({"aspp", "decoder"});
-  note.text("# Training");
+
+  // %% [markdown]
+  // ## Training
+  //
+  // The program draws mattes before and after training in `log/NAME`.
+
+  // %%
   run.train(learn, {1e-4, 5e-4, 5e-4});
-  note.pictures(run.pictures());
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -1,15 +1,21 @@
-// Puts a person, or a thing, before another background. It needs two
-// photographs from the same place, one with and one without what is in front;
-// or a folder of frames and one photograph of the background.
+// %% [markdown]
+// # Background matting: another background
 //
-//   matting_predict --model-checkpoint checkpoint/base/base.safetensors
-//     --images-src me.jpg --images-bgr room.jpg --target-bgr beach.jpg
-//     --output-dir out
-//   matting_predict ... --video-src me.mp4 --video-bgr room.jpg
+// Places a person or a thing over another background. It needs two photographs
+// from the same position, one with and one without the foreground; or a folder
+// or a video of frames and one photograph of the background.
 //
-// The pictures lie in out/com, out/pha and out/fgr, in the same folders below
-// them as the frames. Where the true alphas are known, --images-pha, it says
-// how wrong it is.
+// ```sh
+// matting_predict --model-checkpoint checkpoint/base/base.safetensors \
+//   --images-src me.jpg --images-bgr room.jpg --target-bgr beach.jpg
+// matting_predict ... --video-src me.mp4 --video-bgr room.jpg
+// ```
+//
+// It writes the images to `out/com`, `out/pha` and `out/fgr`, with the folders
+// of the frames. Given the true alphas with `--images-pha`, it prints the
+// errors.
+
+// %%
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -23,7 +29,6 @@
 #include <tern/tern.h>
 
 #include "matting_video.h"
-#include "notebook.h"
 #include "options.h"
 
 namespace fs = std::filesystem;
@@ -223,21 +228,18 @@ class Output {
         const fs::path file = folder_ / kind / name;
         fs::create_directories(file.parent_path());
         tern::save_image(file, image);
-        if (pictures_.size() < 2) pictures_.push_back(file);
       }
     }
   }
-
-  const std::vector<fs::path>& pictures() const { return pictures_; }
 
  private:
   fs::path folder_;
   std::vector<std::string> kinds_;
   bool is_video_ = false;
   std::map<std::string, tern::examples::VideoWriter> videos_;
-  std::vector<fs::path> pictures_;
 };
 
+// %%
 int main(int argc, char** argv) try {
   fs::path checkpoint, src, bgr, target, target_of_video, pha, video;
   fs::path out = "out";
@@ -283,8 +285,10 @@ int main(int argc, char** argv) try {
       "There is nothing to look at; expected --images-src and --images-bgr, or "
       "--video-src and --video-bgr.");
 
-  tern::examples::Notebook note("Background matting: another background");
-  note.text("# A network from a file, and photographs");
+  // %% [markdown]
+  // ## A network from a file, and photographs
+
+  // %%
   const torch::Device device = device_name.empty()
                                    ? tern::DataBunch::default_device()
                                    : torch::Device(device_name);
@@ -321,7 +325,7 @@ int main(int argc, char** argv) try {
   if (!target_of_video.empty()) target_video.emplace(target_of_video);
   const torch::Tensor background =
       is_video ? tern::read_image(backgrounds[0]) : torch::Tensor();
-  // The next frame and its background.
+  // Returns the next frame and its background.
   const auto next = [&]() -> std::optional<tern::Batch> {
     if (!is_video) return loaded->next();
     const auto frame = frames_of_video->next();
@@ -330,7 +334,10 @@ int main(int argc, char** argv) try {
     return tern::Batch{{frame->unsqueeze(0), seen.unsqueeze(0)}, {}};
   };
 
-  note.text("# Each photograph");
+  // %% [markdown]
+  // ## A matte for each photograph
+
+  // %%
   std::vector<tern::Metric> errors = tern::matting_metrics();
   const auto begin = std::chrono::steady_clock::now();
   Output output(out, types, format.empty() ? is_video : format == "video");
@@ -357,7 +364,7 @@ int main(int argc, char** argv) try {
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
   fmt::print(
-      "{} pictures in {:.1f} s, in {}\n",
+      "{} images in {:.1f} s, written to {}\n",
       count,
       took.count(),
       out.string());
@@ -365,7 +372,6 @@ int main(int argc, char** argv) try {
     if (truths.empty()) break;
     fmt::print("{} {:.5f}\n", error.name(), error.compute().item<double>());
   }
-  note.pictures(output.pictures());
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

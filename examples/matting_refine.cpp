@@ -1,20 +1,27 @@
-// The second part of background matting: a trained base network sees a smaller
-// picture, and a refiner looks again, at full size, where that may be wrong.
-// Both are trained together; see matting_base.cpp. Start it by torchrun for
-// several GPUs: each process takes its share of the batch.
+// %% [markdown]
+// # Background matting: refinement
 //
-//   matting_base   --dataset D --backgrounds B
-//   matting_refine --dataset D --backgrounds B
-//     --model-last-checkpoint checkpoint/base/base.safetensors
+// The second part of background matting: a trained base network sees a smaller
+// image, and a refiner corrects it at full size where it may be wrong. Both are
+// trained together; see `matting_base.cpp`. Start it with torchrun for several
+// GPUs: each process takes its share of the batch.
+//
+// ```sh
+// matting_base   --dataset D --backgrounds B
+// matting_refine --dataset D --backgrounds B \
+//   --model-last-checkpoint checkpoint/base/base.safetensors
+// ```
+
+// %%
 #include <string>
 
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "matting_run.h"
-#include "notebook.h"
 #include "options.h"
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::MattingRun run{
       .name = "refine",
@@ -50,8 +57,10 @@ int main(int argc, char** argv) try {
   app.add_choice("--model-refine-kernel-size", refine.kernel_size, {"1", "3"});
   app.read(argc, argv);
 
-  tern::examples::Notebook note("Background matting: refinement");
-  note.text("# Network, data and losses");
+  // %% [markdown]
+  // ## Network, data and loss
+
+  // %%
   tern::seed_everything(run.seed);
   refine.backbone = tern::matting_backbone(run.backbone);
   refine.mode = tern::refine_mode(mode);
@@ -62,9 +71,14 @@ int main(int argc, char** argv) try {
       net,
       run.options(tern::matting_refine_loss));
   learn.split({"aspp", "decoder", "refiner"});
-  note.text("# Training");
+
+  // %% [markdown]
+  // ## Training
+  //
+  // The program draws mattes before and after training in `log/NAME`.
+
+  // %%
   run.train(learn, {5e-5, 5e-5, 1e-4, 3e-4});
-  note.pictures(run.pictures());
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -22,8 +22,8 @@ void set_precision(Learner& learn, const std::string& precision) {
   learn.to_amp(options);
 }
 
-/// Pictures of the training every so many batches, and of the first batch of
-/// each validation.
+/// Logs images every `interval` training batches and of the first batch of an
+/// evaluation.
 void log_pictures(Learner& learn, int64_t interval) {
   learn.add<LambdaCallback>({.on_batch_end = [interval](Learner& l) {
     const TrainState& state = l.state();
@@ -43,7 +43,7 @@ void log_pictures(Learner& learn, int64_t interval) {
   }});
 }
 
-/// Means over the pictures that it does not learn from.
+/// Mean errors on the validation images.
 void print_errors(Learner& learn, const char* when) {
   const Validation valid = learn.validate();
   if (!communicator(learn).is_main_process()) return;
@@ -120,7 +120,7 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
   fs::create_directories(log);
   for (double& lr : rates) lr *= rate;
   set_precision(learn, precision);
-  // A few pictures for each process are too few for norms of their own.
+  // The few images of one process are too few for BatchNorm.
   learn.to_distributed({.sync_batch_norm = true});
   learn.add<TensorBoard>({.folder = log, .every = loss_interval});
   log_pictures(learn, images_interval);
@@ -140,7 +140,7 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
     learn.fit(epochs, lr);
   }
   if (learn.state().result == FitResult::interrupted) {
-    fmt::print("stopped; start me again to go on\n");
+    fmt::print("stopped; start it again to resume\n");
     return;
   }
   print_errors(learn, "after training");
@@ -148,16 +148,7 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
   const fs::path network = checkpoints / (name + ".safetensors");
   learn.export_model(network);
   show_mattes(learn, log / "after.png");
-  fmt::print("network: {}, pictures: {}\n", network.string(), log.string());
-}
-
-std::vector<fs::path> MattingRun::pictures() const {
-  std::vector<fs::path> files;
-  for (const char* file : {"before.png", "after.png"}) {
-    const fs::path path = fs::path("log") / name / file;
-    if (fs::exists(path)) files.push_back(path);
-  }
-  return files;
+  fmt::print("network: {}, images: {}\n", network.string(), log.string());
 }
 
 }  // namespace tern::examples

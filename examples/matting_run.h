@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -38,8 +37,6 @@ struct MattingRun {
   /// is one, writes logs, pictures and at last the network.
   /// \param rates  For each layer group.
   void train(Learner& learn, std::vector<double> rates) const;
-  /// What `train` has drawn: mattes before and after.
-  std::vector<std::filesystem::path> pictures() const;
 };
 
 }  // namespace tern::examples

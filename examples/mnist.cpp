@@ -1,6 +1,11 @@
-// Trains a small convolutional network to tell handwritten 3s and 7s apart, in
+// %% [markdown]
+// # Handwritten digits
+//
+// A small convolutional network learns to tell handwritten 3s and 7s apart, in
 // mixed precision: the program at the top of the README. Expect an accuracy of
-// about 0.97. mnist_options.cpp is the same training with options.
+// about 0.97. `mnist_options.cpp` is the same training with options.
+
+// %%
 #include <tern/tern.h>
 
 int main() {

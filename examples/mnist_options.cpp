@@ -1,6 +1,11 @@
-// mnist.cpp with options, which ./dev mnist runs when it is given some. Expect
-// an accuracy of about 0.97 after one epoch on 3s and 7s, and about 0.99 after
-// three epochs with --full, on all ten digits.
+// %% [markdown]
+// # Handwritten digits, with options
+//
+// `mnist.cpp` with options, which `./dev mnist` runs when it is given some.
+// Expect an accuracy of about 0.97 after one epoch on 3s and 7s, and about 0.99
+// after three epochs with `--full`, on all ten digits.
+
+// %%
 #include <filesystem>
 #include <string>
 
@@ -10,6 +15,7 @@
 #include "options.h"
 #include "support/synthetic_digits.h"
 
+// %%
 int main(int argc, char** argv) try {
   std::string data_path, precision = "fp16", plot = "losses.svg";
   bool full = false;
@@ -31,6 +37,10 @@ int main(int argc, char** argv) try {
       ->take_last();
   app.read(argc, argv);
 
+  // %% [markdown]
+  // ## Data
+
+  // %%
   torch::manual_seed(seed);
   std::filesystem::path path = data_path;
   if (path.empty()) {
@@ -42,10 +52,18 @@ int main(int argc, char** argv) try {
                          path,
                          {.seed = seed, .workers = workers});
 
+  // %% [markdown]
+  // ## Network and Learner
+
+  // %%
   auto model = full ? tern::simple_cnn({1, 32, 64, 128, 10})
                     : tern::simple_cnn({3, 16, 16, 2});
   auto learn = tern::Learner(data, model, {.metrics = {tern::accuracy()}});
 
+  // %% [markdown]
+  // ## Training
+
+  // %%
   if (precision == "fp16") learn.to_fp16();
   if (precision == "bf16") learn.to_bf16();
   learn.fit(epochs);

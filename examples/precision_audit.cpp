@@ -1,14 +1,22 @@
-// Will this network train in 16 bits, and if not, which part of it is to blame?
-// The audit of a network that does, and of one that divides by small variances.
+// %% [markdown]
+// # Which precision?
+//
+// Does this network train in 16 bits, and if not, which layers do not? The
+// audit of a network that does, and of one that divides by small variances.
+
+// %%
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 #include "support/synthetic_digits.h"
 
-// Normalises each image by its own variance; the 1e-8 is 0 in half, and images
-// have constant patches.
+// %% [markdown]
+// ## A network that normalizes by hand
+
+// %%
+// Normalizes each image by its own variance. In half 1e-8 is 0, and images have
+// constant patches.
 struct NormalisedImpl : torch::nn::Module {
   NormalisedImpl() {
     first = register_module(
@@ -27,11 +35,15 @@ struct NormalisedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Normalised);
 
+// %%
 int main(int argc, char** argv) {
   tern::examples::Options("Asks two networks whether they train in 16 bits")
       .read(argc, argv);
-  tern::examples::Notebook note("Which precision?");
-  note.text("# Data, and a network that has no trouble");
+
+  // %% [markdown]
+  // ## A network that trains in 16 bits
+
+  // %%
   tern::seed_everything(42);
   auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
   auto data = tern::ImageDataBunch::from_folder(path);
@@ -39,13 +51,15 @@ int main(int argc, char** argv) {
   tern::PrecisionAudit audit = learn.audit_precision();
   fmt::print("{}", audit.to_string());
 
-  note.text("# A network that normalises by hand");
-  note.definition("Normalised");
+  // %%
   auto normalised =
       tern::Learner(data, Normalised(), {.metrics = {tern::accuracy()}});
   audit = normalised.audit_precision();
   fmt::print("{}", audit.to_string());
 
-  note.text("# Train as it recommends");
+  // %% [markdown]
+  // ## Training as the audit recommends
+
+  // %%
   audit.apply(normalised).fit(1);
 }

@@ -12,17 +12,15 @@
 # With -DFIND_DATA=build/examples/find_digits the program's TERN_CACHE is the folder
 # above the one that this prints.
 #
-# With -DMAKE_PAGE=build/examples/make_page -DTITLE=... -DSOURCE=examples/mnist.cpp
-# it makes a page of what the program printed and drew, in TERN_PAGES; the page has
-# to match the regular expression EXPECTED.
-#
-# With -DWRITTEN=drawn/a.png it expects that file, and without MAKE_PAGE all that is
+# With "-DNOTEBOOK=python|tools/notebook.py|run|examples/mnist.cpp|pages|--" that
+# command runs it. With -DWRITTEN=drawn/a.png it expects that file, and all that is
 # printed to match EXPECTED.
 #
 # The environment's TERN_EMULATOR runs the programs of a build for another processor.
 separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
 string(REPLACE "|" ";" patterns "${PATTERNS}")
 string(REPLACE "|" ";" commands "${COMMANDS}")
+string(REPLACE "|" ";" notebook "${NOTEBOOK}")
 if(ARCHIVE AND NOT DEFINED ENV{TERN_DATA})
   if(DEFINED ENV{CI} AND NOT DEFINED ENV{TERN_DATA_OPTIONAL})
     message(FATAL_ERROR "TERN_DATA is not set, so there is no ${ARCHIVE}, and under CI no test is left out. "
@@ -68,12 +66,11 @@ foreach(command IN LISTS commands)
     set(command ${CMAKE_MATCH_2})
   endif()
   separate_arguments(arguments UNIX_COMMAND "${command}")
-  execute_process(COMMAND ${emulator} ${PROGRAM} ${arguments}
+  execute_process(COMMAND ${notebook} ${emulator} ${PROGRAM} ${arguments}
     OUTPUT_VARIABLE printed ECHO_OUTPUT_VARIABLE RESULT_VARIABLE code)
   if(NOT code STREQUAL expected_code)
     message(FATAL_ERROR "${PROGRAM} ${command}: exit code ${code}, expected ${expected_code}")
   endif()
-  set(last_command "${command}")
   string(APPEND output "${printed}")
 endforeach()
 
@@ -82,18 +79,6 @@ foreach(file IN LISTS WRITTEN)
     message(FATAL_ERROR "${PROGRAM} has not written ${file}")
   endif()
 endforeach()
-if(NOT MAKE_PAGE AND NOT output MATCHES "${EXPECTED}")
+if(NOT output MATCHES "${EXPECTED}")
   message(FATAL_ERROR "what ${PROGRAM} prints does not match ${EXPECTED}")
-endif()
-if(MAKE_PAGE)
-  file(WRITE printed.txt "${output}")
-  file(GLOB plots *.svg)
-  cmake_path(GET SOURCE STEM name)
-  string(STRIP "${name} ${last_command}" command)
-  execute_process(COMMAND ${emulator} ${MAKE_PAGE} --command ${command} ${TITLE} ${SOURCE} printed.txt ${plots}
-    COMMAND_ERROR_IS_FATAL ANY)
-  file(READ $ENV{TERN_PAGES}/${name}.html page)
-  if(NOT page MATCHES "${EXPECTED}")
-    message(FATAL_ERROR "$ENV{TERN_PAGES}/${name}.html does not match ${EXPECTED}")
-  endif()
 endif()

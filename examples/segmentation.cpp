@@ -1,14 +1,18 @@
-// Learns what each pixel of a street scene shows: a U-Net on the body of a
-// ResNet, on the CamVid photographs (train/, trainannot/, val/, valannot/).
-// Prints how well each class is found and draws predictions over photographs.
-// --pretrained takes ImageNet weights.
+// %% [markdown]
+// # Segmentation of street scenes
+//
+// A U-Net with a ResNet body learns a class for each pixel of CamVid's
+// photographs (`train/`, `trainannot/`, `val/`, `valannot/`). The program
+// prints the scores of each class and draws predictions over photographs.
+// `--pretrained` takes ImageNet weights.
+
+// %%
 #include <filesystem>
 #include <string>
 
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 
 namespace fs = std::filesystem;
@@ -26,8 +30,12 @@ const std::vector<std::string> kClasses = {
     "person",
     "bicycle",
     "void"};
-constexpr int64_t kVoid = 11;  // pixels that nobody labelled
+constexpr int64_t kVoid = 11;  // unlabelled pixels
 
+// %% [markdown]
+// ## Photographs and their masks
+
+// %%
 tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
   auto items = tern::items_from_folder(folder / "train");
   for (const auto& item : tern::items_from_folder(folder / "val")) {
@@ -50,6 +58,7 @@ tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
        .workers = 2});
 }
 
+// %%
 int main(int argc, char** argv) try {
   std::string folder, arch = "resnet18", pretrained, picture = "streets.png";
   int64_t epochs = 10, height = 120;
@@ -71,11 +80,12 @@ int main(int argc, char** argv) try {
   app.add_flag("--bf16", bf16);
   app.read(argc, argv);
 
-  tern::examples::Notebook note("What each pixel shows");
-  note.text("# Photographs and their masks");
-  note.definition("street_scenes");
-  note.text("# A U-Net, trained");
-  // As many outputs as there are classes to learn; void counts nowhere.
+  // %% [markdown]
+  // ## Training a U-Net
+  //
+  // The network has an output for each class but void, which the loss ignores.
+
+  // %%
   const torch::nn::CrossEntropyLoss loss(
       torch::nn::CrossEntropyLossOptions().ignore_index(kVoid));
   auto learn = tern::unet_learner(
@@ -91,12 +101,14 @@ int main(int argc, char** argv) try {
     learn.fine_tune(epochs);
   }
 
-  note.text("# How well");
+  // %% [markdown]
+  // ## Evaluation
+
+  // %%
   const auto report = tern::segmentation_report(learn);
   fmt::print("\n{}", report.to_string());
   tern::show_results(learn, picture, tern::Split::valid, {.count = 3});
-  note.pictures({picture});
-  fmt::print("photograph, truth and prediction are in {}\n", picture);
+  fmt::print("photographs, targets and predictions are in {}\n", picture);
   // For image_folder predict --model streets.safetensors.
   learn.export_model("streets.safetensors");
   return 0;

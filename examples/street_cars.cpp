@@ -1,7 +1,13 @@
-// Finds cars in street scenes: a RetinaNet, trained on CamVid's photographs
-// (train/, trainannot/, val/, valannot/), whose masks become boxes: one around
-// each connected region of cars. Prints COCO's measures and draws cars that were
-// found, missed or made up. --pretrained takes ImageNet's weights for ResNet-18.
+// %% [markdown]
+// # Cars in street scenes
+//
+// A RetinaNet finds cars in CamVid's photographs (`train/`, `trainannot/`,
+// `val/`, `valannot/`). The masks become boxes: one around each connected
+// region of cars. The program prints COCO's metrics and draws cars that were
+// found, missed or made up. `--pretrained` takes ImageNet weights for
+// ResNet-18.
+
+// %%
 #include <filesystem>
 #include <string>
 
@@ -10,11 +16,14 @@
 #include <opencv2/imgproc.hpp>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 
 namespace fs = std::filesystem;
 
+// %% [markdown]
+// ## Boxes from masks
+
+// %%
 /// Returns a box around each connected region of cars in a mask. Specks, which
 /// are parts of hidden cars, are left out. Cars that hide each other are one
 /// region.
@@ -70,6 +79,7 @@ tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
        .workers = 2});
 }
 
+// %%
 int main(int argc, char** argv) try {
   std::string folder, pretrained, picture = "cars.png";
   int64_t epochs = 40, height = 240;
@@ -91,15 +101,14 @@ int main(int argc, char** argv) try {
   app.read(argc, argv);
   torch::manual_seed(42);
 
-  tern::examples::Notebook note("Cars in street scenes");
-  note.text("# Boxes from masks");
-  note.definition("car_boxes");
-  note.definition("street_scenes");
+  // %%
   const tern::DataBunch data = street_scenes(folder, height);
   tern::show_batch(data, "batch.png", tern::Split::train, {.count = 4});
-  note.pictures({"batch.png"});
 
-  note.text("# A detector, trained");
+  // %% [markdown]
+  // ## Training a detector
+
+  // %%
   const bool is_pretrained = !pretrained.empty();
   auto learn = tern::detection_learner(
       data,
@@ -116,14 +125,16 @@ int main(int argc, char** argv) try {
     learn.fit_one_cycle(epochs, lr);
   }
 
-  note.text("# What it finds");
+  // %% [markdown]
+  // ## Evaluation
+
+  // %%
   const auto interp = tern::DetectionInterpretation::from(
       learn,
       tern::Split::valid,
       {.score = 0.3});
   fmt::print("\n{}\n{}", interp.evaluation().to_string(), interp.to_string());
   tern::show_results(learn, picture, tern::Split::valid, {.count = 4});
-  note.pictures({picture});
   fmt::print("targets and predictions are in {}\n", picture);
   learn.export_model("cars.safetensors");
   return 0;

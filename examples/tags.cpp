@@ -1,7 +1,12 @@
-// Learns all that a street scene shows: any number of labels for each
-// photograph of CamVid, which its mask has (train/, trainannot/, val/,
-// valannot/). Chooses the threshold above which a label is predicted, says how
-// well each is found and which come together, and exports all of it.
+// %% [markdown]
+// # All that a street scene shows
+//
+// Several labels for each of CamVid's photographs (`train/`, `trainannot/`,
+// `val/`, `valannot/`), taken from its mask. The program chooses the threshold
+// above which a label is predicted, prints the scores of each label and label
+// co-occurrence, and exports the model with its threshold.
+
+// %%
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,7 +14,6 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 
 namespace fs = std::filesystem;
@@ -27,6 +31,10 @@ const std::vector<std::string> kClasses = {
     "person",
     "bicycle"};
 
+// %% [markdown]
+// ## Photographs and their labels
+
+// %%
 // The classes that at least a hundredth of the mask's pixels are of.
 std::vector<std::string> tags_of(const tern::ImageItem& item) {
   const fs::path image = item.path;  // val/1.png -> valannot/1.png
@@ -62,6 +70,7 @@ tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
        .workers = 2});
 }
 
+// %%
 int main(int argc, char** argv) try {
   std::string folder, arch = "resnet18", pretrained, out = ".";
   int64_t epochs = 20, height = 120;
@@ -78,11 +87,10 @@ int main(int argc, char** argv) try {
   const fs::path to = out;
   fs::create_directories(to);
 
-  tern::examples::Notebook note("All that a street scene shows");
-  note.text("# Photographs and their labels");
-  note.definition("tags_of");
-  note.definition("street_scenes");
-  note.text("# A network with an answer for each label, trained");
+  // %% [markdown]
+  // ## Training a network with an output for each label
+
+  // %%
   auto learn = tern::vision_learner(
       street_scenes(folder, height),
       tern::VisionArch(arch),
@@ -97,8 +105,12 @@ int main(int argc, char** argv) try {
     learn.fine_tune(epochs);
   }
 
-  note.text("# From which probability on");
-  // A half to begin with; then that with the best F1 over all labels.
+  // %% [markdown]
+  // ## Choosing the threshold
+  //
+  // At first it is 0.5; then the value with the best F1 over all labels.
+
+  // %%
   const auto before = tern::MultiLabelInterpretation::from(learn).report();
   const double threshold = tern::tune_threshold(learn);
   const auto interp = tern::MultiLabelInterpretation::from(learn);
@@ -110,15 +122,20 @@ int main(int argc, char** argv) try {
       threshold,
       report.to_string());
 
-  note.text("# What comes together, and where it is most wrong");
+  // %% [markdown]
+  // ## Label co-occurrence and top losses
+
+  // %%
   interp.plot_co_occurrence(to / "together.png");
   interp.plot_co_occurrence(to / "predicted.png", tern::LabelSource::preds);
   interp.plot_top_losses(to / "top_losses.png", 6);
-  note.pictures(
-      {to / "together.png", to / "predicted.png", to / "top_losses.png"});
 
-  note.text("# For another program");
-  // One file, with the labels' names and the threshold.
+  // %% [markdown]
+  // ## Prediction in another program
+  //
+  // One file holds the network, the names of the labels and the threshold.
+
+  // %%
   learn.export_model(to / "tags.safetensors");
   const auto predictor = tern::Predictor::load(to / "tags.safetensors");
   const std::string file =

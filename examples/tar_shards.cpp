@@ -1,10 +1,18 @@
-// A folder of images as tar shards: written once, then trained on as they are.
+// %% [markdown]
+// # Images in tar shards
 //
-//   tar_shards --data clothing --out shards
+// A folder of images is written as tar shards once, and the training reads the
+// shards in place.
 //
-// Shards are few large files, which a network or a disk reads many times faster
-// than a million small ones, and which Python's webdataset reads as well.
-// tern-shard writes them without a program of one's own.
+// ```sh
+// tar_shards --data clothing --out shards
+// ```
+//
+// Shards are a few large files, which a network or a disk reads many times
+// faster than a million small ones. Python's webdataset reads them too.
+// `tern-shard` writes them without a program.
+
+// %%
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -13,12 +21,12 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 #include "support/synthetic_digits.h"
 
 namespace fs = std::filesystem;
 
+// %%
 int main(int argc, char** argv) try {
   std::string data, out = "shards";
   int64_t epochs = 1, max_samples = 1000;
@@ -37,10 +45,13 @@ int main(int argc, char** argv) try {
   if (data.empty())
     data = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
 
-  tern::examples::Notebook note("Images in tar shards");
-  note.text("# A folder becomes shards");
-  // Each image goes in as it is, beside the number of its class: 3/00000012.png
-  // and 3/00000012.cls. What an earlier run wrote is used.
+  // %% [markdown]
+  // ## Writing shards
+  //
+  // Each image is stored unchanged, beside the number of its class:
+  // `3/00000012.png` and `3/00000012.cls`. Shards of an earlier run are reused.
+
+  // %%
   if (!fs::exists(fs::path(out) / "SHA256SUMS")) {
     for (const char* name : {"train", "valid"}) {
       const tern::ShardedImages written = tern::shard_images(
@@ -57,7 +68,13 @@ int main(int argc, char** argv) try {
   }
   fmt::print("{} sums are right\n", tern::verify_shards(out));
 
-  note.text("# Training on them");
+  // %% [markdown]
+  // ## Training on shards
+  //
+  // Everything else is as for a folder: transforms, workers, several processes,
+  // checkpoints in the middle of an epoch.
+
+  // %%
   std::vector<std::string> train, valid;
   for (const fs::directory_entry& entry : fs::directory_iterator(out)) {
     const std::string file = entry.path().filename().string();
@@ -68,8 +85,6 @@ int main(int argc, char** argv) try {
   std::ranges::sort(valid);
 
   tern::seed_everything(0);
-  // Everything else is as for a folder: transforms, workers, several processes,
-  // checkpoints in the middle of an epoch.
   auto images =
       tern::ImageDataBunch::from_tar(train, valid, {.shuffle_buffer = 5000});
   auto learn = tern::Learner(
@@ -79,7 +94,10 @@ int main(int argc, char** argv) try {
       {.metrics = {tern::accuracy()}});
   learn.fit(epochs);
 
-  note.text("# How well");
+  // %% [markdown]
+  // ## Result
+
+  // %%
   const double accuracy = learn.recorder().epochs().back().metrics[0].value;
   fmt::print(
       "{} of {} read in place: accuracy {:.3f}\n",

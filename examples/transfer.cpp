@@ -1,10 +1,15 @@
-// Fine-tuning as it is practised. A network first learns some kinds of clothing
-// from all their photographs. Then it has to tell apart other kinds, of which
-// it gets only a few photographs each: from random weights, with a new head
-// alone, and by the recipes of today, each of them one call. What they are
-// worth shows on photographs of these kinds that none of them has seen.
+// %% [markdown]
+// # Fine-tuning
 //
-// The folder has train/CLASS/*.jpg and validation/CLASS/*.jpg.
+// A network first learns some classes of clothing from all their photographs.
+// Then it learns other classes from a few photographs each: from random
+// weights, with a new head alone, and by today's recipes, each of them one
+// call. They are compared on photographs of these classes that none of them has
+// seen.
+//
+// The folder has `train/CLASS/*.jpg` and `validation/CLASS/*.jpg`.
+
+// %%
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -20,11 +25,14 @@
 #include <fmt/ranges.h>
 #include <tern/tern.h>
 
-#include "notebook.h"
 #include "options.h"
 
 namespace fs = std::filesystem;
 
+// %% [markdown]
+// ## Two tasks from one folder
+
+// %%
 /// A ConvNeXt with a tenth of convnext_tiny's weights.
 tern::ConvNeXt small_convnext(const tern::ConvNeXtOptions& options) {
   return tern::ConvNeXt(
@@ -58,9 +66,9 @@ tern::DataBunch bunch_of(
        .workers = 2});
 }
 
-/// A handful of photographs of each kind to learn from, and up to 100 others of
-/// each as test images: they choose nothing.
-/// \param draw  Which handful.
+/// `few` training photographs of each class, and up to 100 others of each as
+/// test images.
+/// \param draw  Which `few` photographs.
 tern::DataBunch handful(
     const tern::ImageItems& items,
     int64_t few,
@@ -90,6 +98,7 @@ double seconds_of(const std::function<void()>& work) {
       .count();
 }
 
+// %%
 int main(int argc, char** argv) try {
   std::string folder;
   int64_t size = 64, epochs = 20, few = 20, few_epochs = 20, draws = 3;
@@ -102,14 +111,11 @@ int main(int argc, char** argv) try {
   app.add_number("--draws", draws, 1, 100, "handfuls to take the mean of");
   app.read(argc, argv);
 
-  tern::examples::Notebook note("Fine-tuning");
-  note.text("# Two tasks out of one folder");
-  note.definition("small_convnext");
-  note.definition("handful");
+  // %%
   const tern::ImageItems items = tern::items_from_folder(folder);
   std::set<std::string> kinds;
   for (const auto& item : items) kinds.insert(kind_of(item));
-  // Every other kind, so that both tasks are of one sort.
+  // Every other class, so that the two tasks are alike.
   std::set<std::string> first, other;
   for (const auto& kind : kinds) {
     (first.size() > other.size() ? other : first).insert(kind);
@@ -122,11 +128,14 @@ int main(int argc, char** argv) try {
     return chosen;
   };
   const tern::VisionArch arch = small_convnext;
-  // For a task of a few classes a head without hidden layers.
+  // A head without hidden layers: the tasks have few classes.
   const tern::HeadOptions head{.hidden = {}};
 
-  note.text("# The first task");
-  fmt::print("first, all photographs of: {}\n", fmt::join(first, ", "));
+  // %% [markdown]
+  // ## The first task
+
+  // %%
+  fmt::print("first task, all photographs: {}\n", fmt::join(first, ", "));
   const auto learner_of_first = [&] {
     return tern::vision_learner(
         bunch_of(
@@ -141,10 +150,13 @@ int main(int argc, char** argv) try {
   const double whole = seconds_of([&] { teacher.fit_one_cycle(epochs, 4e-3); });
   teacher.save("first");
 
-  note.text(
-      "# Progressive resizing\nIt saves time, so it is for the longer task: "
-      "two thirds of the epochs on smaller images, the last ones on images of "
-      "the size of use.");
+  // %% [markdown]
+  // ## Progressive resizing
+  //
+  // It saves time on the longer task: two thirds of the epochs on smaller
+  // images, the last third at full size.
+
+  // %%
   auto progressive = learner_of_first();
   const double resized = seconds_of([&] {
     tern::set_image_size(progressive.data(), size * 3 / 4);
@@ -160,10 +172,17 @@ int main(int argc, char** argv) try {
       progressive.validate()["accuracy"],
       resized);
 
-  note.text(
-      "# The second, measured\n`recipe` trains a new Learner on each handful; "
-      "then it is asked for the photographs that it has not seen.");
-  fmt::print("then {} photographs each of: {}\n", few, fmt::join(other, ", "));
+  // %% [markdown]
+  // ## The second task
+  //
+  // `measure` trains a new Learner on each sample of photographs and evaluates
+  // it on the unseen ones.
+
+  // %%
+  fmt::print(
+      "second task, {} photographs of each class: {}\n",
+      few,
+      fmt::join(other, ", "));
   const tern::ImageItems others = photographs_of(other);
   std::vector<std::vector<std::string>> table;
   const auto measure = [&](const std::string& name,
@@ -195,7 +214,7 @@ int main(int argc, char** argv) try {
          tern::with_commas(weights),
          fmt::format("{:.0f}", seconds / count)});
     fmt::print(
-        "{:<28} accuracy {}, {:>9} weights learn, {} s\n",
+        "{:<28} accuracy {}, {:>9} trained weights, {} s\n",
         table.back()[0],
         table.back()[1],
         table.back()[2],
@@ -203,48 +222,83 @@ int main(int argc, char** argv) try {
   };
   const fs::path trained = "models/first.safetensors";
 
-  note.text("# From random weights");
+  // %% [markdown]
+  // ## From random weights
+
+  // %%
   measure("random weights", {}, [&](tern::Learner& learn) {
     learn.fit_one_cycle(few_epochs, 4e-3);
   });
 
-  note.text("# The head alone\nA Learner with pretrained weights is frozen.");
+  // %% [markdown]
+  // ## The head alone
+  //
+  // A Learner with pretrained weights is frozen.
+
+  // %%
   measure("the head alone", trained, [&](tern::Learner& learn) {
     learn.fit_one_cycle(few_epochs, 4e-3);
   });
 
-  note.text("# fastai's fine_tune\nThe head for an epoch, then all.");
+  // %% [markdown]
+  // ## fastai's fine_tune
+  //
+  // The head for an epoch, then all layers.
+
+  // %%
   measure("fine_tune", trained, [&](tern::Learner& learn) {
     learn.fine_tune(few_epochs, {.base_lr = 4e-3});
   });
 
-  note.text(
-      "# A learning rate for each block\nEach block learns at 0.75 of the next "
-      "one's learning rate: what it has learnt is the more general, the nearer "
-      "to the image.");
+  // %% [markdown]
+  // ## A learning rate for each block
+  //
+  // Each block trains with 0.75 of the next one's learning rate: features
+  // nearer to the image are more general.
+
+  // %%
   measure("layer_decay", trained, [&](tern::Learner& learn) {
     const auto rates = tern::layer_decay(learn, 2e-3, 0.75);
     learn.fit_one_cycle(1, 4e-3).unfreeze().fit_one_cycle(few_epochs, rates);
   });
 
-  note.text(
-      "# Drop path\nIn training each block is left out for a share of the "
-      "images, the last one for a tenth.");
+  // %% [markdown]
+  // ## Drop path
+  //
+  // During training each block is dropped for a share of the images, the last
+  // one for a tenth.
+
+  // %%
   measure("layer_decay, drop path", trained, [&](tern::Learner& learn) {
     const auto rates = tern::layer_decay(learn, 2e-3, 0.75);
     tern::set_stochastic_depth(learn, 0.1);
     learn.fit_one_cycle(1, 4e-3).unfreeze().fit_one_cycle(few_epochs, rates);
   });
 
-  note.text(
-      "# LoRA\nThe network stays frozen but for an adapter beside each layer, "
-      "and the head.");
+  // %% [markdown]
+  // ## LoRA
+  //
+  // The network stays frozen, except for an adapter beside each layer and the
+  // head.
+
+  // %%
   measure("add_lora", trained, [&](tern::Learner& learn) {
     tern::add_lora(learn, {.rank = 8}).fit_one_cycle(few_epochs, 4e-3);
   });
 
-  note.text("# All of them");
-  note.table({"recipe", "accuracy", "weights that learn", "seconds"}, table);
+  // %% [markdown]
+  // ## All recipes
+
+  // %%
+  fmt::print(
+      "{:<28}{:>10}{:>16}{:>10}\n",
+      "recipe",
+      "accuracy",
+      "trained weights",
+      "seconds");
+  for (const auto& row : table) {
+    fmt::print("{:<28}{:>10}{:>16}{:>10}\n", row[0], row[1], row[2], row[3]);
+  }
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -1,8 +1,8 @@
 """Opens the site in headless Chromium, dark and light, on a phone and a desk.
 
-site_browser.py PAGES SITE
+site_browser.py SITE
 
-Of some pages of every kind, and of a page as an example writes it: nothing on the
+Of some pages of every kind, and of the page of a notebook: nothing on the
 console, no sideways scrolling of the page, what is wide scrolls in its own box,
 figures have a size, dark where the system is, with images that do not dazzle;
 on a desk, links to the pages beside it. And the search finds a class in the
@@ -22,9 +22,8 @@ import browser as chromium
 PAGES = {
     "index.html": "pre",
     "examples/index.html": ".card img",
-    "examples/interpret.html": ".output figure img",
-    "examples/curve_fitting.html": ".output .plots svg",
-    "examples/precision_audit.html": ".output pre",
+    "examples/curve_fitting.html": ".output figure img",
+    "examples/amp_by_hand.html": ".output pre",
     "learner/learner.h.html": "pre",
     "docs/benchmarks.html": "table",
 }
@@ -83,7 +82,7 @@ def problems_of_search(browser, url, word, page):
 
 
 def main():
-    pages, site = (pathlib.Path(name).resolve() for name in sys.argv[1:])
+    site = pathlib.Path(sys.argv[1]).resolve()
     screenshots = site.with_name(f"{site.name}-screenshots")
     screenshots.mkdir(exist_ok=True)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
@@ -91,7 +90,7 @@ def main():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     at = f"http://127.0.0.1:{server.server_port}/"
     looked_at = {at + name: (name.replace("/", "_"), shown) for name, shown in PAGES.items()}
-    looked_at[(pages / "precision_audit.html").as_uri()] = ("page", "pre")
+    looked_at[(site.with_name(f"{site.name}-page") / "curve_fitting.html").as_uri()] = ("page", "figure img")
     wrong = []
     with chromium.opened() as browser:
         if not browser:

@@ -34,12 +34,11 @@ if(NOT CMAKE_CROSSCOMPILING)
 endif()
 
 # Nobody builds it: it tells editors how to compile what this build leaves out.
-add_library(tern_left_out_files OBJECT EXCLUDE_FROM_ALL fuzz/main.cpp install/images.cpp install/line.cpp install/page.cpp)
+add_library(tern_left_out_files OBJECT EXCLUDE_FROM_ALL fuzz/main.cpp install/images.cpp install/line.cpp)
 if(TERN_DISTRIBUTED)
   target_sources(tern_left_out_files PRIVATE ../callbacks/without_distributed.cpp)
 endif()
-target_link_libraries(tern_left_out_files PRIVATE tern tern_warnings $<TARGET_NAME_IF_EXISTS:tern_vision>
-  $<TARGET_NAME_IF_EXISTS:tern_notebook>)
+target_link_libraries(tern_left_out_files PRIVATE tern tern_warnings $<TARGET_NAME_IF_EXISTS:tern_vision>)
 if(CMAKE_EXPORT_COMPILE_COMMANDS AND TERN_VISION AND TERN_EXAMPLES AND TARGET tern_nccl AND json)
   add_test(NAME compile_commands COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}
     -DBUILD=${CMAKE_BINARY_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/compile_commands.cmake)
@@ -134,18 +133,23 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
     WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/generated)
 endif()
 
-# The site, of the pages that the examples have written before. What builds it is
-# looked for when the test runs, for ./dev test installs it. And Chromium looks at it.
+# The site. What builds it is looked for when the test runs, for ./dev test installs
+# it. And Chromium looks at it.
 if(TERN_TESTS AND TERN_PYTHON AND TARGET mnist AND TARGET ddp)
-  get_property(examples GLOBAL PROPERTY tern_example_tests)
   add_test(NAME site COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site.py
     ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)
-  set_tests_properties(site PROPERTIES DEPENDS "${examples}" FIXTURES_SETUP site FIXTURES_REQUIRED pages LABELS long SKIP_RETURN_CODE 77
+  set_tests_properties(site PROPERTIES FIXTURES_SETUP site LABELS long SKIP_RETURN_CODE 77
     TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
-  add_test(NAME site_browser COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site_browser.py
-    ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)
+  add_test(NAME site_browser COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site_browser.py ${PROJECT_BINARY_DIR}/tests/site)
   set_tests_properties(site_browser PROPERTIES FIXTURES_REQUIRED site LABELS long SKIP_RETURN_CODE 77
     TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
+endif()
+
+# How examples become notebooks, and those in docs/notebooks: of today's sources.
+if(TERN_PYTHON)
+  add_test(NAME tools/notebook COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/tools/notebook_test.py)
+  add_test(NAME notebooks COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/notebooks.py ${PROJECT_SOURCE_DIR})
+  set_tests_properties(tools/notebook notebooks PROPERTIES ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()
 
 # The tables of metrics and of options; versions, and what CONTRIBUTING.md promises.

@@ -25,6 +25,8 @@ peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors ti
   scikit-image onnxruntime==1.32.0 opencv-python-headless pycocotools)
 test_wheels=("tensorboard==2.21.0" "onnxruntime==1.32.0")
 site_wheels=("zensical==0.0.73")
+# Beside the site's: what checks notebooks and reduces their images.
+notebook_wheels=("nbformat==5.11.1" "pillow==13.0.0")
 
 # CMakePresets.json knows these two links, whatever they point to.
 cache=$HOME/.cache/tern
@@ -90,6 +92,8 @@ missing_parts() {
     printf '55\t160\t%s\n' "What tests compare with, in $torch_env: ${test_wheels[*]}"
   holds "$site_env" wheels "${site_wheels[@]}" ||
     printf '22\t140\t%s\n' "What builds the site, in $site_env: ${site_wheels[*]}"
+  holds "$site_env" notebooks "${notebook_wheels[@]}" ||
+    printf '9\t30\t%s\n' "What checks notebooks, in $site_env: ${notebook_wheels[*]}"
 }
 
 size() {
@@ -340,6 +344,7 @@ install_test_tools() {
 install_site_tools() {
   install_packages python3-venv doxygen
   use_wheels "$site_env" wheels 1 "${site_wheels[@]}"
+  use_wheels "$site_env" notebooks 1 "${notebook_wheels[@]}"
 }
 
 install_peers() { use_wheels "$cache/peers" wheels 12 "${peer_wheels[@]}"; }

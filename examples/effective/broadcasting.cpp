@@ -1,5 +1,10 @@
+// %% [markdown]
+// # Broadcasting
+//
 // After "Broadcasting the good and the ugly" of the tutorial Effective PyTorch:
-// a dimension of size 1 is repeated as needed, and nothing is copied for it.
+// a dimension of size 1 is repeated as needed, without a copy.
+
+// %%
 #include <algorithm>
 #include <chrono>
 
@@ -8,10 +13,15 @@
 #include <tern/tern.h>
 #include <torch/nn/modules/linear.h>
 
-#include "../notebook.h"
 #include "../options.h"
 
-// Merges the features of two inputs whose leading sizes only have to broadcast.
+// %% [markdown]
+// ## Merging features
+//
+// Each of 64 x 128 items gets the features of its group.
+
+// %%
+// Merges the features of two inputs whose leading sizes broadcast.
 // linear(concat(a, b)) is linear1(a) + linear2(b): no tiling, no concatenation.
 struct MergeImpl : torch::nn::Module {
   MergeImpl(int64_t in1, int64_t in2, int64_t out)
@@ -49,11 +59,15 @@ double milliseconds(const F& function) {
   return best;
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Broadcasting: what it saves, and a trap")
       .read(argc, argv);
-  tern::examples::Notebook note("Broadcasting");
-  note.text("# A column that is 1000 columns");
+
+  // %% [markdown]
+  // ## One column as 1000 columns
+
+  // %%
   const torch::NoGradGuard no_grad;
   torch::manual_seed(1);
   bool holds = true;
@@ -69,10 +83,10 @@ int main(int argc, char** argv) try {
       view.stride(1));
   holds = holds && torch::equal(tiled, view) && view.stride(1) == 0;
 
-  note.text("# The good");
-  note.definition("MergeImpl");
-  note.text("Tiling and concatenating next to it:");
-  // The good: each of 64 x 128 items gets the features of its group.
+  // %% [markdown]
+  // ## The good: no tiling, no concatenation
+
+  // %%
   const torch::Tensor items = torch::rand({64, 128, 256});
   const torch::Tensor groups = torch::rand({64, 1, 512});
   Merge merge(256, 512, 128);
@@ -112,8 +126,10 @@ int main(int argc, char** argv) try {
       difference);
   holds = holds && difference < 1e-5 && merge_megabytes < concat_megabytes;
 
-  note.text("# The ugly");
-  // The ugly: shapes that happen to broadcast hide a mistake.
+  // %% [markdown]
+  // ## The ugly: shapes that broadcast by accident hide a mistake
+
+  // %%
   const torch::Tensor a = torch::tensor({1.f, 2.f}).unsqueeze(1);
   const torch::Tensor b = torch::tensor({1.f, 2.f});
   const torch::Tensor rows = (a + b).sum(0);

@@ -1,29 +1,42 @@
-// After "PyTorch basics" of the tutorial Effective PyTorch: derivatives that
-// nobody wrote down, and a curve found by following them downhill.
+// %% [markdown]
+// # Fitting a curve
+//
+// After "PyTorch basics" of the tutorial Effective PyTorch: derivatives by
+// autograd, and a curve fitted by gradient descent.
+
+// %%
 #include <utility>
 #include <vector>
 
 #include <tern/tern.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "../notebook.h"
 #include "../options.h"
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Fits a parabola by gradient descent")
       .read(argc, argv);
-  tern::examples::Notebook note("Fitting a curve");
-  note.text(
-      "# A derivative\n`g(u(x))` with u = x * x and g = -u. By hand: -2x.");
+
+  // %% [markdown]
+  // ## A derivative
+  //
+  // The derivative of g(u(x)) with u = x * x and g = -u. By hand it is -2x.
+
+  // %%
   const torch::Tensor at = torch::tensor(3.0, torch::requires_grad());
   const torch::Tensor g = -(at * at);
   const double slope = torch::autograd::grad({g}, {at})[0].item<double>();
   fmt::print("d(-x*x)/dx at x = 3: {}; by hand: {}\n\n", slope, -2 * 3);
 
-  note.text(R"(# A curve
-Samples of y = 5x^2 + 3 with noise. The model knows that it is a parabola,
-a x^2 + b x + c, and not which one. With x in -2..2 the three terms are of
-similar size; over -10..10 the gradient of a would drown that of c.)");
+  // %% [markdown]
+  // ## A curve
+  //
+  // The samples are y = 5x^2 + 3 with noise. The model is a parabola with
+  // unknown coefficients, a x^2 + b x + c. With x in -2..2 the three terms have
+  // similar sizes; over -10..10 the gradient of a would drown that of c.
+
+  // %%
   torch::manual_seed(1);
   const auto sample = [] {
     const torch::Tensor x = torch::rand(100) * 4 - 2;
@@ -53,7 +66,8 @@ similar size; over -10..10 the gradient of a would drown that of c.)");
     }
     optimizer.step();
   }
-  note.plot(
+  tern::save_plot(
+      "loss.svg",
       {.title = "The loss, in powers of ten",
        .x_label = "step",
        .y_label = "mean squared error",

@@ -1,6 +1,11 @@
-// An image directory as a data set of one's own: the loader's workers decode in
-// parallel what the class below reads. Prints images per second for 0, 1 and 2
-// workers; the batches are the same for all.
+// %% [markdown]
+// # Your own dataset
+//
+// A directory of images as a dataset of your own: the loader's workers decode
+// in parallel what the class below reads. The program prints images per second
+// for 0, 1 and 2 workers; all of them give the same batches.
+
+// %%
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -12,13 +17,16 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "../notebook.h"
 #include "../options.h"
 #include "../support/synthetic_digits.h"
 
 constexpr tern::ImageSize kSize = 128;
 
-// Every picture under a folder, squeezed to kSize; the target is its number.
+// %% [markdown]
+// ## The dataset
+
+// %%
+// Every image below a folder, resized to kSize; the target is its number.
 class Pictures final : public tern::Dataset {
  public:
   explicit Pictures(const std::filesystem::path& folder) {
@@ -29,11 +37,11 @@ class Pictures final : public tern::Dataset {
         paths_.push_back(entry.path().string());
       }
     }
-    std::ranges::sort(paths_);  // a folder has no order of its own
+    std::ranges::sort(paths_);  // a folder is listed in any order
   }
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
 
-  // Called by several workers at once, so nothing of the object changes.
+  // Called by several workers at once, so it changes no member.
   tern::Batch get_batch(
       c10::ArrayRef<int64_t> indices,
       const tern::BatchContext& context) const override {
@@ -58,6 +66,7 @@ class Pictures final : public tern::Dataset {
   std::vector<std::string> paths_;
 };
 
+// %%
 int main(int argc, char** argv) try {
   std::string data;
   int64_t epochs = 1;
@@ -67,13 +76,14 @@ int main(int argc, char** argv) try {
   app.read(argc, argv);
   if (data.empty())
     data = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
-  tern::examples::Notebook note("A data set of your own");
-  note.text("# The data set");
-  note.definition("Pictures");
-  note.text("# How fast it is read");
+
+  // %% [markdown]
+  // ## Images per second
+
+  // %%
   const auto pictures = std::make_shared<Pictures>(data);
   fmt::print(
-      "{} pictures under {}, squeezed to {} x {}; {} cores\n",
+      "{} images below {}, resized to {} x {}; {} cores\n",
       pictures->size(),
       data,
       kSize.height,
@@ -109,7 +119,7 @@ int main(int argc, char** argv) try {
   fmt::print(
       "{}\n",
       holds ? "Any number of workers gives the same batches."
-            : "There are no pictures, or the batches differ.");
+            : "There are no images, or the batches differ.");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -1,11 +1,15 @@
+// %% [markdown]
+// # Indexing and operators
+//
 // After "Take advantage of the overloaded operators" of the tutorial Effective
-// PyTorch: slices and operators in C++, and why a slice in a loop is slow.
+// PyTorch: slices and operators in C++, and why slicing in a loop is slow.
+
+// %%
 #include <chrono>
 
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "../notebook.h"
 #include "../options.h"
 
 using torch::Tensor;
@@ -29,16 +33,19 @@ bool compare(const char* written, const Tensor& a, const Tensor& b) {
   return same;
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Slices, masks and operators of tensors")
       .read(argc, argv);
-  tern::examples::Notebook note("Indexing and operators");
-  note.text("# Indexing");
+
+  // %% [markdown]
+  // ## Indexing, and the functions behind it
+
+  // %%
   torch::manual_seed(1);
   const Tensor x = torch::rand({500, 10}), y = torch::rand({500, 10}) + 0.1;
   bool holds = true;
 
-  fmt::print("Indexing, and the functions behind it:\n");
   holds &= compare(
       "x.index({Slice(2, 5)}), narrow(0, 2, 3)",
       x.index({Slice(2, 5)}),
@@ -63,9 +70,13 @@ int main(int argc, char** argv) try {
       clipped,
       x.clamp_max(0.5));
 
-  note.text("# Operators");
-  // Python's x ** y and x @ y have no operator in C++: pow and matmul.
-  fmt::print("Operators, and the functions behind them:\n");
+  // %% [markdown]
+  // ## Operators, and the functions behind them
+  //
+  // Python's `x ** y` and `x @ y` have no operator in C++: use `pow` and
+  // `matmul`.
+
+  // %%
   holds &= compare("-x, neg", -x, x.neg());
   holds &= compare("x + y, add", x + y, x.add(y));
   holds &= compare("x / y, div", x / y, x.div(y));
@@ -76,9 +87,13 @@ int main(int argc, char** argv) try {
       (x > y) & ~(y > 0.5),
       (x > y).logical_and((y > 0.5).logical_not()));
 
-  note.text("# Slices in a loop");
-  // Without Python around it a slice is cheap, and what remains is the cost of
-  // 500 small additions: unbind() gains less than the tutorial says.
+  // %% [markdown]
+  // ## Slices in a loop
+  //
+  // Without Python a slice is cheap. What remains is the cost of 500 small
+  // additions, so `unbind()` gains less than the tutorial says.
+
+  // %%
   fmt::print("The sum of 500 rows:\n");
   Tensor by_index, by_unbind, by_sum;
   const double index_time = microseconds([&] {
@@ -103,8 +118,7 @@ int main(int argc, char** argv) try {
           torch::equal(by_index, by_unbind) && sum_time < index_time;
   fmt::print(
       "{}\n",
-      holds ? "All results agree, and one call beats 500."
-            : "Something does not agree.");
+      holds ? "All results agree, and one call beats 500." : "Results differ.");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

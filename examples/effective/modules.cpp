@@ -1,6 +1,11 @@
+// %% [markdown]
+// # Your own modules
+//
 // After "Encapsulate your model with Modules" of the tutorial Effective
-// PyTorch: modules of one's own with parameters, buffers and other modules in
-// them, and a Learner that trains them as it would any other.
+// PyTorch: modules with parameters, buffers and submodules, which the Learner
+// trains like any other.
+
+// %%
 #include <cmath>
 #include <memory>
 
@@ -11,11 +16,13 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "../notebook.h"
 #include "../options.h"
 
-// y = a x + b. What is registered is found by name: by the optimizer, by to(),
-// and in a saved file.
+// %% [markdown]
+// ## A line, and a line with a kink
+
+// %%
+// y = a x + b. Registered tensors have names, for the optimizer and for files.
 struct LineImpl : torch::nn::Module {
   LineImpl()
       : a(register_parameter("a", torch::rand(1))),
@@ -31,7 +38,7 @@ struct LineImpl : torch::nn::Module {
 };
 TORCH_MODULE(Line);
 
-// A line with a bend: our own module and LibTorch's, as one.
+// A line with a kink, made of our own module and LibTorch's.
 struct BentLineImpl : torch::nn::Module {
   BentLineImpl()
       : line(register_module("line", Line())),
@@ -62,7 +69,7 @@ void list(const tern::Model& model) {
   }
 }
 
-// 1000 samples of a curve, 800 to learn from and 200 to check with.
+// 1000 samples of a curve, 800 for training and 200 for validation.
 template <class Curve>
 tern::DataBunch samples_of(const Curve& curve) {
   const torch::Tensor x = torch::rand({1000, 1}) * 2 - 1;
@@ -78,16 +85,18 @@ tern::DataBunch samples_of(const Curve& curve) {
       {.batch_size = 32, .workers = 0});
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Trains modules with parameters and buffers")
       .read(argc, argv);
-  tern::examples::Notebook note("Modules of your own");
-  note.text("# A line, and a line with a bend");
-  note.definition("LineImpl");
-  note.definition("BentLineImpl");
-  note.text("# The line, trained");
+
+  // %% [markdown]
+  // ## Training the line
+  //
+  // y = 5x + 3, with noise of standard deviation 0.05.
+
+  // %%
   torch::manual_seed(1);
-  fmt::print("A line, y = 5x + 3 with noise of deviation 0.05:\n");
   Line line;
   tern::Learner straight(
       samples_of([](const torch::Tensor& x) { return 5 * x + 3; }),
@@ -98,8 +107,12 @@ int main(int argc, char** argv) try {
   list(line);
   fmt::print("  a = {:.3f}, b = {:.3f}\n\n", a, b);
 
-  note.text("# With the bend");
-  fmt::print("The same line with a kink, + 4 |x|:\n");
+  // %% [markdown]
+  // ## Training the line with a kink
+  //
+  // The same line with + 4 |x|.
+
+  // %%
   BentLine bent;
   tern::Learner kinked(
       samples_of(
@@ -117,7 +130,7 @@ int main(int argc, char** argv) try {
       "Validation loss {:.3f}, where a straight line leaves {:.3f}: {}.\n",
       loss,
       16.0 / 12,
-      holds ? "both are learnt" : "not learnt");
+      holds ? "both were learned" : "not learned");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

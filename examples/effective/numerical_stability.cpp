@@ -1,7 +1,11 @@
+// %% [markdown]
+// # Numerical stability
+//
 // After "Numerical stability in PyTorch" of the tutorial Effective PyTorch:
-// formulas that are right on paper and fail in 32 or 16 bits, and the forms
-// that do not. Values and gradients are compared with the stable form in 64
-// bits.
+// formulas that are right on paper and fail in 32 or 16 bits, and formulas that
+// do not. Values and gradients are compared with the stable formula in 64 bits.
+
+// %%
 #include <cmath>
 #include <string>
 #include <utility>
@@ -12,17 +16,20 @@
 #include <tern/tern.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "../notebook.h"
 #include "../options.h"
 
 using torch::Tensor;
 
+// %% [markdown]
+// ## Softmax and cross-entropy, naive and stable
+
+// %%
 Tensor naive_softmax(const Tensor& logits) {
   const Tensor exp = logits.exp();  // infinite above 88.7 in fp32, 11 in half
   return exp / exp.sum();
 }
 
-// Subtracting the largest changes nothing on paper, and no exp exceeds 1.
+// On paper, subtracting the largest logit changes nothing; no exp exceeds 1.
 Tensor stable_softmax(const Tensor& logits) {
   const Tensor exp = (logits - logits.max()).exp();
   return exp / exp.sum();
@@ -34,7 +41,7 @@ Tensor naive_cross_entropy(const Tensor& logits) {
   return -0.5 * stable_softmax(logits).log().sum();
 }
 
-// log and exp cancel before anything is rounded away.
+// log and exp cancel before anything is rounded.
 Tensor stable_cross_entropy(const Tensor& logits) {
   const Tensor shifted = logits - logits.max();
   return -0.5 * (shifted - shifted.logsumexp(0)).sum();
@@ -48,7 +55,7 @@ std::string text(const Tensor& tensor) {
   std::vector<std::string> words;
   for (const Tensor& element : tensor.detach().flatten().unbind()) {
     const auto value = element.item<double>();
-    // The sign of a NaN says nothing.
+    // The sign of a NaN has no meaning.
     words.push_back(std::isnan(value) ? "nan" : fmt::format("{:.4g}", value));
   }
   return fmt::format("[{}]", fmt::join(words, ", "));
@@ -80,11 +87,17 @@ bool show(
   return right;
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Softmax and cross-entropy, naive and stable")
       .read(argc, argv);
-  tern::examples::Notebook note("Numerical stability");
-  note.text("# Numbers without a place\nx * y / y is x, unless y has none.");
+
+  // %% [markdown]
+  // ## Underflow and overflow
+  //
+  // x * y / y is x, unless y is 0 or infinite as a float.
+
+  // %%
   bool holds = true;
   for (const double y : {1e-50, 1e39}) {
     const Tensor stored = torch::tensor(y, torch::kDouble).to(torch::kFloat);
@@ -94,12 +107,10 @@ int main(int argc, char** argv) try {
     holds = holds && z.isnan().item<bool>();
   }
 
-  note.text("# Softmax and cross-entropy, as one would write them, and stable");
-  note.definition("naive_softmax");
-  note.definition("stable_softmax");
-  note.definition("naive_cross_entropy");
-  note.definition("stable_cross_entropy");
-  note.text("Each in fp32 and half, value and gradient next to the truth:");
+  // %% [markdown]
+  // ## Values and gradients in fp32 and half
+
+  // %%
   struct Case {
     torch::Dtype dtype;
     std::vector<double> for_softmax, for_cross_entropy;

@@ -1,7 +1,12 @@
+// %% [markdown]
+// # A stream of images
+//
 // After "Building efficient custom data loaders" of the tutorial Effective
-// PyTorch: an iterable data set over tar files. There each worker must be given
-// its own part, or every image comes once for each of them. Here one worker at
+// PyTorch: an iterable dataset over tar files. In the tutorial each worker
+// needs its own part, or every image comes once per worker. Here one worker at
 // a time reads the stream and all of them decode, so nothing has to be divided.
+
+// %%
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -11,7 +16,6 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
-#include "../notebook.h"
 #include "../options.h"
 #include "../support/synthetic_digits.h"
 
@@ -19,6 +23,10 @@ namespace fs = std::filesystem;
 
 constexpr tern::ImageSize kSize = 64;
 
+// %% [markdown]
+// ## The stream
+
+// %%
 // The images of tar files, still encoded, with their classes. Each file is
 // opened, and downloaded if it is a URL, when its turn comes.
 class TarImages final : public tern::StreamDataset {
@@ -62,6 +70,10 @@ class TarImages final : public tern::StreamDataset {
   std::vector<std::string> tars_;
 };
 
+// %% [markdown]
+// ## Decoding a sample
+
+// %%
 // Called by several workers at once.
 tern::Batch
 decode(const tern::Batch& sample, const tern::BatchContext&, tern::SampleRng) {
@@ -95,6 +107,7 @@ torch::Tensor read_all(
   return torch::cat(batches);
 }
 
+// %%
 int main(int argc, char** argv) try {
   std::string folder;
   tern::examples::Options app("Trains on a stream of images from tar files");
@@ -104,12 +117,11 @@ int main(int argc, char** argv) try {
     folder =
         tern::examples::mnist_or_digits(tern::urls::mnist_sample) / "valid";
   }
-  tern::examples::Notebook note("A stream of images");
-  note.text("# The stream");
-  note.definition("TarImages");
-  note.text("# A sample");
-  note.definition("decode");
-  note.text("# A tar of images");
+
+  // %% [markdown]
+  // ## A tar file of images
+
+  // %%
   const fs::path out = "tar_stream";
   fs::remove_all(out);
   const auto written = tern::shard_images(folder, out);
@@ -117,7 +129,10 @@ int main(int argc, char** argv) try {
       written.shards.begin(),
       written.shards.end());
 
-  note.text("# The same images for any number of workers");
+  // %% [markdown]
+  // ## The same images for any number of workers
+
+  // %%
   const auto stream = std::make_shared<TarImages>(tars);
   const auto images =
       std::make_shared<tern::StreamEpochs>(stream, written.images, decode);
@@ -126,9 +141,13 @@ int main(int argc, char** argv) try {
                        torch::equal(read_all(images, 2), expected);
   fmt::print("{}\n", is_same ? "They are the same." : "They differ.");
 
-  note.text("# Training on it");
+  // %% [markdown]
+  // ## Training on the stream
+  //
+  // A buffer of 1000 images shuffles it.
+
+  // %%
   tern::seed_everything(0);
-  // A buffer of 1000 images shuffles the stream.
   auto data = tern::DataBunch::create(
       images,
       images,

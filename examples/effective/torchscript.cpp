@@ -1,7 +1,12 @@
+// %% [markdown]
+// # TorchScript
+//
 // After "Optimizing runtime with TorchScript" of the tutorial Effective
 // PyTorch: a script compiled in C++, compared with a loop and with one batched
-// operation; then a TorchScript model in a file, loaded and trained by the
-// Learner.
+// operation. Then the Learner loads a TorchScript model from a file and trains
+// it.
+
+// %%
 #include <chrono>
 #include <memory>
 #include <string>
@@ -11,12 +16,16 @@
 #include <torch/jit.h>
 #include <torch/script.h>
 
-#include "../notebook.h"
 #include "../options.h"
 
 using torch::Tensor;
 
-// output[i] = tensor[i][indices[i]], in three ways.
+// %% [markdown]
+// ## Batch gather
+//
+// `output[i] = tensor[i][indices[i]]`, in three ways.
+
+// %%
 Tensor gather_in_a_loop(const Tensor& tensor, const Tensor& indices) {
   tern::Tensors rows;
   for (int64_t i = 0; i < tensor.size(0); ++i) {
@@ -39,7 +48,7 @@ Tensor gather_batched(const Tensor& tensor, const Tensor& indices) {
   return tensor.flatten(0, 1).index({indices + offset});
 }
 
-// The mean over 10 calls, after the first few: they compile.
+// The mean over 10 calls, after the first few, which compile.
 template <class F>
 double milliseconds(const F& function) {
   for (int i = 0; i < 3; ++i) function();
@@ -50,7 +59,11 @@ double milliseconds(const F& function) {
   return time.count() / 10;
 }
 
-// As Python's torch.jit.script(net).save(file) would leave it.
+// %% [markdown]
+// ## A model in a file
+
+// %%
+// Writes what Python's torch.jit.script(net).save(file) would.
 void write_model(const std::string& file) {
   torch::jit::Module net("Net");
   net.register_attribute("training", c10::BoolType::get(), true);
@@ -69,7 +82,7 @@ def forward(self, x):
   net.save(file);
 }
 
-// Points, and whether they lie within the circle of radius 1.
+// Points, and whether they are inside the circle of radius 1.
 std::shared_ptr<tern::Dataset> points(int64_t count) {
   const Tensor x = torch::rand({count, 2}) * 3 - 1.5;
   const Tensor y = (x.norm(2, 1) < 1).to(torch::kLong);
@@ -78,14 +91,15 @@ std::shared_ptr<tern::Dataset> points(int64_t count) {
       tern::Tensors{y});
 }
 
+// %%
 int main(int argc, char** argv) try {
   tern::examples::Options("Compiles, trains and saves TorchScript")
       .read(argc, argv);
-  tern::examples::Notebook note("TorchScript");
-  note.text("# A loop, a script and one operation");
-  note.definition("gather_in_a_loop");
-  note.definition("gather_batched");
-  note.text("All three:");
+
+  // %% [markdown]
+  // ## Time of the three ways
+
+  // %%
   torch::manual_seed(1);
   const Tensor tensor = torch::rand({256, 100, 8});
   const Tensor indices = torch::randint(100, {256, 5});
@@ -106,9 +120,10 @@ int main(int argc, char** argv) try {
       milliseconds(scripted),
       milliseconds([&] { gather_batched(tensor, indices); }));
 
-  note.text("# A model in a file");
-  note.definition("write_model");
-  note.text("Loaded and trained:");
+  // %% [markdown]
+  // ## Loading and training a TorchScript model
+
+  // %%
   write_model("net.pt");
   torch::jit::Module net = torch::jit::load("net.pt");
   fmt::print("A TorchScript model from net.pt, in mixed precision:\n");
@@ -119,7 +134,7 @@ int main(int argc, char** argv) try {
   learn.to_fp32();
   const double trained = learn.validate().metrics[0].value;
 
-  // The Learner trains the module that it was given, so that one is saved.
+  // The Learner trains `net` itself, so it is saved directly.
   net.save("trained.pt");
   tern::Learner again(
       data,

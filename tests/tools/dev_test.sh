@@ -62,7 +62,9 @@ expect "an unknown row of the matrix" "$text" "no row '2.8-gcc-core'; there are:
 text=$(on_machine "$root/dev" examples mnist typo)
 expect "an unknown example" "$text" "no example 'typo'; there are:" \
   " checkpoints " " effective/modules " "exit 1"
-expect_none "an unknown example" "$text" make_page  # serves the examples
+expect_none "an unknown example" "$text" find_digits  # serves the examples
+text=$(on_machine "$root/dev" notebooks typo)
+expect "an unknown notebook" "$text" "no notebook 'typo'; there are:" " amp_by_hand " "exit 1"
 text=$(on_machine "$root/dev" bench typo)
 expect "an unknown benchmark" "$text" "no benchmark 'typo'" " kernels " "exit 1"
 text=$(on_machine "$root/dev" fuzz)
@@ -172,14 +174,7 @@ expect "a script of peers" "$(peers json "$work/script.py" one two)" \
 expect "a program of peers" "$(peers json /bin/echo one)" "one" "exit 0"
 expect "a module that is missing" "$(peers no_such_module /bin/echo)" \
   "has no no_such_module" "exit 77"
-# A page of each example, as site.py wants it.
 mkdir "$work/pages"
-for file in "$root"/examples/*.cpp "$root"/examples/effective/*.cpp; do
-  name=$(basename "$file" .cpp)
-  printf '<h1>%s</h1><pre class="code"><span class="k">if</span></pre>
-    <p class="made">Made by <code>%s</code></p></body>' "$name" "$name" \
-    >"$work/pages/$name.html"
-done
 site() { on_machine python3 "$root/tests/site.py" "$root" "$work/pages" "$work/site"; }
 expect "no tools of the site" "$(site)" "SKIPPED: there is no" "exit 77"
 mkdir -p "$work/home/.cache/tern/site/bin"
@@ -192,8 +187,6 @@ python=$(python3 -c 'import sys; print(sys.executable)')
 expect "no doxygen" "$(PATH=$work/empty "$python" \
   "$root/tools/site/build.py" "$root" "$work/pages" "$work/site" 2>&1)" \
   "There is no doxygen"
-rm "$work/pages/mnist.html"
-expect "an example without a page" "$(site)" "mnist has written no page" "exit 1"
 
 # Nothing is left behind that keeps a pipe open.
 started=$SECONDS

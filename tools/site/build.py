@@ -2,10 +2,11 @@
 
 build.py ROOT PAGES SITE
 
-The documents of ROOT, a page for each public header, the pages that the
-examples have written to PAGES, and those of other files that documents link to
-are laid out as ROOT is, in SITE-pages; Zensical makes SITE of them. A link that
-leads nowhere ends it.
+The documents of ROOT, a page for each public header, one for each example, and
+those of other files that documents link to are laid out as ROOT is, in SITE-pages;
+Zensical makes SITE of them. A link that leads nowhere ends it. The page of an example
+has the outputs of its notebook, in PAGES or else in docs/notebooks, where that is of
+today's source.
 """
 import base64
 import html
@@ -19,7 +20,11 @@ import sys
 
 import reference
 
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "examples/README.md")
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import notebook
+
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "examples/README.md",
+             "docs/notebooks/README.md")
 # The guides, by what a reader is about to do; those beside the home page first.
 START = ("tutorial", "from_fastai_and_pytorch", "building", "faq")
 GUIDES = {
@@ -68,14 +73,23 @@ class Site:
         headers = reference.public_headers(root)
         self.reference = reference.Reference(root, headers, reference.run_doxygen(root, headers, stage.with_name("doxygen")))
         self.documents = [*DOCUMENTS, *(str(path.relative_to(root)) for path in sorted((root / "docs").glob("*.md")))]
-        # The page and the source of each example that has written a page.
+        # The notebook and the source of each example.
         self.examples = {}
         for source in [*(root / "examples").glob("*.cpp"), *(root / "examples/effective").glob("*.cpp")]:
-            if (page := pages / f"{source.stem}.html").is_file():
-                self.examples[source.stem] = (page, str(source.relative_to(root)))
+            if re.search(r"^int main\(", source.read_text(), re.MULTILINE):
+                self.examples[source.stem] = (self.notebook(source), str(source.relative_to(root)))
         self.colors = page_colors(root)
         self.sources = set()  # other files that documents link to
         self.dead = []
+
+    def notebook(self, source):
+        """With the outputs of the last run, where that was of today's source."""
+        text = source.read_text()
+        for folder in self.pages, self.root / "docs/notebooks":
+            file = folder / f"{source.stem}.ipynb"
+            if file.is_file() and notebook.is_of(made := json.loads(file.read_text()), text):
+                return made
+        return notebook.notebook_of(notebook.cells_of(text), {}, str(source.relative_to(self.root)), "")
 
     def write(self, page, text):
         file = self.stage / page
@@ -101,7 +115,7 @@ class Site:
         if not source.is_file():
             self.dead.append(f"{page}: {link}")
             return link
-        if source.parts[len(self.root.parts)] == "examples" and source.stem in self.examples:
+        if file.startswith(("examples/", "docs/notebooks/")) and source.suffix in (".cpp", ".ipynb") and source.stem in self.examples:
             return os.path.relpath(f"examples/{source.stem}.md", os.path.dirname(page))
         if file not in self.reference.headers:
             self.sources.add(file)
@@ -178,33 +192,43 @@ class Site:
         return "".join(out) + ("\n</div>\n" if inside else "")
 
     def thumbnail(self, name):
-        """The first image or plot of a page, as a file beside it."""
-        if name not in self.examples:
-            return None
-        text = self.examples[name][0].read_text()
-        found = re.search(r'src="data:image/(png|svg\+xml);base64,([^"]+)"|(<svg .*?</svg>)', text, re.DOTALL)
-        if not found:
-            return None
-        ending = "png" if found[1] == "png" else "svg"
-        file = self.stage / "examples" / "thumbnails" / f"{name}.{ending}"
+        """The first image of an example's page."""
+        made = self.examples[name][0]
+        return next((self.image(name, number, output) for number, output in outputs_of(made) if image_of(output)), None)
+
+    def image(self, name, number, output):
+        """An image of an output, as a file beside the page."""
+        mime, data = image_of(output)
+        file = self.stage / "examples" / "images" / f"{name}_{number}.{mime.partition('/')[2].partition('+')[0]}"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(base64.b64decode(found[2]) if found[1] else standalone(found[3], self.colors[0]).encode())
-        return f"thumbnails/{name}.{ending}"
+        file.write_bytes(data)
+        return f"images/{file.name}"
 
     def write_examples(self):
-        for name, (page, source) in self.examples.items():
-            text = page.read_text()
-            title = re.search(r"<title>(.*?)</title>", text)[1]
-            body = text[text.index("</h1>") + 5 : text.rindex("</body>")]
-            body, _, made = body.partition('<p class="made">')
-            command = html.unescape("".join(re.findall(r"<code>(.*)</code>", made, re.DOTALL)))
+        for name, (made, source) in self.examples.items():
+            numbers = iter(range(1_000_000))
+            parts = []
+            for cell in made["cells"][:-1]:  # the last one says where the notebook comes from
+                text = "".join(cell["source"])
+                if cell["cell_type"] == "markdown":
+                    parts.append(text)
+                    continue
+                parts.append(f"```cpp\n{text}\n```")
+                parts += [self.output(name, next(numbers), output) for output in cell["outputs"]]
+            command = made["metadata"]["tern"]["command"]
+            run = f"This page was written by\n\n```sh\nbuild/examples/{command}\n```" if command else \
+                f"`./dev examples {name}` runs it, and adds what it prints and draws."
             self.sources.add(source)
-            self.write(
-                f"examples/{name}.md",
-                f"# {html.unescape(title)}\n\n{markdown_of(body)}\n\nThe whole program: "
-                f"[{source}]({os.path.relpath(source, 'examples')}.md). This page was written by\n\n"
-                f"```sh\nbuild/examples/{command}\n```\n",
-            )
+            parts.append(f"The whole program: [{source}]({os.path.relpath(source, 'examples')}.md). {run}\n")
+            self.write(f"examples/{name}.md", "\n\n".join(parts))
+
+    def output(self, name, number, output):
+        if image_of(output):
+            text = html.escape("".join(output["data"]["text/plain"]))
+            return f'<div class="output">\n<figure><img alt="{text}" src="{self.image(name, number, output)}"></figure>\n</div>'
+        text = "".join(output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"])
+        # A blank line would end the HTML.
+        return f'<div class="output">\n<pre>{re.sub(chr(10) + "{2,}", blank_lines, html.escape(text.strip(chr(10))))}</pre>\n</div>'
 
     # ---- Navigation ----
 
@@ -230,7 +254,7 @@ class Site:
         return [
             {"Tern": ["README.md", *(f"docs/{name}.md" for name in START)]},
             {"Guides": [{group: [f"docs/{name}.md" for name in names]} for group, names in GUIDES.items()]},
-            {"Examples": ["examples/README.md", *examples]},
+            {"Examples": ["examples/README.md", "docs/notebooks/README.md", *examples]},
             {"Reference": ["reference.md", *({name: f"{name}.md"} for name in others), *headers]},
             {"Benchmarks": ["docs/benchmarks.md"]},
             {"Project": ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md",
@@ -257,34 +281,24 @@ class Site:
 
 
 def page_colors(root):
-    """The colours of plots, tables and code, light and dark, as HtmlPage has them."""
+    """The colours of code and rules, light and dark, as HtmlPage has them."""
     text = (root / "learner/report/html_page.cpp").read_text()
     blocks = re.findall(r":root {(.*?)}", text, re.DOTALL)[:2]
     return [" ".join(re.findall(r"--[\w-]+: [^;]+;", block)) for block in blocks]
 
 
-def standalone(svg, colors):
-    """A plot of a page as a file of its own, whose colours are the page's."""
-    svg = svg.replace("<svg ", f'<svg style="{colors}" ', 1)
-    return svg if "xmlns=" in svg else svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+def outputs_of(made):
+    """Each output with its number."""
+    return enumerate(output for cell in made["cells"] for output in cell.get("outputs", ()))
 
 
-def markdown_of(body):
-    """The body of an example's page: its code is highlighted like that of every
-    other page, the rest stays HTML."""
-    body = re.sub(r"<nav>.*?</nav>\n?", "", body, flags=re.DOTALL)
-
-    def code(match):
-        text = html.unescape(re.sub(r"<[^>]+>", "", match[1])).rstrip("\n")
-        return f"\n\n```cpp\n{text}\n```\n\n"
-
-    body = re.sub(r'<pre class="code">(.*?)</pre>\n?', code, body, flags=re.DOTALL)
-    body = re.sub(r'<h2 id="s\d+">(.*?)</h2>', r"\n\n## \1\n\n", body)
-    parts = re.split(r"(\n\n```cpp\n.*?\n```\n\n|\n\n## [^\n]*\n\n)", body, flags=re.DOTALL)
-    for i in range(0, len(parts), 2):
-        if parts[i].strip():
-            parts[i] = f'\n\n<div class="output">\n{re.sub(chr(10) + "{2,}", blank_lines, parts[i].strip())}\n</div>\n\n'
-    return "".join(parts)
+def image_of(output):
+    """The type and the bytes of an output's image, or None."""
+    for mime in notebook.MIME.values():
+        if mime in output.get("data", {}):
+            text = "".join(output["data"][mime])
+            return mime, text.encode() if mime.endswith("xml") else base64.b64decode(text)
+    return None
 
 
 def blank_lines(match):

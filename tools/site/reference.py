@@ -39,9 +39,8 @@ TOPS = {
     "data": "Data sets, loaders, files",
     "vision": "Images: decoding, transforms, networks, plots",
     "kernels": "Fused operations on tensors, on CPU and GPU",
-    "examples": "Pages of programs",
 }
-HEADER = re.compile(r"\b((?:kernels|data|learner|callbacks|vision|examples)/[\w/]+\.h|tern\.h)\b")
+HEADER = re.compile(r"\b((?:kernels|data|learner|callbacks|vision)/[\w/]+\.h|tern\.h)\b")
 
 
 @dataclasses.dataclass
@@ -269,7 +268,7 @@ class Reference:
                 target = self.link(page, match[0])
                 return f"[{match[0]}]({target})" if target else match[0]
 
-            links = re.split(r"((?:kernels|data|learner|callbacks|vision|examples)/[\w/\\]+\.h\b|\btern\.h\b)", part)
+            links = re.split(r"((?:kernels|data|learner|callbacks|vision)/[\w/\\]+\.h\b|\btern\.h\b)", part)
             parts[i] = "".join(
                 HEADER.sub(header, piece.replace("\\", "")) if HEADER.fullmatch(piece.replace("\\", ""))
                 else re.sub(r"\b[A-Z]\w*[a-z]\w*[A-Z]\w*\b", class_name, piece)
