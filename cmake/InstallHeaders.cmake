@@ -1,6 +1,7 @@
 # Installs the public headers: those that tern.h or one of `roots` leads to. The
 # others stay in the tree. Run by `cmake --install`, which sets `source`,
-# `include`, `has_vision`. The site has a page for each of them.
+# `include`, `has_vision`. The site has a page for each of them that is not
+# "Private to Tern".
 cmake_policy(VERSION 3.25)
 set(roots tern.h learner/autocast.h learner/grad_scaler.h data/download/download.h data/formats/weights/safetensors.h
   learner/report/html_page.h learner/distributed/sync_batch_norm.h vision/matting/matting_predict.h)

@@ -4,7 +4,7 @@ project.py ROOT
 
 The lists of "How to add" in CONTRIBUTING.md are what their examples touch, and
 no longer than is promised, each and together; version.h, CITATION.cff and CHANGELOG.md have the
-same version; a page from other libraries names only what Tern has; no file has the
+same version; a page from other libraries names only what Tern has; docs/limits.md quotes errors of the code; no file has the
 marks of an unfinished merge; headers that moved, and the files that the architecture
 names, are there; so are the modules that scripts import; the product prints through a sink and in no other way.
 """
@@ -115,6 +115,25 @@ def check_names(root):
         yield f"{page}: only {count} names of Tern are found."
 
 
+def check_limits(root):
+    """What docs/limits.md quotes of an error is in the code, where strings are broken into lines."""
+    code = []
+    for folder in PRODUCT:
+        for file in (root / folder).rglob("*.*"):
+            if file.suffix in (".h", ".cpp"):
+                code.append(re.sub(r'"\s*"', "", file.read_text()))
+    quoted, is_quoting = 0, False
+    for line in (root / "docs/limits.md").read_text().splitlines():
+        cell = line.rstrip("| ").rpartition(" | ")[2] if line.startswith("| ") else ""
+        is_quoting = cell == "the error says" or (is_quoting and line.startswith("|"))
+        for text in re.findall(r"^`([^`]+)`$", cell) if is_quoting else ():
+            quoted += 1
+            if not any(text in part for part in code):
+                yield f"docs/limits.md: no error says `{text}`."
+    if quoted < 40:
+        yield f"docs/limits.md: only {quoted} errors are quoted."
+
+
 def check_header_names(root):
     """Each namespace of tests/header_names.h is a header's path."""
     headers = {re.sub(r"[/.]", "_", str(path.relative_to(root))) for top in PRODUCT for path in (root / top).rglob("*.h")}
@@ -218,7 +237,7 @@ def check_numbers(root):
 def main():
     root = pathlib.Path(sys.argv[1])
     wrong = [
-        *check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root),
+        *check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root), *check_limits(root),
         *check_addresses(root), *check_imports_of_scripts(root), *check_header_names(root), *check_output(root), *check_numbers(root),
     ]
     print(*wrong, sep="\n")

@@ -3,10 +3,11 @@
 site.py ROOT PAGES SITE
 
 PAGES may have notebooks that the examples wrote; those in docs/notebooks are used
-otherwise. On the site each public header, document and example has a page; each
-link and image leads to a file of the site, and each place within a page is there.
-Beside it SITE-page has notebooks as pages by themselves. Exits with 77 where
-nothing has installed what builds the site.
+otherwise. On the site each public header, document and example has a page, and
+nothing that is private to Tern; each link and image leads to a file of the site,
+each place within a page is there, and an index has every name. Beside it SITE-page
+has notebooks as pages by themselves. Exits with 77 where nothing has installed what
+builds the site.
 """
 import html.parser
 import json
@@ -72,7 +73,7 @@ def missing_pages(root, names, site):
     expected = [f"{header}.html" for header in headers]
     expected += [f"docs/{page.stem}.html" for page in (root / "docs").glob("*.md")]
     expected += [f"examples/{name}.html" for name in names]
-    expected += ["index.html", "reference.html", "examples/index.html", "CONTRIBUTING.html", "CHANGELOG.html"]
+    expected += ["index.html", "reference.html", "names.html", "examples/index.html", "CONTRIBUTING.html", "CHANGELOG.html"]
     for name in expected:
         if not (site / name).is_file():
             yield f"there is no page {name}"
@@ -116,6 +117,31 @@ def wrong_search(site):
             yield f"the search does not lead from {word} to {page}"
 
 
+def wrong_names(site):
+    """Of the index of names: by the alphabet, and each leads to its heading."""
+    names = re.findall(r'<a href="([^"]+)"><code>(\w+)</code></a>', (site / "names.html").read_text())
+    if [name.lower() for _, name in names] != sorted(name.lower() for _, name in names):
+        yield "names.html is not in the order of the alphabet"
+    for name, link in (
+        ("fit_one_cycle", "learner/learner.h.html#Learner-fit_one_cycle"),
+        ("unfreeze", "learner/learner.h.html#Learner"),  # has no heading of its own
+        ("ResNet", "vision/models/cnn/resnet.h.html#ResNetImpl"),
+        ("accuracy", "learner/metrics/metrics.h.html#accuracy"),
+    ):
+        if (link, name) not in names:
+            yield f"names.html does not lead from {name} to {link}"
+    if any(name in ("operator", "StepRunner") or name.startswith("~") for _, name in names):
+        yield "names.html has an operator, or what is private to Tern"
+
+
+def private_pages(pages, site):
+    for file in pages:
+        if "Private to Tern" in re.sub(r"\s+", " ", file.read_text()):
+            yield f"{file.relative_to(site)} has what is private to Tern"
+        if file.relative_to(site) == pathlib.Path("learner/interfaces.h.html"):
+            yield "learner/interfaces.h is private to Tern, and has a page"
+
+
 def main():
     root, examples, site = (pathlib.Path(name).resolve() for name in sys.argv[1:])
     names = examples_of(root)
@@ -127,7 +153,8 @@ def main():
         sys.exit("The site was not built; what is wrong is above.")
     pages = {file: Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
     wrong = [*missing_pages(root, names, site), *wrong_links(site, pages), *wrong_search(site)]
-    wrong += [*wrong_index(site, pages, names), *wrong_notebooks(root, site, python)]
+    wrong += [*wrong_index(site, pages, names), *wrong_names(site), *private_pages(pages, site)]
+    wrong += [*wrong_notebooks(root, site, python)]
     for file, page in pages.items():
         if page.headings == 0:
             wrong.append(f"{file.relative_to(site)} has no title")

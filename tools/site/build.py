@@ -26,7 +26,7 @@ import notebook
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "examples/README.md",
              "docs/notebooks/README.md")
 # The guides, by what a reader is about to do; those beside the home page first.
-START = ("tutorial", "from_fastai_and_pytorch", "building", "faq")
+START = ("tutorial", "from_fastai_and_pytorch", "building", "limits", "faq")
 GUIDES = {
     "Data": ("images", "data", "shards"),
     "Training": ("callbacks", "metrics", "optimizers", "mixed_precision", "checkpoints", "distributed", "gpu", "your_own"),
@@ -157,6 +157,7 @@ class Site:
         for header in self.reference.headers:
             self.write(f"{header}.md", self.reference.page(header))
         self.write("reference.md", self.reference.index())
+        self.write("names.md", self.reference.name_index())
 
     def write_sources(self):
         for file in sorted(self.sources):
@@ -255,7 +256,7 @@ class Site:
             {"Tern": ["README.md", *(f"docs/{name}.md" for name in START)]},
             {"Guides": [{group: [f"docs/{name}.md" for name in names]} for group, names in GUIDES.items()]},
             {"Examples": ["examples/README.md", "docs/notebooks/README.md", *examples]},
-            {"Reference": ["reference.md", *({name: f"{name}.md"} for name in others), *headers]},
+            {"Reference": ["reference.md", {"All names": "names.md"}, *({name: f"{name}.md"} for name in others), *headers]},
             {"Benchmarks": ["docs/benchmarks.md"]},
             {"Project": ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md",
                          *({name: f"{name}.md"} for name in ("LICENSE", "NOTICE"))]},

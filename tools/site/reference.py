@@ -51,8 +51,11 @@ class Entity:
     members: list = dataclasses.field(default_factory=list)
 
 
+PRIVATE = "Private to Tern"  # says a comment of what is no part of the interface
+
+
 def public_headers(root):
-    """What cmake/InstallHeaders.cmake installs."""
+    """What cmake/InstallHeaders.cmake installs, but for headers that are private."""
     script = (root / "cmake/InstallHeaders.cmake").read_text()
     roots = re.search(r"set\(roots ([^)]*)\)", script)[1].split()
     found = []
@@ -62,7 +65,12 @@ def public_headers(root):
             found.append(header)
             text = (root / header).read_text()
             roots += re.findall(r'^#include [<"]tern/([^">]+)[">]', text, re.MULTILINE)
-    return sorted(found)
+    return sorted(header for header in found if not is_private(root / header))
+
+
+def is_private(header):
+    """Whether the comment of a file says so, which stands above its namespace."""
+    return PRIVATE in " ".join(header.read_text().partition("\nnamespace ")[0].replace("///", "").split())
 
 
 def run_doxygen(root, headers, folder):
@@ -220,9 +228,11 @@ class Reference:
         self.headers = headers
         self.entities = entities_of(xml)
         self.names = {}
+        self.places = []  # (name, class, header, anchor) of all pages
         for header in headers:
             text = Header(root / header)
-            for entity in self.entities.get(header, ()):
+            self.entities[header] = public_of(text, self.entities.get(header, []))
+            for entity in self.entities[header]:
                 if entity.kind in ("class", "enum") or text.comment(text.first_line(entity.line - 1)):
                     self.names.setdefault(entity.name, f"{header}.md#{anchor(entity.name)}")
 
@@ -418,11 +428,50 @@ class Reference:
         if len(parts) == 2:
             code = "\n".join(line for line in header.lines if line != "#pragma once")
             parts.append(f"```cpp\n{code.strip()}\n```")
-        return "\n\n".join(part for part in parts if part) + "\n"
+        text = "\n\n".join(part for part in parts if part) + "\n"
+        self.places += self.places_of(file, header, set(re.findall(r"^#+ .* \{ #([\w-]+) \}$", text, re.MULTILINE)))
+        return text
+
+    def places_of(self, file, header, headings, entities=None, owner=""):
+        """The names of a page but for fields, constructors, operators and overrides,
+        each at its heading, or that of its class where it has none."""
+        for entity in self.entities.get(file, []) if entities is None else entities:
+            own_name = entity.name.rpartition("::")[2]
+            place = anchor(entity.name if entity.kind == "class" else f"{owner}::{entity.name}")
+            code = header.signature(header.first_line(entity.line - 1))
+            is_said = re.fullmatch(r"\w+", own_name) and own_name != owner.rpartition("::")[2]
+            is_field = entity.kind == "variable" and owner
+            if is_said and not is_field and (place in headings or not re.search(r"\boverride\b|\bfinal;|= delete", code)):
+                of = entity.name.rpartition("::")[0] if entity.kind == "class" else owner
+                module = own_name.removesuffix("Impl")
+                is_module = f"TORCH_MODULE({module});" in header.lines
+                yield module if is_module else own_name, of, file, place if place in headings else anchor(owner)
+            if entity.kind == "class":
+                yield from self.places_of(file, header, headings, entity.members, entity.name)
+
+    def name_index(self):
+        """The page with all names, once the other pages are made."""
+        parts = ["# Names", "Classes, functions and methods of the reference, by the alphabet."]
+        letter, rows = "", []
+
+        def flush():
+            if rows:
+                parts.append(table_of(("name", "of", "header"), rows))
+            rows.clear()
+
+        for name, owner, file, place in sorted(set(self.places), key=lambda one: (one[0].lower(), *one)):
+            if name[0].upper() != letter:
+                flush()
+                letter = name[0].upper()
+                parts.append(f"## {letter}")
+            link = f"{file}.md#{place}" if place else f"{file}.md"
+            rows.append((f"[`{name}`]({link})", f"`{owner}`" if owner else "", file.replace("_", "\\_")))
+        flush()
+        return "\n\n".join(parts) + "\n"
 
     def index(self):
         """The page with a table of all headers."""
-        parts = ["# Reference", "A page for each header that is installed. `tern.h` includes most of them."]
+        parts = ["# Reference", "A page for each header that is installed. `tern.h` includes most of them. [All names](names.md) are listed by the alphabet."]
         for top, title in TOPS.items():
             rows = []
             for file in self.headers:
@@ -432,6 +481,16 @@ class Reference:
                     rows.append((f"[{file.removeprefix(top + '/')}]({file}.md)", shown))
             parts += [f"## {top}", title + ".", table_of(("header", "names"), rows)]
         return "\n\n".join(parts) + "\n"
+
+
+def public_of(header, entities):
+    """Without those that a comment calls private."""
+    kept = []
+    for entity in entities:
+        if PRIVATE not in " ".join(" ".join(header.comment(header.first_line(entity.line - 1))).split()):
+            entity.members = public_of(header, entity.members)
+            kept.append(entity)
+    return kept
 
 
 def table_of(header, rows):
