@@ -14,6 +14,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/support/error_text.h"
+#include "tern/data/support/mentions.h"
 #include "tern/data/support/occurrences.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
@@ -83,7 +84,15 @@ std::string current_message() {
   }
 }
 
-// Turns what a data set threw into a DataError that names the sample, with the
+// "sample 4, picture_4.png", or one of the two where it says both.
+std::string place_of(const Dataset& dataset, int64_t index) {
+  const std::string number = fmt::format("sample {}", index);
+  const std::string described = dataset.describe(index);
+  return mentions(described, number) ? described
+                                     : fmt::format("{}, {}", number, described);
+}
+
+// Turns what a data set threw into a DataError that names the sample once, with the
 // original nested in it. `indices` failed together; asking for each alone finds
 // the one to blame. Called inside a handler.
 [[noreturn]] void rethrow_with_sample(
@@ -98,15 +107,19 @@ std::string current_message() {
   const auto blame = [&](int64_t index, bool has_path) {
     const std::string message = current_message();
     if (message == original) {
+      std::string path = has_path ? "" : dataset.describe(index);
+      if (mentions(message, path)) path.clear();
+      const std::string number = fmt::format("sample {}", index);
+      const bool is_said = mentions(message, number) || mentions(path, number);
       std::throw_with_nested(DataError(
-          has_path ? "" : dataset.describe(index),
-          fmt::format("{} (sample {} of the data set)", message, index)));
+          path,
+          is_said ? message
+                  : fmt::format("{} ({} of the data set)", message, number)));
     }
     if (!alone.empty()) return;
     alone = fmt::format(
-        "; alone, sample {}, {}, fails: {}",
-        index,
-        dataset.describe(index),
+        "; alone, {}, fails: {}",
+        place_of(dataset, index),
         message);
   };
   for (int64_t row = 0; row < std::ssize(indices); ++row) {
@@ -123,11 +136,10 @@ std::string current_message() {
   std::throw_with_nested(DataError(
       "",
       fmt::format(
-          "{} (a batch of {} samples, the first {}: {}{})",
+          "{} (a batch of {} samples, the first is {}{})",
           original,
           indices.size(),
-          indices[0],
-          dataset.describe(indices[0]),
+          place_of(dataset, indices[0]),
           alone)));
 }
 
@@ -244,14 +256,13 @@ struct DataLoader::Epoch::Workers {
     }
     if (made.size() + std::ssize(made.left_out) != std::ssize(indices)) {
       throw DataError(
-          dataset->describe(indices.front()),
+          place_of(*dataset, indices.front()),
           fmt::format(
-              "the data set was asked for {} samples, beginning with this one "
-              "(sample {}), and gave inputs of length {}; get_batch must give "
-              "one row for each index, or name the rows that it leaves out in "
+              "the data set was asked for {} samples, beginning with this one, "
+              "and gave inputs of length {}; get_batch must give one row for "
+              "each index, or name the rows that it leaves out in "
               "Batch::left_out, which has {}",
               indices.size(),
-              indices.front(),
               made.size(),
               made.left_out.size()));
     }

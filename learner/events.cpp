@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "tern/data/support/error_text.h"
+#include "tern/data/support/mentions.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/module_names.h"
 
@@ -194,10 +195,12 @@ std::exception_ptr loop::run_all(LearnerParts& l, Event event, bool failed) {
       if (!failed && !first) {
         first = std::current_exception();
       } else {
+        const std::string text = message_of(error);
+        const bool is_named = mentions(text, "[" + callback->name() + "]");
         l.self->options().sink->warning(fmt::format(
             "{} failed too, at the end: {}",
-            callback->name(),
-            message_of(error)));
+            is_named ? "A callback" : callback->name(),
+            text));
       }
     } catch (...) {
       if (!failed && !first) first = std::current_exception();

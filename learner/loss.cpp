@@ -207,7 +207,13 @@ torch::Tensor Loss::values_of(const Tensors& outputs, const Tensors& targets)
 torch::Tensor Loss::per_sample(const Tensors& outputs, const Tensors& targets)
     const {
   torch::Tensor values = values_of(outputs, targets);
-  return values.dim() == 1 ? values : values.flatten(1).mean(1);
+  if (values.dim() == 1) return values;
+  values = in_32_bits(values).flatten(1);
+  torch::Tensor counts;
+  if (counts_ && sums_values_) counts = counts_(outputs, targets);
+  if (!counts.defined()) return values.mean(1);
+  counts = counts.to(values.device());
+  return values.sum(1) / (counts + (counts == 0)).to(values.scalar_type());
 }
 
 torch::Tensor Loss::sum_per_sample(

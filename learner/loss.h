@@ -176,7 +176,9 @@ class Loss {
     } else if constexpr (std::same_as<Impl, torch::nn::NLLLossImpl>) {
       activation(Activation::exp);
       target_is_class(loss->options.ignore_index());
-    } else if constexpr (std::same_as<Impl, torch::nn::BCEWithLogitsLossImpl>) {
+    } else if constexpr (
+        std::same_as<Impl, torch::nn::BCEWithLogitsLossImpl> ||
+        std::same_as<Impl, torch::nn::MultiLabelSoftMarginLossImpl>) {
       activation(Activation::sigmoid);
     }
     is_bce_of_probabilities_ = std::same_as<Impl, torch::nn::BCELossImpl>;
@@ -265,8 +267,8 @@ class Loss {
   /// Says how much of each sample counts in this loss, which is a mean.
   Loss& count_by(Counts counts);
 
-  /// What each sample costs, [N]: the mean over all its numbers. Without
-  /// ignored targets and class weights its mean is the loss.
+  /// The loss of each sample, [N], as if it were alone: the mean over its numbers
+  /// that count. One class a sample is as with LibTorch's reduction none.
   /// \throws c10::ValueError unless `has_per_sample`.
   torch::Tensor per_sample(const Tensors& outputs, const Tensors& targets)
       const;

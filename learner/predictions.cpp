@@ -200,9 +200,12 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
           "[Learner::get_preds] the losses are asked for, but the data have no "
           "targets; leave out with_losses.");
       l.options.loss.check_class_indices(l.state.outputs, host_targets);
-      losses.push_back(
-          l.options.loss.per_sample(l.state.outputs, l.state.batch_data.targets)
-              .to(torch::kCPU, torch::kFloat));
+      loop::in_forward_precision(l, [&] {
+        const Tensors& targets_of_batch = l.state.batch_data.targets;
+        losses.push_back(
+            l.options.loss.per_sample(l.state.outputs, targets_of_batch)
+                .to(torch::kCPU, torch::kFloat));
+      });
     }
   });
   Predictions result{

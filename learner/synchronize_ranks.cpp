@@ -5,6 +5,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/sampler.h"
 #include "tern/data/support/error_text.h"
+#include "tern/data/support/mentions.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/broadcast.h"
 #include "tern/learner/loop.h"
@@ -233,8 +234,10 @@ void loop::run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act) {
     throw;
   }
   if (own) std::rethrow_exception(own);
+  const std::string what = text.substr(1);
+  const std::string rank = fmt::format("rank {}", *failed);
   const std::string reason =
-      fmt::format("rank {}: {}", *failed, text.substr(1));
+      mentions(what, rank) ? what : fmt::format("{}: {}", rank, what);
   if (text[0] == 'd') throw DataError("", reason);
   TORCH_CHECK(false, reason);
 }

@@ -46,7 +46,10 @@ void JsonReader::fail(const std::string& reason) const {
   std::string keys;
   for (const Level& level : levels_) {
     if (level.keys.empty()) continue;  // an array, or no key yet
-    keys += (keys.empty() ? " (in " : ", ") + printable(level.key);
+    const std::string key = printable(level.key);
+    const bool is_last = &level == &levels_.back();
+    if (is_last && reason.find(key) != reason.npos) continue;  // said below
+    keys += (keys.empty() ? " (in " : ", ") + key;
   }
   throw DataError(
       path_,

@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "tern/data/support/error_text.h"
+#include "tern/data/support/mentions.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/distributed/backends.h"
@@ -449,11 +450,13 @@ std::optional<std::string> ProcessGroup::ask_store(
 
 void ProcessGroup::tell_error(const std::string& text) noexcept {
   others_may_read_ = true;
+  const std::string name = fmt::format("rank {}", rank());
+  const std::string who = mentions(text, name) ? "another rank" : name;
   ask_store(
       kTellPatience,
       [me = rank(),
-       news = fmt::format("rank {} ended with: {}", rank(), text)
-                  .substr(0, kMaxText)](::c10d::Store& store) {
+       news = fmt::format("{} ended with: {}", who, text).substr(0, kMaxText)](
+          ::c10d::Store& store) {
         store.set(error_key(me), news);
         store.set(knows_key(me), "yes");
         return news;

@@ -245,6 +245,94 @@ TEST_P(WorkersTest, PassOnWhatTheDataSetThrewWithIndexAndPath) {
   EXPECT_EQ(thread_count(), before);
 }
 
+// Throws at one sample, as a data set does that describes its samples or not.
+class Failing final : public Dataset {
+ public:
+  Failing(std::string description, std::function<void()> fail)
+      : description_(std::move(description)), fail_(std::move(fail)) {}
+  int64_t size() const override { return 20; }
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+      const override {
+    for (const int64_t index : indices) {
+      if (index == 6) fail_();
+    }
+    return {{torch::zeros({std::ssize(indices), 1})}, {}};
+  }
+  std::string describe(int64_t index) const override {
+    return description_.empty() ? Dataset::describe(index) : description_;
+  }
+
+ private:
+  std::string description_;
+  std::function<void()> fail_;
+};
+
+TEST_P(WorkersTest, NameASampleAndAFileOnce) {
+  const auto message_of_loader = [](const char* description,
+                                    std::function<void()> fail) {
+    const DataLoader loader(
+        std::make_shared<Failing>(description, std::move(fail)),
+        {.batch_size = 4, .workers = GetParam()});
+    auto pass = loader.epoch(0);
+    pass.next();
+    return error_of<DataError>([&] { pass.next(); });
+  };
+  const auto saying = [](const char* text) {
+    return [text] { throw std::runtime_error(text); };
+  };
+  EXPECT_EQ(
+      message_of_loader("", saying("no such row")),
+      "sample 6: no such row");
+  EXPECT_EQ(
+      message_of_loader("", saying("inputs[0] of sample 6 is empty")),
+      "inputs[0] of sample 6 is empty");
+  EXPECT_EQ(
+      message_of_loader("", saying("sample 61 and sample 6b are fine")),
+      "sample 6: sample 61 and sample 6b are fine");
+  EXPECT_EQ(
+      message_of_loader("a.png", saying("no such pixel")),
+      "a.png: no such pixel (sample 6 of the data set)");
+  EXPECT_EQ(
+      message_of_loader("a.png", saying("a.png has no label")),
+      "a.png has no label (sample 6 of the data set)");
+  EXPECT_EQ(
+      message_of_loader("a.tar, sample 6", saying("no such field")),
+      "a.tar, sample 6: no such field");
+  EXPECT_EQ(
+      message_of_loader("a.png", [] { throw DataError("a.png", "is empty"); }),
+      "a.png: is empty (sample 6 of the data set)");
+}
+
+TEST_P(WorkersTest, NameTheFirstSampleOfABatchOnce) {
+  class Short final : public Dataset {
+   public:
+    int64_t size() const override { return 4; }
+    Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+        const override {
+      TORCH_CHECK(!fails_together_ || indices.size() < 2, "too many");
+      return {{torch::zeros({1, 1})}, {}};
+    }
+    explicit Short(bool fails_together) : fails_together_(fails_together) {}
+
+   private:
+    bool fails_together_;
+  };
+  const auto message = [](bool fails_together) {
+    const DataLoader short_one(
+        std::make_shared<Short>(fails_together),
+        {.batch_size = 4, .workers = GetParam()});
+    auto pass = short_one.epoch(0);
+    return error_of<DataError>([&] { pass.next(); });
+  };
+  EXPECT_EQ(
+      message(/*fails_together=*/true),
+      "too many (a batch of 4 samples, the first is sample 0)");
+  EXPECT_TRUE(
+      message(/*fails_together=*/false)
+          .starts_with("sample 0: the data set was asked for 4 samples, "
+                       "beginning with this one, and gave inputs"));
+}
+
 TEST_P(WorkersTest, LeaveNoThreadWhenAPassIsDroppedInTheMiddle) {
   const DataLoader loader(
       std::make_shared<Counting>(1000),

@@ -387,6 +387,24 @@ TEST(Fit, ReportsTheFirstErrorWhenOnTrainEndThrowsToo) {
   EXPECT_NE(sink->warnings[0].find("second"), std::string::npos);
 }
 
+TEST(Fit, NamesACallbackThatFailsAtTheEndOnce) {
+  const auto warning_of = [](const char* error) {
+    const auto sink = std::make_shared<MemorySink>();
+    Learner learn(point_data(), point_net(), {.sink = sink});
+    learn.add<LambdaCallback>(
+        {.on_epoch_begin = [](Learner&) { throw std::runtime_error("first"); },
+         .on_train_end = [=](Learner&) { throw std::runtime_error(error); }});
+    EXPECT_THROW(learn.fit(1), std::runtime_error);
+    return sink->warnings.at(0);
+  };
+  EXPECT_EQ(
+      warning_of("no space"),
+      "LambdaCallback failed too, at the end: no space");
+  EXPECT_EQ(
+      warning_of("[LambdaCallback] no space"),
+      "A callback failed too, at the end: [LambdaCallback] no space");
+}
+
 // ---- Bad input ----
 
 TEST(Fit, SendsLibTorchsWarningsToTheSink) {

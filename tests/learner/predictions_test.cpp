@@ -107,6 +107,128 @@ TEST(Predictions, HaveAllOutputsAndAllTargets) {
   EXPECT_FALSE(answers.outputs[2].defined());
 }
 
+/// Five samples, which a model that echoes them predicts.
+struct LossCase {
+  const char* name;
+  Loss loss;
+  torch::Tensor outputs;
+  Tensors targets;
+  torch::Tensor preds;
+};
+
+std::vector<LossCase> losses_of_all_kinds() {
+  using namespace torch::nn;  // NOLINT
+  torch::manual_seed(3);
+  const torch::Tensor x = 3 * torch::randn({5, 3});
+  const torch::Tensor classes = torch::tensor({0, 2, 1, 2, 0});
+  const torch::Tensor labels = torch::tensor(
+      {{1.f, 0.f, 1.f},
+       {0.f, 0.f, 1.f},
+       {1.f, 1.f, 1.f},
+       {0.f, 0.f, 0.f},
+       {0.f, 1.f, 0.f}});
+  const torch::Tensor pixels = 3 * torch::randn({5, 3, 4, 4});
+  torch::Tensor mask = torch::randint(0, 3, {5, 4, 4}, torch::kLong);
+  mask[1].fill_(2);
+  mask[3].slice(0, 0, 3).fill_(2);
+  const torch::Tensor weights = torch::tensor({1.f, 4.f, 0.5f});
+  const torch::Tensor soft = x.softmax(1), soft_pixels = pixels.softmax(1);
+  const torch::Tensor points = torch::randn({5, 4, 2});
+  const torch::Tensor is_visible = torch::tensor(
+      {{1, 1, 1, 1}, {0, 0, 0, 1}, {1, 0, 1, 0}, {0, 0, 0, 0}, {1, 1, 0, 1}},
+      torch::kBool);
+  const auto ignoring = CrossEntropyLossOptions().ignore_index(2);
+  return {
+      {"cross-entropy", CrossEntropyLoss(), x, {classes}, soft},
+      {"ignoring", CrossEntropyLoss(ignoring), x, {classes}, soft},
+      {"smoothed", label_smoothing_cross_entropy(), x, {classes}, soft},
+      {"focal", focal_loss(), x, {classes}, soft},
+      {"log likelihood", NLLLoss(), x.log_softmax(1), {classes}, soft},
+      {"masks", CrossEntropyLoss(), pixels, {mask}, soft_pixels},
+      {"ignoring pixels",
+       CrossEntropyLoss(ignoring),
+       pixels,
+       {mask},
+       soft_pixels},
+      {"weighed pixels",
+       CrossEntropyLoss(CrossEntropyLossOptions().weight(weights)),
+       pixels,
+       {mask},
+       soft_pixels},
+      {"dice", dice_ce_loss({.ignore_index = 2}), pixels, {mask}, soft_pixels},
+      {"labels", BCEWithLogitsLoss(), x, {labels}, x.sigmoid()},
+      {"weighed labels",
+       BCEWithLogitsLoss(BCEWithLogitsLossOptions().pos_weight(weights)),
+       x,
+       {labels},
+       x.sigmoid()},
+      {"probabilities", BCELoss(), x.sigmoid(), {labels}, x.sigmoid()},
+      {"margin", MultiLabelSoftMarginLoss(), x, {labels}, x.sigmoid()},
+      {"numbers", MSELoss(), x, {labels}, x},
+      {"points", points_loss(), points, {points + 1, is_visible}, points}};
+}
+
+TEST(Predictions, AndLossesOfSamplesAreThoseOfTheLearnersLoss) {
+  for (const LossCase& one : losses_of_all_kinds()) {
+    SCOPED_TRACE(one.name);
+    const auto samples =
+        std::make_shared<TensorDataset>(Tensors{one.outputs}, one.targets);
+    DataBunch data =
+        DataBunch::create(samples, samples, {.batch_size = 2, .workers = 0});
+    data.device = torch::kCPU;
+    Learner learn(
+        data,
+        std::make_shared<EchoImpl>(),
+        quiet({.loss = one.loss}));
+    const Predictions answers =
+        learn.get_preds(*learn.data().valid, /*with_losses=*/true);
+    EXPECT_TRUE(torch::allclose(answers.preds, one.preds, 1e-4, 1e-6));
+    const torch::Tensor counts = one.loss.counts({one.outputs}, one.targets);
+    ASSERT_EQ(answers.losses.numel(), 5);
+    for (int64_t i = 0; i < 5; ++i) {
+      Tensors target;
+      for (const torch::Tensor& all : one.targets) {
+        target.push_back(all.slice(0, i, i + 1));
+      }
+      const torch::Tensor alone =
+          one.loss({one.outputs.slice(0, i, i + 1)}, target);
+      EXPECT_NEAR(
+          answers.losses[i].item<double>(),
+          counts[i].item<double>() > 0 ? alone.item<double>() : 0,
+          1e-5)
+          << "sample " << i;
+    }
+    // A sum of two means, which weighs as one of them.
+    if (std::string(one.name) == "dice") continue;
+    EXPECT_NEAR(
+        (answers.losses * counts).sum().item<double>() /
+            counts.sum().item<double>(),
+        learn.validate().loss,
+        1e-5);
+  }
+}
+
+// As with LibTorch's reduction none and in fastai: alone, the weight of one class
+// would cancel out.
+TEST(Predictions, LossesOfOneClassASampleHaveTheWeightsOfTheirClasses) {
+  const torch::Tensor x = torch::randn({4, 3});
+  const torch::Tensor classes = torch::tensor({0, 2, 1, 2});
+  const torch::Tensor weights = torch::tensor({1.f, 4.f, 0.5f});
+  const Loss loss = torch::nn::CrossEntropyLoss(
+      torch::nn::CrossEntropyLossOptions().weight(weights));
+  EXPECT_TRUE(torch::allclose(
+      loss.per_sample({x}, {classes}),
+      torch::cross_entropy_loss(x, classes, weights, at::Reduction::None)));
+}
+
+TEST(Predictions, OfASoftMarginOfLabelsAreSeveralClasses) {
+  Learner learn =
+      echo({}, torch::nn::MultiLabelSoftMarginLoss(), {"a", "b", "c"});
+  const Prediction answer = learn.predict(torch::tensor({2.f, -1.f, 0.2f}));
+  EXPECT_EQ(answer.kind, TargetKind::multi_category);
+  EXPECT_EQ(answer.labels, (Strings{"a", "c"}));
+}
+
 TEST(Predictions, SayWhichSamplesThoughACallbackMakesTheBatchAnew) {
   Learner learn = two_headed_learner();
   learn.add<LambdaCallback>({.on_batch_begin = [](Learner& l) {

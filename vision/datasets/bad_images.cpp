@@ -27,20 +27,28 @@ void BadImageList::add(
   const auto count = static_cast<double>(images_.size());
   if (count > max_fraction * static_cast<double>(total)) {
     std::string list;
-    constexpr size_t kNamed = 10;
-    for (const auto& [unused, bad] : images_ | std::views::take(kNamed)) {
-      list += "\n  " + bad.reason;
+    int64_t named = 0;
+    constexpr int64_t kNamed = 9;
+    for (const auto& [other, bad] : images_) {
+      if (other == at->first) continue;
+      list += named < kNamed ? "\n  " + bad.reason : "\n  ...";
+      if (named++ == kNamed) break;
     }
+    const auto& [path, told] = at->second;
+    std::string reason =
+        told.starts_with(path + ": ") ? told.substr(path.size() + 2) : told;
+    if (reason.ends_with('.')) reason.pop_back();
     throw_data_error(
-        at->second.path,
-        "is one of {} bad images among {}, more than the share of {} that "
-        "may be skipped. Repair or remove them (verify_images lists all), "
+        path,
+        "{}; it is one of {} bad images among {}, more than the share of {} "
+        "that may be skipped. Repair or remove them (verify_images lists all), "
         "or raise max_fraction.{}{}",
+        reason,
         images_.size(),
         total,
         max_fraction,
-        list,
-        images_.size() > kNamed ? "\n  ..." : "");
+        list.empty() ? "" : " The others:",
+        list);
   }
   if (is_new) sink_.or_terminal()->warning(at->second.reason + " Skipped.");
 }

@@ -201,6 +201,20 @@ TEST(JsonReader, SaysWhichKeysLeadToTheFault) {
       {"damaged at byte 12 (in 'a', 'b'): expected a number"});
 }
 
+TEST(JsonReader, NamesAKeyOnceThatTheReasonNames) {
+  JsonReader json(R"({"a": {"b": 1, "b": 2}})", "a.json");
+  std::string key;
+  json.begin_object();
+  json.next_key(key);
+  json.begin_object();
+  json.next_key(key);
+  json.number();
+  EXPECT_EQ(
+      error_of<DataError>([&] { json.next_key(key); }),
+      "a.json: holds JSON that is damaged at byte 18 (in 'a'): the object has "
+      "the key 'b' twice");
+}
+
 TEST(Utf8, KnowsWellFormedText) {
   for (const char* text : {"", "a", "é", "漢", "😀", "\U0010FFFF"}) {
     EXPECT_TRUE(is_utf8(text)) << text;

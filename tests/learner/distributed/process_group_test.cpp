@@ -99,6 +99,20 @@ TEST(ProcessGroup, TellsWhyAnotherRankHasEnded) {
   });
 }
 
+TEST(ProcessGroup, NamesARankOnceThatItsErrorNames) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    auto group = connect(environment);
+    if (group->rank() == 1) {
+      group->tell_error("no gradient came for fc.weight on rank 1");
+      group.reset();
+      return;
+    }
+    expect_error<DistributedError>(
+        [&] { group->barrier(); },
+        {"another rank ended with: no gradient came for fc.weight on rank 1"});
+  });
+}
+
 TEST(ProcessGroup, NoticesARankThatWasKilledWithinSeconds) {
   const std::vector<int> results =
       run_ranks(2, [](const LaunchEnvironment& environment) {

@@ -192,6 +192,37 @@ TEST(Interpretation, DrawsImageTargetAndPredictionOfMasks) {
   }
 }
 
+// The second image is ignored but for a corner, and wrong there.
+TEST(Interpretation, TopLossesOfMasksAreOfThePixelsThatCount) {
+  torch::Tensor masks = torch::ones({2, 8, 8}, torch::kLong);
+  masks[0].slice(0, 0, 7).fill_(0);
+  masks[1].slice(0, 1).fill_(2);
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{torch::rand({2, 3, 8, 8})},
+      Tensors{masks});
+  DataBunch data =
+      DataBunch::create(dataset, dataset, {.batch_size = 2, .workers = 0});
+  data.device = torch::kCPU;
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 2, 1));
+  const torch::NoGradGuard no_grad;
+  net->parameters()[0].zero_();
+  net->parameters()[1].copy_(torch::tensor({1.f, -1.f}));
+  Learner learn(
+      data,
+      net,
+      quiet(
+          {.loss = torch::nn::CrossEntropyLoss(
+               torch::nn::CrossEntropyLossOptions().ignore_index(2))}));
+  const std::vector<TopLoss> top = Interpretation::from(learn).top_losses();
+  ASSERT_EQ(top.size(), 2U);
+  EXPECT_EQ(top[0].index, 1);
+  const double wrong = std::log1p(std::exp(2)),
+               right = std::log1p(std::exp(-2));
+  EXPECT_NEAR(top[0].loss, wrong, 1e-5);
+  EXPECT_NEAR(top[1].loss, (7 * right + wrong) / 8, 1e-5);
+  EXPECT_NEAR(learn.validate().loss, (56 * right + 16 * wrong) / 72, 1e-5);
+}
+
 TEST(Interpretation, SaysWhichLossHasNoValueForASample) {
   const Shades shades;
   Learner learn(
