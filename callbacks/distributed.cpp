@@ -10,6 +10,7 @@
 #include <torch/version.h>
 
 #include "tern/callbacks/averages/averaged_weights.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
@@ -369,6 +370,14 @@ Learner& Learner::to_distributed(const DistributedOptions& options) {
     add<ShardedOptimizer>(shard);
   }
   return add<Distributed>(std::move(group), options);
+}
+
+OptionValues Distributed::option_values() const {
+  return {
+      {"sync_batch_norm", option_text(options_.sync_batch_norm)},
+      {"shard_optimizer", option_text(options_.shard_optimizer)},
+      {"shard_data", option_text(options_.shard_data)},
+      {"check_weights", option_text(options_.check_weights)}};
 }
 
 }  // namespace tern

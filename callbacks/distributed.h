@@ -75,6 +75,7 @@ class Distributed final : public Callback {
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
   /// Of the last complete fit.
   const CommunicationTimes& times() const { return times_; }
+  OptionValues option_values() const override;
 
  private:
   void check_equal(Learner& learn);

@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/amp/clip_grad.h"
 #include "tern/learner/amp/grad_scaler.h"
@@ -112,6 +113,22 @@ void GradientPenalty::on_backward_begin(Learner& learn) {
   }
   state.loss_grad = state.loss_grad +
                     weight_ * torch::linalg_vector_norm(torch::stack(norms), 2);
+}
+
+OptionValues GradientAccumulation::option_values() const {
+  return {
+      {"batches", option_text(options_.batches)},
+      {"samples", option_text(options_.samples)}};
+}
+
+OptionValues GradientClip::option_values() const {
+  return {
+      {"max_norm", option_text(options_.max_norm)},
+      {"max_value", option_text(options_.max_value)}};
+}
+
+OptionValues GradientPenalty::option_values() const {
+  return {{"weight", option_text(weight_)}};
 }
 
 }  // namespace tern

@@ -38,6 +38,7 @@ class GradientAccumulation final : public Callback {
   void on_add(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  OptionValues option_values() const override;
 
  private:
   Options options_;
@@ -74,6 +75,7 @@ class GradientClip final : public Callback {
   /// kFloat (kDouble for such gradients), undefined before the first. The next
   /// step overwrites it.
   const torch::Tensor& norm() const { return norm_; }
+  OptionValues option_values() const override;
 
  private:
   Options options_;
@@ -95,6 +97,7 @@ class GradientPenalty final : public Callback {
   void on_backward_begin(Learner& learn) override;
   bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kGradientPenalty; }
+  OptionValues option_values() const override;
 
  private:
   double weight_;

@@ -7,6 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/loop.h"
@@ -187,6 +188,16 @@ void dry_run(Learner& learn, int64_t batches) {
     const auto end = c10::make_scope_exit([&] { limit->on_train_end(learn); });
     learn.validate();
   });
+}
+
+OptionValues LimitBatches::option_values() const {
+  return {
+      {"train", option_text(options_.train)},
+      {"valid", option_text(options_.valid)}};
+}
+
+OptionValues StopAfterNBatches::option_values() const {
+  return {{"batches", option_text(batches_)}};
 }
 
 }  // namespace tern

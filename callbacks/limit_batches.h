@@ -29,6 +29,7 @@ class LimitBatches : public Callback {
   void on_train_begin(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   int order() const override { return callback_order::kLoaders; }
+  OptionValues option_values() const override;
 
  protected:
   /// \param overfits  As OverfitBatches, on `options.train` batches.
@@ -65,6 +66,7 @@ class StopAfterNBatches final : public Callback {
   void on_batch_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  OptionValues option_values() const override;
 
  private:
   int64_t batches_, done_ = 0;

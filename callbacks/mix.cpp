@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 
@@ -192,6 +193,10 @@ CutMix::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   const auto area = static_cast<double>((x.end - x.begin) * (y.end - y.begin));
   const double kept = 1 - area / static_cast<double>(width * height);
   return torch::full({partners.size(0)}, kept, torch::kFloat);
+}
+
+OptionValues Mix::option_values() const {
+  return {{"alpha", option_text(alpha_)}, {"seed", option_text(seed_)}};
 }
 
 }  // namespace tern

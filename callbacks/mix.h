@@ -31,6 +31,7 @@ class Mix : public Callback {
   /// sample kept, [N] kFloat in 0..1, and its partner's index, [N] kLong.
   const torch::Tensor& lambdas() const { return lambdas_; }
   const torch::Tensor& partners() const { return partners_; }
+  OptionValues option_values() const override;
 
  protected:
   /// \param alpha  Of the beta distribution (alpha, alpha).

@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/logging/train_metrics.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
@@ -164,6 +165,18 @@ bool Monitor::improves(double value) {
   return true;
 }
 
+OptionValues Monitor::option_values() const {
+  return {
+      {"monitor", option_text(monitored_)},
+      {"min_delta", option_text(min_delta_)},
+      {"mode",
+       option_text(std::string(
+           !mode_   ? ""
+           : *mode_ ? "max"
+                    : "min"))},
+      {"reset_on_fit", option_text(resets_on_fit_)}};
+}
+
 void Monitor::save(StateDict& state) const {
   state.insert("best", torch::scalar_tensor(best_, torch::kDouble));
   state.insert(
@@ -225,6 +238,12 @@ void PatientCallback::on_train_end(Learner& learn) {
       "{}: {}, so that it could not tell whether it improved.",
       name(),
       why));
+}
+
+OptionValues PatientCallback::option_values() const {
+  OptionValues values = monitor_.option_values();
+  values.emplace_back("patience", option_text(patience_));
+  return values;
 }
 
 StateDict PatientCallback::state_dict() const {
@@ -289,6 +308,13 @@ void ReduceLROnPlateau::act(Learner& learn, const std::string& reason) {
       "ReduceLROnPlateau: {}; the learning rate is {:.3g} now.",
       reason,
       last / divisor));
+}
+
+OptionValues ReduceLROnPlateau::option_values() const {
+  OptionValues values = PatientCallback::option_values();
+  values.emplace_back("factor", option_text(factor_));
+  values.emplace_back("min_lr", option_text(min_lr_));
+  return values;
 }
 
 }  // namespace tern

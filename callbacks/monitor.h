@@ -64,6 +64,9 @@ class Monitor {
   const std::string& owner() const { return owner_; }
   const std::string& monitored() const { return monitored_; }
 
+  /// Its part of `Callback::option_values`.
+  OptionValues option_values() const;
+
   /// Adds "best" and what it has seen to the state, and takes it from there.
   void save(StateDict& state) const;
   void load(const StateDict& state);
@@ -95,6 +98,7 @@ class PatientCallback : public Callback {
   CallbackRole role() const override { return CallbackRole::watches; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  OptionValues option_values() const override;
 
  protected:
   /// \throws c10::ValueError if patience is below 0.
@@ -180,6 +184,7 @@ class ReduceLROnPlateau final : public PatientCallback,
   ///         fit_one_cycle adds one: it would undo each reduction.
   void on_add(Learner& learn) override;
   int order() const override { return callback_order::kPlateau; }
+  OptionValues option_values() const override;
 
  private:
   void act(Learner& learn, const std::string& reason) override;

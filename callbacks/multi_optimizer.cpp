@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
@@ -142,6 +143,14 @@ class MultiOptimizer::Runner final : public StepRunner {
       if (part.modules.empty()) part.modules = {part.name};
     }
     check(options_);
+  }
+
+  OptionValues option_values() const {
+    std::vector<std::string> names;
+    for (const Part& part : options_.parts) names.push_back(part.name);
+    return {
+        {"parts", option_text(names)},
+        {"alternate", option_text(options_.alternate)}};
   }
 
   void begin(Learner&) override {}
@@ -359,6 +368,10 @@ StateDict MultiOptimizer::state_dict() const {
 
 void MultiOptimizer::load_state_dict(const StateDict& state) {
   runner_->turn = saved_value("MultiOptimizer", state, "turn").item<int64_t>();
+}
+
+OptionValues MultiOptimizer::option_values() const {
+  return runner_->option_values();
 }
 
 }  // namespace tern

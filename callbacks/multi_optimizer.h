@@ -81,6 +81,7 @@ class MultiOptimizer final : public Callback {
   void load_state_dict(const StateDict& state) override;
   /// After those that decide how batches make steps.
   int order() const override { return callback_order::kLast; }
+  OptionValues option_values() const override;
 
  private:
   class Runner;

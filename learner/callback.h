@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <torch/types.h>
@@ -45,6 +46,9 @@ enum class CallbackRole {
             // (lr_find, plan, dry_run, max_batch_size)
   writes    // watches and writes files: on rank 0 only
 };
+
+/// Names and values of a callback's options.
+using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
 /// Code that runs at named moments of the training loop. Derive, and override
 /// just the moments you need; `learner/fit.cpp` shows each in its place.
@@ -129,6 +133,10 @@ class Callback {
 
   /// What `show_training_loop` calls it: the name of its class.
   virtual std::string name() const;
+
+  /// The options that this callback was created with, for reports; none by
+  /// default.
+  virtual OptionValues option_values() const { return {}; }
 };
 
 /// A shared callback that remembers at which events its class acts. A handle

@@ -14,7 +14,6 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/plots/plot.h"
 
 namespace tern {
 
@@ -60,8 +59,9 @@ void Recorder::on_train_begin(Learner& learn) {
   add_call(parts_of(learn).position.call);
 }
 
-void Recorder::add_call(std::string call) {
-  calls_.push_back({std::move(call), std::ssize(lrs_), std::ssize(epochs_)});
+void Recorder::add_call(std::string call, int64_t loaded_epoch) {
+  calls_.push_back(
+      {std::move(call), std::ssize(lrs_), std::ssize(epochs_), loaded_epoch});
 }
 
 void Recorder::on_epoch_begin(Learner&) {
@@ -364,6 +364,8 @@ Curve over_batches(
   return curve;
 }
 
+constexpr const char* kLoaded = "loaded by SaveModel";
+
 // As the Recorder smooths a fit's losses, but over all fits: it does not jump
 // where one begins.
 std::vector<double> smoothed(
@@ -405,19 +407,41 @@ Plot Recorder::batch_plot(
   return plot;
 }
 
-Plot Recorder::loss_plot() {
+Plot Recorder::loss_plot(const PlotOptions& options) {
   flush();
   Plot plot = batch_plot("Losses", "loss");
+  plot.log_y = options.log_y;
+  plot.clip_outliers = options.clip_outliers;
   plot.curves = {
       over_batches("train, each batch", losses_, 0.35),
       over_batches("train, smoothed", smoothed(losses_, loss_counts_))};
+  // An average stays within the range, and long behind an outlier outside it.
+  plot.curves.back().sets_range = false;
   Curve valid{.label = "valid", .markers = true};
   for (size_t i = 0; i < epochs_.size(); ++i) {
     valid.x.push_back(static_cast<double>(epoch_ends_[i]));
     valid.y.push_back(epochs_[i].valid_loss);
   }
+  Curve loaded{.label = kLoaded, .dots = true};
+  for (const int64_t epoch : loaded_epochs()) {
+    loaded.x.push_back(valid.x[epoch]);
+    loaded.y.push_back(valid.y[epoch]);
+  }
   if (valid.has_points()) plot.curves.push_back(std::move(valid));
+  if (loaded.has_points()) plot.curves.push_back(std::move(loaded));
   return plot;
+}
+
+std::vector<int64_t> Recorder::loaded_epochs() const {
+  std::vector<int64_t> loaded;
+  for (const CallRecord& call : calls_) {
+    const bool is_there =
+        call.loaded_epoch >= 0 && call.loaded_epoch < std::ssize(epochs_);
+    if (is_there && std::ranges::count(loaded, call.loaded_epoch) == 0) {
+      loaded.push_back(call.loaded_epoch);
+    }
+  }
+  return loaded;
 }
 
 Plot Recorder::learning_rate_plot() {
@@ -446,6 +470,40 @@ Plot Recorder::metric_plot() {
       curve->y.push_back(metric.value);
     }
   }
+  plot.marks_label = kLoaded;
+  for (const int64_t epoch : loaded_epochs()) {
+    plot.marks.push_back(static_cast<double>(epochs_[epoch].epoch));
+  }
+  return plot;
+}
+
+Plot Recorder::logged_plot(
+    const std::string& name,
+    const PlotOptions& options) {
+  flush();
+  const auto series = std::ranges::find(logged_, name, &LoggedValues::name);
+  const auto names = logged_ | std::views::transform(&LoggedValues::name);
+  TERN_CHECK_VALUE(
+      series != logged_.end(),
+      "[Recorder::logged_plot] no callback has logged \"{}\" in a training "
+      "batch; expected {}. Values of validation and of on_epoch_end are in "
+      "plot_metrics.",
+      name,
+      logged_.empty() ? "a name given to Learner::log"
+                      : fmt::format("one of {}", fmt::join(names, ", ")));
+  Plot plot = batch_plot(name, name);
+  plot.log_y = options.log_y;
+  plot.clip_outliers = options.clip_outliers;
+  Curve each{.label = "each batch", .y = series->values, .opacity = 0.35};
+  for (const int64_t batch : series->batches) {
+    each.x.push_back(static_cast<double>(batch + 1));
+  }
+  Curve mean = each;
+  mean.label = "smoothed";
+  mean.opacity = 1;
+  mean.y = smoothed(each.y, std::vector<double>(each.y.size(), 1));
+  mean.sets_range = false;
+  plot.curves = {std::move(each), std::move(mean)};
   return plot;
 }
 
@@ -464,8 +522,10 @@ Plot Recorder::loss_scale_plot() {
   return plot;
 }
 
-void Recorder::plot_losses(const std::filesystem::path& file) {
-  save_plot(file, loss_plot());
+void Recorder::plot_losses(
+    const std::filesystem::path& file,
+    const PlotOptions& options) {
+  save_plot(file, loss_plot(options));
 }
 void Recorder::plot_learning_rates(const std::filesystem::path& file) {
   save_plot(file, learning_rate_plot());
@@ -478,6 +538,12 @@ void Recorder::plot_metrics(const std::filesystem::path& file) {
 }
 void Recorder::plot_loss_scales(const std::filesystem::path& file) {
   save_plot(file, loss_scale_plot());
+}
+void Recorder::plot_logged(
+    const std::filesystem::path& file,
+    const std::string& name,
+    const PlotOptions& options) {
+  save_plot(file, logged_plot(name, options));
 }
 
 namespace {
@@ -571,6 +637,7 @@ StateDict Recorder::state_dict() const {
   state.insert("fit_calls", column(calls));
   state.insert("fit_batches", of(calls_, &CallRecord::first_batch));
   state.insert("fit_epochs", of(calls_, &CallRecord::first_epoch));
+  state.insert("fit_loads", of(calls_, &CallRecord::loaded_epoch));
   return state;
 }
 
@@ -646,8 +713,10 @@ void Recorder::load_state_dict(const StateDict& state) {
     std::istringstream lines(std::string(calls.begin(), calls.end()));
     const auto batches = integers(state, "fit_batches");
     const auto epochs = integers(state, "fit_epochs");
+    std::vector<int64_t> loads(batches.size(), -1);
+    if (state.contains("fit_loads")) loads = integers(state, "fit_loads");
     for (size_t i = 0; i < batches.size(); ++i) {
-      CallRecord call{"", batches[i], epochs.at(i)};
+      CallRecord call{"", batches[i], epochs.at(i), loads.at(i)};
       std::getline(lines, call.call);
       loaded.calls_.push_back(std::move(call));
     }

@@ -7,11 +7,10 @@
 
 #include "tern/learner/callback.h"
 #include "tern/learner/loss_average.h"
+#include "tern/learner/plots/plot.h"
 #include "tern/learner/train_state.h"
 
 namespace tern {
-
-struct Plot;  // learner/plots/plot.h
 
 /// What one epoch came to.
 struct EpochRecord {
@@ -27,6 +26,9 @@ struct EpochRecord {
 struct CallRecord {
   std::string call;  // "fit_one_cycle(5, 0.01)", with the rates it came to
   int64_t first_batch = 0, first_epoch = 0;  // over all fits
+  /// Of SaveModel's load of the best epoch: its place in `Recorder::epochs`; -1
+  /// for other calls.
+  int64_t loaded_epoch = -1;
 };
 
 /// What callbacks have given `Learner::log` under one name in training batches:
@@ -75,7 +77,7 @@ class Recorder final : public Callback {
   /// Epochs of all fits, in order.
   const std::vector<EpochRecord>& epochs() const { return epochs_; }
   const std::vector<CallRecord>& calls() const { return calls_; }
-  void add_call(std::string call);
+  void add_call(std::string call, int64_t loaded_epoch = -1);
   /// Of the first input of the last epoch's first batch, as the model got it.
   const std::vector<int64_t>& input_shape() const { return input_shape_; }
   /// By name, in the order in which they were logged first.
@@ -85,24 +87,35 @@ class Recorder final : public Callback {
 
   // ---- Plots over batches, with a mark where each later fit begins ----
 
-  /// Training loss, raw and smoothed over all fits, and the validation loss of
-  /// each epoch.
-  Plot loss_plot();
+  /// Training loss, raw and smoothed over all fits, the validation loss of each
+  /// epoch, and a dot at that of an epoch that SaveModel loaded.
+  Plot loss_plot(const PlotOptions& options = {});
   Plot learning_rate_plot();
   Plot momentum_plot();
-  /// The metrics over epochs.
+  /// The metrics over epochs, with a mark at an epoch that SaveModel loaded.
   Plot metric_plot();
   /// The loss scale, logarithmic, with a dot at each skipped step.
   Plot loss_scale_plot();
+  /// What callbacks logged as `name` in training batches, raw and smoothed.
+  /// \throws c10::ValueError that lists the names there are.
+  Plot logged_plot(const std::string& name, const PlotOptions& options = {});
 
   /// Write them as SVG, or as PNG where the name ends so.
   /// \throws IoError if the file cannot be written, c10::ValueError for another
   ///         ending.
-  void plot_losses(const std::filesystem::path& file);
+  ///
+  ///   learn.recorder().plot_losses("losses.svg", {.log_y = true});
+  void plot_losses(
+      const std::filesystem::path& file,
+      const PlotOptions& options = {});
   void plot_learning_rates(const std::filesystem::path& file);
   void plot_momentums(const std::filesystem::path& file);
   void plot_metrics(const std::filesystem::path& file);
   void plot_loss_scales(const std::filesystem::path& file);
+  void plot_logged(
+      const std::filesystem::path& file,
+      const std::string& name,
+      const PlotOptions& options = {});
 
   void on_train_begin(Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;
@@ -137,6 +150,7 @@ class Recorder final : public Callback {
   };
 
   Plot batch_plot(const std::string& title, const std::string& y_label);
+  std::vector<int64_t> loaded_epochs() const;
   void read_logged();
   void forget_logged_from(int64_t batch);
   void average_logged(Learner& learn);

@@ -41,7 +41,8 @@ struct Accumulation {
 enum class FitResult {
   completed,    // all epochs, or a callback had seen enough
   interrupted,  // by request_stop or a signal; a checkpoint can go on
-  failed        // by an exception
+  failed,       // by an exception
+  pruned        // by PruneTrial: worse than other trials of a search
 };
 
 /// What the loop and its callbacks know about the step that is being made. The

@@ -36,6 +36,10 @@ extern std::shared_ptr<Dataset> dataset;
 namespace data_dataset_h {
 extern std::shared_ptr<Dataset> images;
 }
+namespace data_k_folds_h {
+extern std::shared_ptr<Dataset> images, augmented_images;
+Model make_model();
+}  // namespace data_k_folds_h
 namespace data_formats_archives_tar_write_h {
 extern std::string_view image;
 }
@@ -98,12 +102,25 @@ namespace learner_report_report_h {
 extern std::vector<std::string> classes;
 extern std::vector<std::vector<double>> counts;
 }  // namespace learner_report_report_h
+namespace callbacks_averages_ema_h {
+extern std::shared_ptr<Ema> ema;
+extern Tensors inputs;
+}  // namespace callbacks_averages_ema_h
+namespace callbacks_prune_trial_h {
+Model make_model();
+}
 namespace callbacks_multi_optimizer_h {
 torch::Tensor critic_loss(const Batch& batch);
 torch::Tensor generator_loss(const Batch& batch);
 }  // namespace callbacks_multi_optimizer_h
+namespace vision_data_block_h {
+extern DataBlock pets;
+}
 namespace vision_datasets_bad_images_h {
 extern std::vector<std::string> train_paths, valid_paths;
+}
+namespace vision_interpret_confusion_matrix_h {
+extern torch::Tensor logits, targets;
 }
 namespace vision_interpret_interpretation_h {
 extern Interpretation interp;

@@ -3,6 +3,7 @@ its default, is in a table; a GAN takes at most 60 lines.
 
 tables.py ROOT
 
+A header of a callback with options declares `option_values`, by which reports show them.
 A row of docs/callbacks.md that begins with the callback, or with the call that
 adds it, has each field of its options as `field = default`; one without a
 default in the header as `field`, and no other. docs/metrics.md has a row for
@@ -83,6 +84,14 @@ def missing_of_lists(root):
             yield from (f"{file}: there is no transform `{name}`" for name in shown if name not in names)
 
 
+def without_option_values(root):
+    """Headers whose callbacks would show no options in a report; functions are none."""
+    for file in sorted((root / "callbacks").rglob("*.h")):
+        text = without_comments(file)
+        if re.search(r"(struct|using) Options\b", text) and "option_values" not in text and file.name != "lambda_callback.h":
+            yield f"{file.relative_to(root)}: a class with Options has no `option_values`"
+
+
 def row_of(begin, page):
     return next((line for line in page.splitlines() if line.startswith(f"| `{begin}")), "")
 
@@ -104,6 +113,7 @@ def main():
         missing += [f"docs/callbacks.md: the options of `{row[0]}` have no `{field}`" for field in fields if field not in known.get(row[0], ())]
     names = list(declared(root, r"^(?:Metric|std::vector<Metric>) (\w+)\("))
     missing += missing_of_lists(root)
+    missing += without_option_values(root)
     gan = page_of_callbacks.split("## Several optimizers")[1].split("```")[1].strip().splitlines()
     missing += [f"docs/callbacks.md: the GAN has {len(gan)} lines; expected at most 60"] if len(gan) > 60 else []
     page = (root / "docs/metrics.md").read_text()

@@ -1,5 +1,6 @@
 #include "tern/vision/data_block.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -291,6 +292,25 @@ std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
       std::vector<double>(first, first + weights.numel()));
 }
 
+/// The order that the options give; null: reshuffled every epoch.
+std::shared_ptr<const Sampler> sampler_of(
+    const ImageDataBunchOptions& options,
+    const ImageDataset& images) {
+  if (options.balance_classes) return balanced(images);
+  if (!options.sampler) return nullptr;
+  for (const int64_t index : options.sampler->indices(options.seed, 0)) {
+    TERN_CHECK_VALUE(
+        index >= 0 && index < images.size(),
+        "[ImageDataBunch] the sampler gives the index {} of {} training "
+        "images; expected 0 to {}. It numbers the training images alone, in "
+        "the order of ImageDataset::paths, not those of validation.",
+        index,
+        images.size(),
+        images.size() - 1);
+  }
+  return options.sampler;
+}
+
 // By path, which is fast; report_duplicates compares the files.
 void tell_of_items_in_both(const Parts& parts, const Sink& sink) {
   std::unordered_set<std::string> train, both;
@@ -361,6 +381,68 @@ DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
       annotations);
 }
 
+std::vector<DataBunch> k_folds(
+    const DataBlock& block,
+    int64_t folds,
+    const ImageDataBunchOptions& options,
+    const KFoldOptions& fold_options) {
+  TORCH_CHECK_VALUE(
+      !options.sampler,
+      "[k_folds] there is a sampler, whose indices are those of one fold's "
+      "training images; expected none, for each fold has others. Set "
+      "balance_classes, or give each fold's loader a sampler of its own.");
+  const TargetKind kind = kind_of(block);
+  TORCH_CHECK_VALUE(
+      !fold_options.stratified || kind == TargetKind::category,
+      "[k_folds] stratified folds need one class for each image, and the "
+      "block's targets are of another kind. Leave stratified off.");
+  TORCH_CHECK_VALUE(
+      !block.items.empty() && block.label,
+      "[k_folds] there are no items, or no labeller; expected both.");
+  std::vector<Labelled> all;
+  for (const ImageItem& item : block.items) {
+    all.push_back(labelled(block, item, kind));
+  }
+  DataBlock of_fold = block;
+  const bool has_classes = kind == TargetKind::category ||
+                           kind == TargetKind::multi_category ||
+                           kind == TargetKind::boxes;
+  if (has_classes && block.classes.empty()) of_fold.classes = classes_of(all);
+
+  // Items of one path are one image, of which the first gives the class.
+  std::map<std::string, int64_t> numbers;
+  std::vector<int64_t> image_of;
+  std::vector<Labelled> images;
+  for (const Labelled& item : all) {
+    const auto [at, is_new] =
+        numbers.emplace(item.item->path, std::ssize(numbers));
+    image_of.push_back(at->second);
+    if (is_new) images.push_back(item);
+  }
+  std::vector<SplitIndices> splits;
+  if (fold_options.stratified) {
+    const torch::Tensor classes = categories(images, of_fold.classes);
+    splits = stratified_k_fold(classes, folds, fold_options.seed);
+    warn_of_rare_classes(classes, folds, of_fold.classes, fold_options.sink);
+  } else {
+    splits = k_fold(std::ssize(images), folds, fold_options.seed);
+  }
+  std::vector<DataBunch> bunches;
+  for (const SplitIndices& split : splits) {
+    of_fold.split = [&](const ImageItems& items) {
+      std::vector<Split> result;
+      for (size_t i = 0; i < items.size(); ++i) {
+        const bool is_valid =
+            std::ranges::binary_search(split.valid, image_of[i]);
+        result.push_back(is_valid ? Split::valid : Split::train);
+      }
+      return result;
+    };
+    bunches.push_back(of_fold.bunch(options));
+  }
+  return bunches;
+}
+
 DataBunch make_bunch(
     TargetedImages train,
     TargetedImages valid,
@@ -382,6 +464,10 @@ DataBunch make_bunch(
         "UTF-8. Rename its folder.",
         printable(name));
   }
+  TORCH_CHECK_VALUE(
+      !options.sampler || !options.balance_classes,
+      "[ImageDataBunch] there is a sampler, and balance_classes is set, which "
+      "makes one; expected one of them. A WeightedSampler can do both.");
   const ImageDatasetOptions dataset_options = {
       .size = options.size,
       .decode = options.decode,
@@ -413,8 +499,10 @@ DataBunch make_bunch(
   data.valid = std::make_shared<DataLoader>(valid_images, loading);
   loading.batch_size = options.batch_size;
   loading.shuffle = loading.training = true;
-  loading.drop_last = train_images->size() >= options.batch_size;
-  if (options.balance_classes) loading.sampler = balanced(*train_images);
+  loading.sampler = sampler_of(options, *train_images);
+  const int64_t samples =
+      loading.sampler ? loading.sampler->size() : train_images->size();
+  loading.drop_last = samples >= options.batch_size;
   data.train = std::make_shared<DataLoader>(train_images, loading);
   const ImageStats stats = options.stats.with_channels(options.decode.channels);
   data.batch_transforms.push_back(

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,8 @@
 #include <c10/core/Device.h>
 
 #include "tern/data/data_bunch.h"
+#include "tern/data/k_folds.h"
+#include "tern/data/sampler.h"
 #include "tern/data/support/sink.h"
 #include "tern/vision/datasets/annotations.h"
 #include "tern/vision/datasets/image_dataset.h"
@@ -72,6 +75,10 @@ struct ImageDataBunchOptions {
   /// Draws training images so that every class is equally frequent. An epoch
   /// has as many draws as there are images; some occur twice, some never.
   bool balance_classes = false;
+  /// The order of the training images, as DataLoaderOptions::sampler: indices
+  /// are those of the training images, in the order of `ImageDataset::paths`.
+  /// Null: reshuffled every epoch. Not together with `balance_classes`.
+  std::shared_ptr<const Sampler> sampler = {};
   /// Unset: `DataBunch::default_device()`.
   std::optional<torch::Device> device = {};
 
@@ -126,6 +133,28 @@ struct DataBlock {
   ///         leaves one side empty. c10::ValueError for a bad option.
   DataBunch bunch(const ImageDataBunchOptions& options = {}) const;
 };
+
+/// Returns a DataBunch for each fold of a cross-validation over all items of a
+/// block; its `split` is not used.
+///
+///   for (const DataBunch& fold :
+///        k_folds(pets, 5, {.size = 224}, {.stratified = true})) {
+///     Learner learn = vision_learner(fold, resnet18);
+///     learn.fine_tune(3);
+///   }
+///
+/// As `k_folds` of a DataBunch, with ImageDatasets: training images have the
+/// training transforms, validation images those of validation, and the classes
+/// are those of all items. Items of one path stay together. Stratified by the
+/// images' class, which needs TargetKind::category; no image is decoded.
+///
+/// \throws c10::ValueError as `k_folds` of a DataBunch, and with
+///         `options.sampler`; DataError as `DataBlock::bunch`.
+std::vector<DataBunch> k_folds(
+    const DataBlock& block,
+    int64_t folds,
+    const ImageDataBunchOptions& options = {},
+    const KFoldOptions& fold_options = {});
 
 /// Creates data sets and loaders of images that are split and labelled.
 /// \param output       What the targets are; `classes` are then its names, unless

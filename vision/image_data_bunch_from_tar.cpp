@@ -249,6 +249,10 @@ DataBunch ImageDataBunch::from_tar(
       tar.shuffle_buffer == 0 || !options.balance_classes,
       "[ImageDataBunch::from_tar] balance_classes draws from all images; leave "
       "shuffle_buffer 0 with it.");
+  TORCH_CHECK_VALUE(
+      tar.shuffle_buffer == 0 || !options.sampler,
+      "[ImageDataBunch::from_tar] there are a sampler and a shuffle_buffer, "
+      "which both set the order of the training images; expected one of them.");
   ImageTar known = tar;
   if (!known.shards.sink) known.shards.sink = options.sink;
   const auto shards = TarShards::open(train, known.shards);

@@ -26,6 +26,7 @@
 #include "tern/vision/detection_learner.h"
 #include "tern/vision/fine_tuning.h"
 #include "tern/vision/image_data_bunch.h"
+#include "tern/vision/interpret/confusion_matrix.h"
 #include "tern/vision/interpret/detection_interpretation.h"
 #include "tern/vision/interpret/format_predictions.h"
 #include "tern/vision/interpret/grad_cam.h"

@@ -27,8 +27,7 @@ DataBunch normalised(DataBunch data, bool is_pretrained) {
 // Several classes each: numbers, and yet classes are named.
 bool has_class_vectors(const DataBunch& data) {
   if (data.classes.empty() || !data.train) return false;
-  const auto* images =
-      dynamic_cast<const ImageDataset*>(&data.train->dataset());
+  const ImageDataset* const images = find_images(data.train->dataset());
   const torch::Tensor values =
       images ? images->target_values() : torch::Tensor();
   return values.defined() && values.is_floating_point();
@@ -50,9 +49,8 @@ LearnerOptions with_loss(LearnerOptions options, const DataBunch& data) {
 
 // How many points each image has; 0: not known.
 int64_t points_of(const DataBunch& data) {
-  const auto* images =
-      data.train ? dynamic_cast<const ImageDataset*>(&data.train->dataset())
-                 : nullptr;
+  const ImageDataset* const images =
+      data.train ? find_images(data.train->dataset()) : nullptr;
   const auto* points =
       images ? dynamic_cast<const PointTargets*>(images->targets()) : nullptr;
   return points ? points->points() : std::ssize(data.outputs[0].names);

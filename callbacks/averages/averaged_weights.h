@@ -52,6 +52,7 @@ class WeightAverage : public Callback {
   /// written; the model's tensors get other memory until `step_back`.
   void stand_in(Learner& learn);
   void step_back();
+  bool has_stand_in() const { return !replaced_.empty(); }
   /// While they are in: whether the model's parameters still are the averages,
   /// bit for bit.
   bool are_untouched(Learner& learn) const;

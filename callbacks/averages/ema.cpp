@@ -2,10 +2,14 @@
 
 #include <algorithm>
 
+#include <ATen/autocast_mode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/eval_mode.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -93,6 +97,38 @@ void Ema::on_eval_end(Learner& learn) {
   if (parts_of(learn).evaluation.depth == 1) step_back();
 }
 
+Tensors Ema::forward(Learner& learn, const Tensors& inputs) {
+  TORCH_CHECK_VALUE(
+      !inputs.empty(),
+      "[Ema::forward] there is no input; expected those of the model, such as "
+      "state().batch_data.inputs.");
+  LearnerParts& l = parts_of(learn);
+  const torch::NoGradGuard no_grad;
+  // Its cache has the weights in training converted, under the same tensors.
+  at::autocast::clear_cache();
+  const auto clear_cache = c10::make_scope_exit(at::autocast::clear_cache);
+  const EvalModeGuard eval(learn.model());
+  const bool is_in_already = has_stand_in();
+  stand_in(learn);
+  const auto put_back = c10::make_scope_exit([this, is_in_already] {
+    if (!is_in_already) step_back();
+  });
+  Tensors moved;
+  for (const torch::Tensor& input : inputs) {
+    const auto dtype = input.is_floating_point() ? learn.state().input_dtype
+                                                 : input.scalar_type();
+    moved.push_back(input.to(learn.data().device, dtype));
+  }
+  Tensors outputs;
+  loop::in_forward_precision(l, [&] { outputs = l.model.forward(moved); });
+  for (torch::Tensor& output : outputs) {
+    if (c10::isReducedFloatingType(output.scalar_type())) {
+      output = output.to(torch::kFloat);
+    }
+  }
+  return outputs;
+}
+
 void Ema::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (options_.at_end && !state.failed && !state.is_removal) apply(learn);
@@ -120,6 +156,13 @@ void Ema::load_state_dict(const StateDict& state) {
   steps_ = saved_value("Ema", state, "steps").item<int64_t>();
   device_steps_.reset();
   load_averages(state);
+}
+
+OptionValues Ema::option_values() const {
+  return {
+      {"decay", option_text(options_.decay)},
+      {"warm_up", option_text(options_.warm_up)},
+      {"at_end", option_text(options_.at_end)}};
 }
 
 }  // namespace tern

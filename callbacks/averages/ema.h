@@ -34,6 +34,21 @@ class Ema final : public WeightAverage {
   using WeightAverage::apply;
   using WeightAverage::restore;
 
+  /// Returns what the average predicts, as a second network beside the one that
+  /// trains: the teacher of a mean teacher (Tarvainen and Valpola, 2017).
+  ///
+  ///   const Tensors teacher = ema->forward(learn, inputs);
+  ///
+  /// In eval mode, without gradients, in the Learner's precision; outputs of 16
+  /// bits become fp32. At any moment of a training step: what autograd has saved
+  /// for backward stays as it is. Before the first step the average is the
+  /// model's own weights. Each call copies the weights once.
+  ///
+  /// \param inputs  As the model gets them; they are moved to its device and
+  ///                converted to its type.
+  /// \throws c10::ValueError without an input.
+  Tensors forward(Learner& learn, const Tensors& inputs);
+
   void on_remove(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
@@ -43,6 +58,7 @@ class Ema final : public WeightAverage {
   void on_load(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  OptionValues option_values() const override;
 
  private:
   void forget();

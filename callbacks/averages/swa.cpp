@@ -10,6 +10,7 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
@@ -192,6 +193,13 @@ void Swa::load_state_dict(const StateDict& state) {
   averaged_ = saved_value("Swa", state, "averaged").item<int64_t>();
   start_rates_ = saved_numbers("Swa", state, "start_rates");
   load_averages(state);
+}
+
+OptionValues Swa::option_values() const {
+  return {
+      {"start", option_text(options_.start)},
+      {"lr", std::string(options_.lr ? "given" : "unset")},
+      {"anneal_epochs", option_text(options_.anneal_epochs)}};
 }
 
 }  // namespace tern

@@ -55,6 +55,7 @@ class Swa final : public WeightAverage, public SetsHyperParameter {
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  OptionValues option_values() const override;
 
  private:
   Options options_;

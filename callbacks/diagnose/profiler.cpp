@@ -17,6 +17,7 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/report/model_summary.h"
 
@@ -281,6 +282,15 @@ void PeakMemory::on_train_end(Learner& learn) {
       "PeakMemory: {:.1f} MiB at most, in epoch {}",
       mebibytes(*peak),
       peak - epochs_.begin()));
+}
+
+OptionValues Profiler::option_values() const {
+  return {
+      {"trace", option_text(options_.trace)},
+      {"trace_batches", option_text(options_.trace_batches)},
+      {"nvtx", option_text(options_.nvtx)},
+      {"memory", option_text(options_.memory)},
+      {"show", option_text(options_.show)}};
 }
 
 }  // namespace tern

@@ -104,6 +104,7 @@ class Profiler : public Callback {
   void on_train_end(Learner& learn) override;
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kFirst; }
+  OptionValues option_values() const override;
 
  private:
   using Clock = std::chrono::steady_clock;

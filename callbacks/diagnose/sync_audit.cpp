@@ -14,6 +14,7 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/report/model_summary.h"
@@ -165,6 +166,10 @@ void SyncAudit::show(Learner& learn) const {
         finding.what,
         counted(finding.count, "time")));
   }
+}
+
+OptionValues SyncAudit::option_values() const {
+  return {{"warm_up", option_text(options_.warm_up)}};
 }
 
 }  // namespace tern

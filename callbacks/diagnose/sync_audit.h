@@ -61,6 +61,7 @@ class SyncAudit final : public Callback {
   void on_train_end(Learner& learn) override;
   bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kFirst; }
+  OptionValues option_values() const override;
 
  private:
   class Watch;

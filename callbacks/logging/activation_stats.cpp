@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
@@ -104,6 +105,12 @@ void ActivationStats::on_train_end(Learner& learn) {
   is_looking_ = false;
   if (!learn.state().failed) read();
   pending_.clear();
+}
+
+OptionValues ActivationStats::option_values() const {
+  return {
+      {"every", option_text(options_.every)},
+      {"near_zero", option_text(options_.near_zero)}};
 }
 
 }  // namespace tern

@@ -57,6 +57,7 @@ class ActivationStats final : public Callback {
   void on_train_end(Learner& learn) override;
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kGradientClip - 1; }
+  OptionValues option_values() const override;
 
  private:
   void read();

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tern/callbacks/option_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
@@ -53,6 +54,10 @@ void HtmlReport::on_epoch_end(Learner& learn) {
 
 void HtmlReport::on_train_end(Learner& learn) {
   write_or_warn(learn, /*is_running=*/false);
+}
+
+OptionValues HtmlReport::option_values() const {
+  return {{"file", option_text(options_.file)}};
 }
 
 }  // namespace tern

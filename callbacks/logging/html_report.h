@@ -31,6 +31,7 @@ class HtmlReport final : public Callback {
   void on_train_end(Learner& learn) override;
   CallbackRole role() const override { return CallbackRole::writes; }
   int order() const override { return callback_order::kSaveCheckpoint - 1; }
+  OptionValues option_values() const override;
 
  private:
   // A file that cannot be written is an error at first, a warning later.

@@ -12,6 +12,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/data/formats/json.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/resume.h"
@@ -303,6 +304,16 @@ void JsonLinesLogger::log_load(const std::string& name, int64_t epoch) {
       json_quoted(name),
       epoch));
   log().flush();
+}
+
+OptionValues FileLogger::option_values() const {
+  return {{"file", option_text(file_)}, {"append", option_text(append_)}};
+}
+
+OptionValues JsonLinesLogger::option_values() const {
+  OptionValues values = FileLogger::option_values();
+  values.emplace_back("every", option_text(every()));
+  return values;
 }
 
 }  // namespace tern

@@ -44,6 +44,7 @@ class Logger : public Callback {
 
   bool is_open() const { return log_ != nullptr; }
   LogFile& log() { return *log_; }
+  int64_t every() const { return every_; }
 
  private:
   /// \param resumed  Where the log ended when the checkpoint was made that the
@@ -71,6 +72,7 @@ class FileLogger : public Logger {
  public:
   /// \throws c10::ValueError beside another logger of this class and file.
   void on_add(Learner& learn) override;
+  OptionValues option_values() const override;
 
  protected:
   /// \param file  Relative to `LearnerOptions::path`.
@@ -162,6 +164,7 @@ class JsonLinesLogger final : public FileLogger {
 
   /// For SaveModel: which epoch it has loaded.
   void log_load(const std::string& name, int64_t epoch);
+  OptionValues option_values() const override;
 
  private:
   void write_fit_begin(Learner& learn) override;

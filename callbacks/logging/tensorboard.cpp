@@ -15,6 +15,7 @@
 #include <torch/utils.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/data/formats/samples/image_header.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
@@ -384,6 +385,15 @@ void TensorBoard::add_weights(Learner& learn) {
         parameter.tensor,
         learn.state().iteration);
   }
+}
+
+OptionValues TensorBoard::option_values() const {
+  return {
+      {"folder", option_text(options_.folder)},
+      {"every", option_text(options_.every)},
+      {"histograms", option_text(options_.histograms)},
+      {"gradient_histograms", option_text(options_.gradient_histograms)},
+      {"histogram_every", option_text(options_.histogram_every)}};
 }
 
 }  // namespace tern

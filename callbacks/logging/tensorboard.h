@@ -100,6 +100,7 @@ class TensorBoard final : public Logger {
   bool acts_at(Event event) const override {
     return event != Event::step || options_.gradient_histograms;
   }
+  OptionValues option_values() const override;
 
  private:
   std::shared_ptr<LogFile> open(Learner& learn, const StateDict* resumed)

@@ -8,6 +8,7 @@
 #include <torch/utils.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
@@ -107,6 +108,12 @@ void TrainMetrics::load_state_dict(const StateDict& state) {
     }
     if (!is_partial_[i]) metrics_[i].load_state_dict(counted);
   }
+}
+
+OptionValues TrainMetrics::option_values() const {
+  std::vector<std::string> names;
+  for (const Metric& metric : options_.metrics) names.push_back(metric.name());
+  return {{"metrics", names.empty() ? "the Learner's" : option_text(names)}};
 }
 
 }  // namespace tern

@@ -40,6 +40,7 @@ class TrainMetrics final : public Callback {
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   CallbackRole role() const override { return CallbackRole::watches; }
+  OptionValues option_values() const override;
 
  private:
   Options options_;

@@ -12,6 +12,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/cpu_isa.h"
 #include "tern/learner/amp/autocast.h"
@@ -389,6 +390,32 @@ Learner& Learner::to_fp32() {
   check_not_fitting(*this, "Learner::to_fp32");
   if (const auto callback = find<PrecisionPolicy>()) remove(*callback);
   return *this;
+}
+
+OptionValues MixedPrecision::option_values() const {
+  OptionValues values = {{"dtype", option_text(settings_.dtype)}};
+  if (settings_.fixed_scale) {
+    values.emplace_back("loss_scale", option_text(*settings_.fixed_scale));
+  } else if (settings_.scaler.enabled) {
+    values.insert(
+        values.end(),
+        {{"init_scale", option_text(settings_.scaler.init_scale)},
+         {"growth_interval", option_text(settings_.scaler.growth_interval)}});
+  }
+  values.emplace_back("loss_fp32", option_text(settings_.loss_fp32));
+  if (settings_.autocast) {
+    values.emplace_back(
+        "amp_in_valid",
+        option_text(settings_.autocast_in_valid));
+  } else {
+    values.insert(
+        values.end(),
+        {{"clip", option_text(settings_.clip)},
+         {"flat_master", option_text(settings_.flat_masters)},
+         {"master_weights", option_text(settings_.has_masters)}});
+  }
+  values.emplace_back("keep_fp32", option_text(settings_.keep_fp32));
+  return values;
 }
 
 }  // namespace tern

@@ -133,6 +133,7 @@ class MixedPrecision : public PrecisionPolicy {
   /// Disabled where there is no loss scale: in bfloat16.
   GradScaler& scaler() { return scaler_; }
   torch::ScalarType dtype() const { return settings_.dtype; }
+  OptionValues option_values() const override;
 
  private:
   struct Settings {

@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
@@ -231,6 +232,17 @@ void SaveCheckpoint::on_train_end(Learner& learn) {
   } else {
     loop::run_on_all_ranks(parts_of(learn), [&] { wait(learn); });
   }
+}
+
+OptionValues SaveCheckpoint::option_values() const {
+  return {
+      {"folder", option_text(options_.folder)},
+      {"every_epochs", option_text(options_.every_epochs)},
+      {"every_steps", option_text(options_.every_steps)},
+      {"every", option_text(options_.every)},
+      {"keep", option_text(options_.keep)},
+      {"durable", option_text(options_.durable)},
+      {"on_signals", option_text(options_.on_signals)}};
 }
 
 }  // namespace tern

@@ -70,6 +70,7 @@ class SaveCheckpoint final : public Callback {
   /// Waits until the last checkpoint is written. \throws what writing it threw.
   /// \return whether there was one to wait for, and it is on the disk now.
   bool wait(Learner& learn);
+  OptionValues option_values() const override;
 
  private:
   // Of a save that has ended.

@@ -11,6 +11,7 @@
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/averages/swa.h"
 #include "tern/callbacks/logging/loggers.h"
+#include "tern/callbacks/option_text.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
@@ -171,6 +172,13 @@ void SaveModel::on_epoch_end(Learner& learn) {
       options_.name));
 }
 
+// In the Recorder's epochs, of which those of this fit are the last.
+int64_t SaveModel::place_of_best(Learner& learn) const {
+  const int64_t epochs = std::ssize(learn.recorder().epochs());
+  return options_.reset_on_fit ? epochs - learn.state().epoch + best_epoch_
+                               : best_epoch_;
+}
+
 // Epochs of several fits are told apart by their numbers in the Recorder.
 int64_t SaveModel::number_of_epoch(Learner& learn) const {
   return options_.reset_on_fit ? learn.state().epoch
@@ -208,7 +216,7 @@ void SaveModel::on_train_end(Learner& learn) {
   } else {
     unsaved[options_.name] = why_unsaved();
   }
-  if (state.failed || state.result != FitResult::completed) return;
+  if (state.failed || state.result == FitResult::interrupted) return;
   if (communicator(learn).is_main_process()) {
     remove_earlier_model(learn, options_.name);
   }
@@ -248,11 +256,13 @@ void SaveModel::on_train_end(Learner& learn) {
       monitor_.scope(learn),
       options_.monitor,
       monitor_.best()));
-  learn.recorder().add_call(fmt::format(
-      "SaveModel: load({}) of epoch {}, the best by {}",
-      options_.name,
-      best_epoch_,
-      options_.monitor));
+  learn.recorder().add_call(
+      fmt::format(
+          "SaveModel: load({}) of epoch {}, the best by {}",
+          options_.name,
+          best_epoch_,
+          options_.monitor),
+      place_of_best(learn));
   for (const auto& callback : learn.callbacks()) {
     auto* const log = dynamic_cast<JsonLinesLogger*>(callback.get());
     if (log) log->log_load(options_.name, best_epoch_);
@@ -337,6 +347,18 @@ void SaveModel::load_state_dict(const StateDict& state) {
   for (size_t i = 0; i < values.size(); ++i) {
     best_.emplace_back(values[i], static_cast<int64_t>(epochs[i]));
   }
+}
+
+OptionValues SaveModel::option_values() const {
+  return {
+      {"monitor", option_text(options_.monitor)},
+      {"min_delta", option_text(options_.min_delta)},
+      {"name", option_text(options_.name)},
+      {"every_epochs", option_text(options_.every_epochs)},
+      {"top_k", option_text(options_.top_k)},
+      {"load_best", option_text(options_.load_best)},
+      {"mode", option_text(options_.mode)},
+      {"reset_on_fit", option_text(options_.reset_on_fit)}};
 }
 
 }  // namespace tern

@@ -69,6 +69,7 @@ class SaveModel final : public Callback {
   int order() const override { return callback_order::kSaveModel; }
   /// Whether the last fit ended by loading the best model.
   bool has_loaded() const { return has_loaded_; }
+  OptionValues option_values() const override;
 
  private:
   enum class Outcome { saved, diverged, not_written };
@@ -82,6 +83,7 @@ class SaveModel final : public Callback {
   void keep_among_best(Learner& learn, double value, int64_t epoch);
   std::string name_of_best(int64_t epoch) const;
   int64_t number_of_epoch(Learner& learn) const;
+  int64_t place_of_best(Learner& learn) const;
 
   Options options_;
   Monitor monitor_;

@@ -127,8 +127,8 @@ Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
   fit_one_cycle(
       options.freeze_epochs,
       {.max_lr = LearningRates::up_to(options.base_lr), .pct_start = 0.99});
-  // A stop that was asked for means all of it.
-  if (parts_->state.result == FitResult::interrupted) return *this;
+  // A stop that was asked for, or the end of a trial, means all of it.
+  if (parts_->state.result != FitResult::completed) return *this;
   unfreeze();
   const double base = options.base_lr / 2;
   return fit_one_cycle(

@@ -7,6 +7,7 @@
 
 #include <torch/types.h>
 
+#include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
@@ -281,6 +282,10 @@ void TorchScheduler::set_rates(const std::vector<double>& rates) {
   for (size_t i = 0; i < rates.size(); ++i) {
     optimizer_->param_groups()[i].options().set_lr(rates[i]);
   }
+}
+
+OptionValues TorchScheduler::option_values() const {
+  return {{"per_batch", option_text(options_.per_batch)}};
 }
 
 }  // namespace tern

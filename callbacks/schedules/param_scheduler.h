@@ -126,6 +126,7 @@ class TorchScheduler final : public Callback, public SetsHyperParameter {
   void load_state_dict(const StateDict& state) override;
   /// After those that record the learning rate of the step that was made.
   int order() const override { return callback_order::kEarlyStopping + 1; }
+  OptionValues option_values() const override;
 
  private:
   void make();

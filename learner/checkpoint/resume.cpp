@@ -246,6 +246,8 @@ class ResumePlan final : public Continuation {
     const bool is_between_fits =
         number("in_fit") == 0 && number("epoch") == 0 && number("batch") == 0;
     if (fits_to_skip_ > 0) {
+      const bool was_pruned =
+          is_between_fits && fits_to_skip_ == 1 && number("pruned") != 0;
       remove_callbacks(learner, number("fits") - fits_to_skip_);
       if (is_between_fits && fits_to_skip_ == 1) {
         // One that was made before any fit has none of its settings.
@@ -267,7 +269,8 @@ class ResumePlan final : public Continuation {
       learner.options().sink->line(fmt::format(
           "This fit was complete before step {}.",
           checkpoint_.step));
-      learner.state().result = FitResult::completed;
+      learner.state().result =
+          was_pruned ? FitResult::pruned : FitResult::completed;
       return true;
     }
     if (!is_between_fits) return false;

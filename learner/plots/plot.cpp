@@ -21,6 +21,12 @@ constexpr double kFont = 13, kTitleFont = 16;
 constexpr double kLegendRow = 20, kLegendKey = 30, kLegendGap = 18;
 // Beyond it the dots of a curve would touch.
 constexpr size_t kMaxMarkers = 60;
+// A point that is at an edge but for rounding.
+constexpr double kRounding = 0.01;
+// How much longer outliers make the y axis than the usual points, which are those
+// of curves with as many points as follow.
+constexpr double kOutlying = 10;
+constexpr int64_t kFewPoints = 20;
 // Columns of a line, in units, in which only the extremes are drawn.
 constexpr double kColumn = 0.5;
 
@@ -135,6 +141,17 @@ std::string PlotAxis::label(double value) const {
   return fmt::format("{:.{}f}", value, digits);
 }
 
+struct Range {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+
+  double length() const { return high - low; }
+  void include(double from, double to) {
+    low = std::min(low, from);
+    high = std::max(high, to);
+  }
+};
+
 class Layout {
  public:
   explicit Layout(const Plot& plot)
@@ -211,6 +228,15 @@ class Layout {
       entry(curve.label, {{}, 3, Ink::series, i, curve.opacity}, is_dot(curve));
     }
     if (!plot_.marks.empty()) entry(plot_.marks_label, mark_line({}), false);
+    if (!outside_.empty()) {
+      if (!is_empty) y += kLegendRow;
+      add(SvgText{
+          fitted(outside_, right() - left_, kFont),
+          left_,
+          y + 4.5,
+          kFont});
+      is_empty = false;
+    }
     top_ = is_empty ? kTop : y + 18;
   }
 
@@ -231,18 +257,57 @@ class Layout {
   }
 
   void find_ranges() {
+    Range all, usual;
     for (const Curve& curve : plot_.curves) {
+      std::vector<double> values;
       for (size_t i = 0; i < points(curve); ++i) {
-        if (!can_show(curve, i)) continue;
+        if (!can_show(curve, i) || !curve.sets_range) continue;
         x_.include(curve.x[i]);
-        y_.include(curve.y[i]);
+        values.push_back(curve.y[i]);
       }
+      if (values.empty()) continue;
+      std::ranges::sort(values);
+      all.include(values.front(), values.back());
+      const size_t cut =
+          std::ssize(values) < kFewPoints ? 0 : (values.size() - 1) / 100 + 1;
+      usual.include(values[cut], values[values.size() - 1 - cut]);
+    }
+    const bool clips = plot_.clip_outliers && !plot_.log_y &&
+                       all.length() > kOutlying * usual.length() &&
+                       usual.length() > 0;
+    const Range& shown = clips ? usual : all;
+    if (shown.low <= shown.high) {
+      y_.include(shown.low);
+      y_.include(shown.high);
     }
     x_.finish(plot_.width < 600 ? 5 : 8, plot_.whole_x);
     y_.finish(6);
+    if (clips) find_outside();
     // The title of the y axis stands left of the widest label.
     left_ = (plot_.y_label.empty() ? 12 : 34) + y_.widest_label() + 8;
     right_ = plot_.width - std::max(kRight, 6 + x_.widest_label() / 2);
+  }
+
+  void find_outside() {
+    int64_t count = 0, of = 0;
+    double farthest = 0;
+    for (const Curve& curve : plot_.curves) {
+      for (size_t i = 0; i < points(curve); ++i) {
+        if (!can_show(curve, i) || !curve.sets_range) continue;
+        ++of;
+        const double at = y_.position(curve.y[i]);
+        if (at >= 0 && at <= 1) continue;
+        ++count;
+        if (std::abs(curve.y[i]) > std::abs(farthest)) farthest = curve.y[i];
+      }
+    }
+    if (count == 0) return;
+    outside_ = fmt::format(
+        "{} of {} points {} outside the axis, as far as {:.3g}",
+        count,
+        of,
+        count == 1 ? "is" : "are",
+        farthest);
   }
 
   void add_axes() {
@@ -275,23 +340,73 @@ class Layout {
   void add_curve(size_t index) {
     const Curve& curve = plot_.curves[index];
     Stroke run;
-    const auto flush = [&] {
+    const auto add_run = [&] {
       if (run.empty()) return;
-      const double width = run.size() == 1 ? 7 : 1.8;
-      add(Line{thinned(run), width, Ink::series, index, curve.opacity});
-      if (curve.markers && run.size() > 1 && run.size() <= kMaxMarkers) {
+      const bool is_dot = run.size() == 1;
+      const double width = is_dot ? 7 : 1.8;
+      for (Stroke& part : inside(is_dot ? run : thinned(run))) {
+        // What a longer line leaves of itself is not a point of the curve.
+        if (part.size() == 1 && !is_dot) continue;
+        add(Line{std::move(part), width, Ink::series, index, curve.opacity});
+      }
+      if (curve.markers && !is_dot && run.size() <= kMaxMarkers) {
         for (const Point& point : run) {
+          if (!is_inside(point)) continue;
           add(Line{{point}, 6, Ink::series, index, curve.opacity});
         }
       }
       run.clear();
     };
     for (size_t i = 0; i < points(curve); ++i) {
-      if (curve.dots || !can_show(curve, i)) flush();
+      if (curve.dots || !can_show(curve, i)) add_run();
       if (!can_show(curve, i)) continue;
       run.push_back({px(x_.position(curve.x[i])), py(y_.position(curve.y[i]))});
     }
-    flush();
+    add_run();
+  }
+
+  bool is_inside(const Point& point) const {
+    return point.y >= top_ - kRounding && point.y <= bottom() + kRounding;
+  }
+
+  // The parts of a line between the top and the bottom of the axes.
+  std::vector<Stroke> inside(const Stroke& line) const {
+    std::vector<Stroke> parts;
+    bool is_open = false;  // the last part ends at the last point
+    const auto put = [&](const Point& point) {
+      if (!is_open) parts.emplace_back();
+      is_open = true;
+      parts.back().push_back(point);
+    };
+    for (size_t i = 0; i < line.size(); ++i) {
+      if (i > 0) {
+        for (const Point& crossing : crossings(line[i - 1], line[i])) {
+          put(crossing);
+          const bool leaves = parts.back().size() > 1;
+          if (leaves) is_open = false;
+        }
+      }
+      if (is_inside(line[i])) {
+        put(line[i]);
+      } else {
+        is_open = false;
+      }
+    }
+    return parts;
+  }
+
+  // Where the line from `a` to `b` crosses the top and the bottom, in its order.
+  Stroke crossings(const Point& a, const Point& b) const {
+    Stroke found;
+    for (const double edge : {top_, bottom()}) {
+      const double from = a.y - edge, to = b.y - edge;
+      const bool is_a_outside = !is_inside(a), is_b_outside = !is_inside(b);
+      if (!is_a_outside && !is_b_outside) continue;
+      if (from * to >= 0) continue;
+      found.push_back({a.x + from / (from - to) * (b.x - a.x), edge});
+    }
+    if (found.size() == 2 && a.y > b.y) std::swap(found[0], found[1]);
+    return found;
   }
 
   // The first, lowest, highest and last point of each column of the picture.
@@ -318,6 +433,7 @@ class Layout {
   const Plot& plot_;
   Drawing drawing_;
   PlotAxis x_, y_;
+  std::string outside_;  // says how many points the y axis does not reach
   double left_ = 0, right_ = 0, top_ = kTop;
 };
 

@@ -17,6 +17,8 @@ struct Curve {
   bool dots = false;
   /// Draws a dot at each of the points on the line too, where there is room.
   bool markers = false;
+  /// False: the ranges of the axes are those of the other curves.
+  bool sets_range = true;
 
   /// Whether any value is finite.
   bool has_points() const;
@@ -28,6 +30,13 @@ struct Plot {
   std::vector<Curve> curves;
   /// Logarithmic axes; points <= 0 are left out.
   bool log_x = false, log_y = false;
+  /// Keeps a few points far away from all others, such as the losses of a batch
+  /// that overflowed, from flattening the rest: where they would make the y axis
+  /// more than ten times as long as it is from the 1st to the 99th percentile of
+  /// each curve, it ends there, and a line under the title says how many points
+  /// lie outside. Not on a logarithmic axis, nor of curves with fewer than 20
+  /// points.
+  bool clip_outliers = false;
   /// Labels the x axis with whole numbers alone.
   bool whole_x = false;
   /// Places on the x axis with a dashed line each, and what the legend says of
@@ -35,6 +44,15 @@ struct Plot {
   std::vector<double> marks = {};
   std::string marks_label = {};
   double width = 720, height = 440;
+};
+
+/// Options of a plot over batches.
+struct PlotOptions {
+  /// A logarithmic y axis, as fastai's `plot_loss(log=True)`; values <= 0 are
+  /// left out.
+  bool log_y = false;
+  /// See `Plot::clip_outliers`; false: the y axis reaches every point.
+  bool clip_outliers = true;
 };
 
 /// Where an SVG is used.

@@ -22,7 +22,7 @@ constexpr const char* kHtmlStyle = R"css(
   --keyword: #cf222e; --string: #0a5c36; --number: #0550ae; }
 @media (prefers-color-scheme: dark) { :root {
   --text: #e6edf3; --soft: #9198a1; --back: #0d1117; --panel: #161b22;
-  --rule: #3d444d; --grid: #262c34; --accent: #58b0e8; --shade: 88, 176, 232;
+  --rule: #3d444d; --grid: #262c34; --accent: #58b0e8; --shade: 40, 110, 170;
   --series-0: #58b0e8; --series-1: #ff8a3d; --series-2: #2fc795;
   --series-3: #e39cc4; --series-4: #f0b429; --series-5: #8fd0f5;
   --keyword: #ff7b72; --string: #7ee2a8; --number: #79c0ff; }

@@ -47,6 +47,11 @@ void add_epochs(HtmlPage& page, Learner& learner) {
   }
   header.insert(header.end(), names.begin(), names.end());
   header.emplace_back("time");
+  const auto& calls = learner.recorder().calls();
+  const bool has_loaded = std::ranges::any_of(
+      calls,
+      [](const CallRecord& call) { return call.loaded_epoch >= 0; });
+  if (has_loaded) header.emplace_back("model");
   std::vector<std::vector<std::string>> rows;
   const size_t first = epochs.size() - std::min(epochs.size(), kMaxRows);
   for (size_t i = first; i < epochs.size(); ++i) {
@@ -62,6 +67,13 @@ void add_epochs(HtmlPage& page, Learner& learner) {
           metric == epoch.metrics.end() ? "#na#" : number(metric->value));
     }
     row.push_back(clock_text(epoch.seconds));
+    if (has_loaded) {
+      const bool is_loaded = std::ranges::count(
+                                 calls,
+                                 static_cast<int64_t>(i),
+                                 &CallRecord::loaded_epoch) > 0;
+      row.emplace_back(is_loaded ? "loaded by SaveModel" : "");
+    }
     rows.push_back(std::move(row));
   }
   page.table(header, rows);
@@ -130,6 +142,10 @@ void add_curves(HtmlPage& page, Recorder& recorder) {
         recorder.loss_scale_plot()}) {
     if (has_points(plot)) plots.push_back(std::move(plot));
   }
+  for (const LoggedValues& logged : recorder.logged()) {
+    Plot plot = recorder.logged_plot(logged.name);
+    if (has_points(plot)) plots.push_back(std::move(plot));
+  }
   for (Plot& plot : plots) {
     plot.width = kPlotWidth;
     plot.height = kPlotHeight;
@@ -155,12 +171,32 @@ void add_skipped_steps(HtmlPage& page, Recorder& recorder) {
       batches.size() < skips.size() ? ", ..." : ""));
 }
 
+// Those with options; the training loop below has all of them.
+void add_callbacks(HtmlPage& page, const Callbacks& callbacks) {
+  Facts facts;
+  for (const CallbackHandle& callback : callbacks) {
+    std::vector<std::string> options;
+    for (const auto& [name, value] : callback->option_values()) {
+      options.push_back(fmt::format("{} = {}", name, value));
+    }
+    if (options.empty()) continue;
+    facts.emplace_back(
+        callback->name(),
+        fmt::format("{}", fmt::join(options, ", ")));
+  }
+  if (facts.empty()) return;
+  page.subheading("Options of callbacks");
+  page.properties(facts);
+}
+
 const char* result_text(const TrainState& state) {
   switch (state.result) {
     case FitResult::completed:
       return "completed";
     case FitResult::interrupted:
       return "interrupted; a checkpoint can go on";
+    case FitResult::pruned:
+      return "pruned: worse than other trials of its search";
     case FitResult::failed:
       break;
   }
@@ -209,6 +245,7 @@ report_page(Learner& learner, const ReportOptions& options, bool is_running) {
   for (const ReportSection& section : options.sections) section(page);
   page.heading("Configuration");
   page.properties(configuration(learner));
+  add_callbacks(page, learner.callbacks());
   page.heading("Training loop");
   page.preformatted(
       fmt::format("{}", fmt::join(training_loop(learner.callbacks()), "\n")));

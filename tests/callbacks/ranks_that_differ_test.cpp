@@ -20,6 +20,7 @@
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/limit_batches.h"
+#include "tern/callbacks/prune_trial.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint/checkpoint.h"
@@ -32,6 +33,7 @@
 #include "tern/tests/support/in_order.h"
 #include "tern/tests/support/own_time.h"
 #include "tern/tests/support/ranks.h"
+#include "tern/tests/support/scripted.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/support/weight_bytes.h"
@@ -596,6 +598,32 @@ TEST(RanksThatDiffer, ATrainingOnDataOfTheirOwnGoesOnBitForBit) {
     EXPECT_TRUE(
         result_of(*resumed) == std::string(expected.begin(), expected.end()));
   });
+}
+
+// ---- What ranks decide alike ----
+
+TEST(RanksThatDiffer, ATrialThatOneRankPrunesEndsOnAll) {
+  for (const int64_t world_size : {1, 2, 3}) {
+    expect_ranks(world_size, [&](const LaunchEnvironment& environment) {
+      const auto study = std::make_shared<Study>();
+      // Only the last rank has seen a better trial.
+      const bool has_seen = environment.rank == world_size - 1;
+      for (const bool is_first : {true, false}) {
+        if (is_first && !has_seen) continue;
+        Learner learn(data_of(16), plain_net(), with_sgd());
+        learn.add(
+            scripted_valid_loss(std::vector<double>(2, is_first ? 0.0 : 1.0)));
+        learn.add<PruneTrial>({.study = study, .startup_trials = 1});
+        if (!is_first) learn.to_distributed(kQuick);
+        learn.fit(2, 0.1);
+        EXPECT_EQ(
+            learn.state().result,
+            is_first ? FitResult::completed : FitResult::pruned);
+        EXPECT_EQ(study->trials().back().result, learn.state().result);
+        EXPECT_EQ(study->trials().back().values.size(), is_first ? 2u : 1u);
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -181,5 +181,73 @@ TEST(Recorder, DrawsRatesMomentumAndMetrics) {
   EXPECT_EQ(temp.entries(), 3);
 }
 
+TEST(Recorder, DrawsLossesOnALogarithmicAxis) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet());
+  learn.fit(1, 0.25);
+  Recorder& recorder = learn.recorder();
+  EXPECT_FALSE(recorder.loss_plot().log_y);
+  EXPECT_TRUE(recorder.loss_plot().clip_outliers);
+  EXPECT_TRUE(recorder.loss_plot({.log_y = true}).log_y);
+  EXPECT_FALSE(recorder.loss_plot({.clip_outliers = false}).clip_outliers);
+  recorder.plot_losses(temp / "losses.svg", {.log_y = true});
+  std::ifstream file(temp / "losses.svg");
+  std::stringstream svg;
+  svg << file.rdbuf();
+  EXPECT_NE(svg.str().find("e-01<"), std::string::npos);
+}
+
+TEST(Recorder, DrawsWhatCallbacksLogByBatch) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<LambdaCallback>({.on_step = [](Learner& l) {
+    if (l.state().batch % 2 == 0) l.log("norm", 2.0 * l.state().batch);
+  }});
+  learn.fit(1, 0.1).fit(1, 0.1);
+  Recorder& recorder = learn.recorder();
+  const Plot plot = recorder.logged_plot("norm", {.log_y = true});
+  EXPECT_TRUE(plot.log_y);
+  ASSERT_EQ(plot.curves.size(), 2u);
+  EXPECT_EQ(plot.curves[0].x, (std::vector<double>{1, 3, 5, 7, 9, 11, 13, 15}));
+  EXPECT_EQ(plot.curves[0].y, (std::vector<double>{0, 4, 8, 12, 0, 4, 8, 12}));
+  EXPECT_EQ(plot.curves[1].label, "smoothed");
+  EXPECT_DOUBLE_EQ(plot.curves[1].y[0], 0);
+  EXPECT_EQ(plot.marks, std::vector<double>{9});
+  recorder.plot_logged(temp / "norm.svg", "norm");
+  EXPECT_EQ(temp.entries(), 1);
+  expect_error<c10::ValueError>(
+      [&] { recorder.plot_logged(temp / "x.svg", "nrom"); },
+      {"\"nrom\"", "one of norm"});
+  Learner other(point_data(), point_net(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { other.recorder().logged_plot("norm"); },
+      {"no callback has logged \"norm\"", "Learner::log"});
+}
+
+TEST(Recorder, MarksTheEpochThatWasLoaded) {
+  Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
+  learn.fit(3, 0.1);
+  Recorder& recorder = learn.recorder();
+  EXPECT_TRUE(recorder.metric_plot().marks.empty());
+  recorder.add_call("load", /*loaded_epoch=*/1);
+  recorder.add_call("load of an epoch that there is not", 7);
+  Recorder resumed;
+  resumed.load_state_dict(recorder.state_dict());
+  for (Recorder* const r : {&recorder, &resumed}) {
+    const Curve dot = r->loss_plot().curves.back();
+    EXPECT_EQ(dot.label, "loaded by SaveModel");
+    EXPECT_EQ(dot.x, std::vector<double>{16});
+    EXPECT_EQ(dot.y, std::vector<double>{r->epochs()[1].valid_loss});
+    EXPECT_EQ(r->metric_plot().marks, std::vector<double>{1});
+  }
+  // Older checkpoints do not say.
+  StateDict older;
+  for (const auto& entry : recorder.state_dict()) {
+    if (entry.key() != "fit_loads") older.insert(entry.key(), entry.value());
+  }
+  resumed.load_state_dict(older);
+  EXPECT_TRUE(resumed.metric_plot().marks.empty());
+}
+
 }  // namespace
 }  // namespace tern::recorder_test

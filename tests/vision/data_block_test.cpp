@@ -12,6 +12,7 @@
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/image_data_bunch.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern::data_block_test {
 namespace {
@@ -457,6 +458,73 @@ TEST_F(DataBlockTest, KeepsNamesOfAnyBytes) {
   EXPECT_EQ(
       data.classes,
       (std::vector<std::string>{"cafe\xcc\x81", "\xf0\x9f\x90\xb1"}));
+}
+
+TEST_F(DataBlockTest, DividesItsImagesIntoStratifiedFolds) {
+  for (int i = 0; i < 9; ++i) {
+    write("cat_" + std::to_string(i) + ".png");
+    if (i < 6) write("dog_" + std::to_string(i) + ".png");
+  }
+  const DataBlock pets{
+      .items = items(),
+      .label = label_from_re(R"(/([^/]+)_\d+\.png$)")};
+  options_.transforms.train = {flip_lr(1.f)};
+  std::set<std::string> valid;
+  for (const DataBunch& fold :
+       k_folds(pets, 3, options_, {.stratified = true})) {
+    EXPECT_EQ(fold.classes, (std::vector<std::string>{"cat", "dog"}));
+    EXPECT_EQ(targets_of(fold.valid).sum().item<int64_t>(), 2);
+    EXPECT_EQ(images_of(fold.valid).size(), 5);
+    EXPECT_EQ(images_of(fold.train).size(), 10);
+    EXPECT_TRUE(fold.train->options().training);
+    EXPECT_FALSE(fold.valid->options().training);
+    EXPECT_EQ(images_of(fold.train).options().transforms.train.size(), 1u);
+    for (const std::string& name : names_of(fold.valid)) {
+      EXPECT_FALSE(names_of(fold.train).contains(name));
+      EXPECT_TRUE(valid.insert(name).second) << name;
+    }
+  }
+  EXPECT_EQ(valid.size(), 15u);
+}
+
+TEST_F(DataBlockTest, KeepsTheRowsOfAnImageInOneFold) {
+  write("a.png");
+  write("b.png");
+  write_table("name,label\na.png,1\na.png,2\nb.png,3\nb.png,4\n");
+  const DataBlock block{
+      .items = items_from_csv(temp_.path(), temp_ / "labels.csv"),
+      .label = label_from_column({"label"}),
+      .target = TargetKind::number};
+  for (const DataBunch& fold : k_folds(block, 2, options_)) {
+    EXPECT_EQ(images_of(fold.valid).size(), 2);
+    EXPECT_EQ(names_of(fold.valid).size(), 1u);
+  }
+  expect_error<c10::ValueError>(
+      [&] { k_folds(block, 2, options_, {.stratified = true}); },
+      {"one class for each image"});
+  expect_error<c10::ValueError>([&] { k_folds(block, 3); }, {"3 folds"});
+  options_.sampler = std::make_shared<SequentialSampler>(2);
+  expect_error<c10::ValueError>(
+      [&] { k_folds(block, 2, options_); },
+      {"a sampler", "balance_classes"});
+  expect_error<c10::ValueError>([] { k_folds(DataBlock{}, 2); }, {"no items"});
+}
+
+TEST_F(DataBlockTest, BalancesTheClassesOfEachFold) {
+  for (int i = 0; i < 8; ++i) {
+    write("cat_" + std::to_string(i) + ".png");
+    if (i < 4) write("dog_" + std::to_string(i) + ".png");
+  }
+  options_.balance_classes = true;
+  const DataBlock pets{
+      .items = items(),
+      .label = label_from_re(R"(/([^/]+)_\d+\.png$)")};
+  for (const DataBunch& fold : k_folds(pets, 2, options_)) {
+    EXPECT_TRUE(fold.train->options().sampler);
+  }
+  expect_error<c10::ValueError>(
+      [&] { k_folds(pets.bunch(options_), 2); },
+      {"train loader has a sampler"});
 }
 
 }  // namespace

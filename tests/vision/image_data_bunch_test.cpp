@@ -8,12 +8,15 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/data/k_folds.h"
+#include "tern/data/sampler.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/datasets/image_items.h"
 #include "tern/vision/datasets/presize.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern::image_data_bunch_test {
 namespace {
@@ -380,6 +383,73 @@ TEST(ImageDataBunch, NormalizesOnTheDevice) {
   }
   EXPECT_EQ(batch.inputs[0].sizes(), (std::vector<int64_t>{1, 3, 2, 2}));
   EXPECT_TRUE(torch::allclose(batch.inputs[0], torch::full({1}, 2.0f)));
+}
+
+TEST(ImageDataBunch, ReadsTrainingImagesInTheOrderOfASampler) {
+  const TempFolder temp;
+  write_class(temp / "train/3", 4);
+  write_class(temp / "train/7", 4);
+  write_class(temp / "valid/7", 2);
+  const std::vector<double> only_the_last = {0, 0, 0, 0, 0, 0, 0, 1};
+  ImageDataBunchOptions options{
+      .batch_size = 2,
+      .workers = 0,
+      .sampler = std::make_shared<WeightedSampler>(only_the_last, 5)};
+  const DataBunch data = ImageDataBunch::from_folder(temp.path(), options);
+  EXPECT_EQ(data.train->size(), 2);  // a short batch is dropped, as always
+  for (const Batch& batch : *data.train) {
+    EXPECT_EQ(batch.indices, (std::vector<int64_t>{7, 7}));
+    EXPECT_FALSE(torch::equal(batch.targets[0], torch::zeros({2})));
+  }
+  EXPECT_EQ(data.valid->options().sampler, nullptr);
+  // Of fewer samples than a batch the short one stays.
+  options.sampler = std::make_shared<SequentialSampler>(1);
+  EXPECT_EQ(ImageDataBunch::from_folder(temp.path(), options).train->size(), 1);
+}
+
+TEST(ImageDataBunch, RefusesASamplerThatDoesNotFit) {
+  const TempFolder temp;
+  write_class(temp / "train/3", 4);
+  write_class(temp / "valid/3", 2);
+  ImageDataBunchOptions options{
+      .balance_classes = true,
+      .sampler = std::make_shared<SequentialSampler>(4)};
+  expect_error<c10::ValueError>(
+      [&] { ImageDataBunch::from_folder(temp.path(), options); },
+      {"sampler", "balance_classes"});
+  options.balance_classes = false;
+  options.sampler = std::make_shared<SequentialSampler>(6);  // of all images
+  expect_error<c10::ValueError>(
+      [&] { ImageDataBunch::from_folder(temp.path(), options); },
+      {"index 4 of 4 training images", "not those of validation"});
+}
+
+TEST(KFolds, GivesImagesOfBothFoldersTheTransformsOfTheirPart) {
+  const TempFolder temp;
+  write_class(temp / "train/3", 6);
+  write_class(temp / "valid/3", 3);
+  const DataBunch data = ImageDataBunch::from_folder(
+      temp.path(),
+      {.transforms = {.train = {flip_lr(1.f)}, .valid = {}},
+       .batch_size = 1,
+       .workers = 0});
+  std::set<std::string> valid;
+  for (const DataBunch& fold : k_folds(data, 3)) {
+    for (const auto& loader : {fold.train, fold.valid}) {
+      for (const Batch& batch : *loader) {
+        const std::string path =
+            loader->dataset().describe(batch.indices.at(0));
+        const torch::Tensor plain =
+            ImageDataset({path}, {0}).get_batch({0}, {}).inputs[0];
+        const bool is_training = loader == fold.train;
+        EXPECT_TRUE(
+            torch::equal(batch.inputs[0], is_training ? plain.flip(2) : plain))
+            << path;
+        if (!is_training) valid.insert(path);
+      }
+    }
+  }
+  EXPECT_EQ(valid.size(), 9u);
 }
 
 }  // namespace

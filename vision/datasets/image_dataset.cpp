@@ -190,4 +190,16 @@ Batch ImageDataset::get_batch(
   return batch;
 }
 
+const ImageDataset* find_images(const Dataset& data) {
+  if (const auto* images = dynamic_cast<const ImageDataset*>(&data)) {
+    return images;
+  }
+  if (const auto* part = dynamic_cast<const Subset*>(&data)) {
+    return find_images(part->source());
+  }
+  const auto* all = dynamic_cast<const Concat*>(&data);
+  return all && !all->sources().empty() ? find_images(*all->sources()[0])
+                                        : nullptr;
+}
+
 }  // namespace tern

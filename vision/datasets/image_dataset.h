@@ -126,4 +126,8 @@ class ImageDataset final : public Dataset {
   std::shared_ptr<BadImageList> bad_;
 };
 
+/// Returns a data set as images, or the first images of the Subsets and Concats
+/// around them; null if there are none.
+const ImageDataset* find_images(const Dataset& data);
+
 }  // namespace tern

@@ -13,6 +13,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/data/formats/csv.h"
+#include "tern/data/k_folds.h"
 #include "tern/data/support/error_text.h"
 #include "tern/vision/datasets/image_folder.h"
 
@@ -100,11 +101,6 @@ Labeller label_from_column(
 
 /// Assigns each item to `train` or `valid`.
 using Splitter = std::function<std::vector<Split>(const ImageItems&)>;
-
-/// Positions of training and of validation items, in order.
-struct SplitIndices {
-  std::vector<int64_t> train, valid;
-};
 
 /// Draws a fraction `valid_pct` of `count` items for validation.
 /// \throws c10::ValueError if that leaves no training or no validation items.

@@ -1,7 +1,6 @@
 #include "tern/vision/interpret/interpretation.h"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -165,7 +164,9 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
 ClassificationInterpretation::ClassificationInterpretation(
     Learner& learn,
     Split split)
-    : Interpretation(learn, split) {
+    : Interpretation(learn, split), matrix_(count()) {}
+
+ConfusionMatrix ClassificationInterpretation::count() const {
   const TargetKind kind = this->kind();
   TORCH_CHECK_VALUE(
       kind == TargetKind::category || kind == TargetKind::mask,
@@ -188,54 +189,14 @@ ClassificationInterpretation::ClassificationInterpretation(
   // What is no class of the model, such as a void pixel's, counts nowhere.
   const int64_t count = class_count(preds());
   const torch::Tensor is_class = (actual >= 0).logical_and(actual < count);
-  matrix_ = torch::bincount(
-                (actual * count + predicted).masked_select(is_class),
-                {},
-                count * count)
-                .view({count, count});
-}
-
-std::vector<Confusion> ClassificationInterpretation::most_confused(
-    int64_t min_count) const {
-  const auto counts = matrix_.accessor<int64_t, 2>();
-  std::vector<Confusion> pairs;
-  for (int64_t actual = 0; actual < counts.size(0); ++actual) {
-    for (int64_t predicted = 0; predicted < counts.size(1); ++predicted) {
-      const int64_t count = counts[actual][predicted];
-      if (actual != predicted && count > 0 && count >= min_count) {
-        pairs.push_back(
-            {class_name(classes(), actual),
-             class_name(classes(), predicted),
-             count});
-      }
-    }
-  }
-  std::ranges::stable_sort(pairs, std::greater(), &Confusion::count);
-  return pairs;
-}
-
-ClassificationReport ClassificationInterpretation::report() const {
-  auto names = class_names(classes(), matrix_.size(0));
-  torch::Tensor counted = torch::arange(matrix_.size(0));
-  if (ignore_index() >= 0 && ignore_index() < matrix_.size(0)) {
-    names.erase(names.begin() + ignore_index());
-    counted = counted.masked_select(counted != ignore_index());
-  }
-  return classification_report(
-      names,
-      matrix_.diagonal().index_select(0, counted),
-      matrix_.sum(0).index_select(0, counted),
-      matrix_.sum(1).index_select(0, counted));
-}
-
-void ClassificationInterpretation::plot_confusion_matrix(
-    const std::filesystem::path& file,
-    bool normalize) const {
-  const auto names = class_names(classes(), matrix_.size(0));
-  save_page(
-      file,
-      draw_confusion_matrix(matrix_, names, normalize),
-      "ClassificationInterpretation::plot_confusion_matrix");
+  std::vector<std::string> names = classes();
+  names.resize(std::min<size_t>(names.size(), count));
+  return {
+      predicted.masked_select(is_class),
+      actual.masked_select(is_class),
+      {.classes = std::move(names),
+       .ignore_index = ignore_index(),
+       .num_classes = count}};
 }
 
 ReportSection classification_section(

@@ -12,6 +12,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/report/report.h"
 #include "tern/vision/interpret/classification_report.h"
+#include "tern/vision/interpret/confusion_matrix.h"
 
 namespace tern {
 
@@ -81,12 +82,6 @@ class Interpretation {
   Predictions answers_;
 };
 
-/// Number of samples of one class that were predicted as another.
-struct Confusion {
-  std::string actual, predicted;
-  int64_t count = 0;
-};
-
 /// Interpretation of a classifier.
 class ClassificationInterpretation final : public Interpretation {
  public:
@@ -101,14 +96,16 @@ class ClassificationInterpretation final : public Interpretation {
   /// [C, C] kLong: rows are the actual classes, columns the predicted ones, of
   /// the model's C outputs. Other targets, such as void pixels and the class
   /// that the loss ignores, are not counted.
-  const torch::Tensor& confusion_matrix() const { return matrix_; }
+  const torch::Tensor& confusion_matrix() const { return matrix_.counts(); }
 
   /// Precision, recall and F1 of each class but the one that the loss ignores.
-  ClassificationReport report() const;
+  ClassificationReport report() const { return matrix_.report(); }
 
   /// Returns the pairs of different classes with at least `min_count` samples,
   /// most frequent first.
-  std::vector<Confusion> most_confused(int64_t min_count = 1) const;
+  std::vector<Confusion> most_confused(int64_t min_count = 1) const {
+    return matrix_.most_confused(min_count);
+  }
 
   /// Plots the confusion matrix; with numbers in the cells up to 60 classes.
   /// \param file  A PNG or, by its suffix, an SVG.
@@ -116,12 +113,15 @@ class ClassificationInterpretation final : public Interpretation {
   /// \throws c10::ValueError for another suffix; IoError.
   void plot_confusion_matrix(
       const std::filesystem::path& file,
-      bool normalize = false) const;
+      bool normalize = false) const {
+    matrix_.plot(file, normalize);
+  }
 
  private:
   ClassificationInterpretation(Learner& learn, Split split);
+  ConfusionMatrix count() const;
 
-  torch::Tensor matrix_;
+  ConfusionMatrix matrix_;
 };
 
 /// Section of a report on an image classifier: confusion matrix, most confused

@@ -16,19 +16,6 @@
 namespace tern {
 namespace {
 
-/// The data set itself, or the first one within.
-const ImageDataset* find_images(const Dataset& data) {
-  if (const auto* images = dynamic_cast<const ImageDataset*>(&data)) {
-    return images;
-  }
-  if (const auto* part = dynamic_cast<const Subset*>(&data)) {
-    return find_images(part->source());
-  }
-  const auto* all = dynamic_cast<const Concat*>(&data);
-  return all && !all->sources().empty() ? find_images(*all->sources()[0])
-                                        : nullptr;
-}
-
 const ImageDataset& images_of(const DataBunch& data) {
   const auto& loader = data.valid ? data.valid : data.train;
   const auto* images = loader ? find_images(loader->dataset()) : nullptr;

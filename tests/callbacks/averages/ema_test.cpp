@@ -6,10 +6,12 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/averages/swa.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/learner/amp/master_weights.h"
+#include "tern/learner/eval_mode.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/optimizer_factory.h"
@@ -289,6 +291,87 @@ TEST(Ema, LoadedAveragesMoveToTheDeviceOfTheWeights) {
     if (!is_fitting) ema.on_train_begin(*on_meta);
     EXPECT_TRUE(ema.state_dict()["average.weight"].is_meta()) << is_fitting;
   }
+}
+
+// Of a second model, into which the averages are written.
+torch::Tensor by_hand(const Ema& ema, const torch::Tensor& input) {
+  auto teacher = point_net();
+  const torch::NoGradGuard no_grad;
+  const StateDict state = ema.state_dict();
+  for (auto& p : teacher->named_parameters()) {
+    p.value().copy_(state["average." + p.key()]);
+  }
+  for (auto& b : teacher->named_buffers()) {
+    if (b.value().is_floating_point()) {
+      b.value().copy_(state["average." + b.key()]);
+    }
+  }
+  teacher->eval();
+  return teacher->forward(input).to(torch::kFloat);  // of autocast
+}
+
+TEST(Ema, IsASecondNetworkWithinAStep) {
+  for (const char* const precision : {"fp32", "amp", "bf16"}) {
+    const std::string name = precision;
+    const auto train = [&](bool with_teacher) {
+      const auto learn = learner();
+      if (name == "amp") learn->to_amp({.dtype = torch::kBFloat16});
+      if (name == "bf16") learn->to_bf16();
+      const auto ema = std::make_shared<Ema>(0.9);
+      learn->add(ema);
+      const auto look = [&, ema](Learner& l) {
+        if (!l.state().training) return;
+        const torch::Tensor input = l.state().batch_data.inputs[0];
+        const torch::Tensor teacher = ema->forward(l, {input})[0];
+        EXPECT_FALSE(teacher.requires_grad());
+        EXPECT_EQ(teacher.scalar_type(), torch::kFloat);
+        if (l.state().iteration < 3) return;
+        const double tolerance = name == "fp32" ? 1e-5 : 0.05;
+        EXPECT_TRUE(torch::allclose(
+            teacher,
+            by_hand(*ema, input.to(torch::kFloat)),
+            tolerance,
+            tolerance))
+            << name;
+        EXPECT_TRUE(l.model().is_training());
+      };
+      // Also between forward and loss, where autocast has a cache.
+      if (with_teacher) {
+        learn->add<LambdaCallback>(
+            {.on_loss_begin = look, .on_backward_begin = look});
+      }
+      learn->fit(1);
+      return parameters_of(*learn);
+    };
+    EXPECT_TRUE(all_equal(train(true), train(false))) << name;
+  }
+}
+
+TEST(Ema, IsTheModelItselfBeforeTheFirstStep) {
+  const auto learn = learner();
+  const auto ema = std::make_shared<Ema>(0.9);
+  learn->add(ema);
+  const torch::Tensor input = torch::rand({4, 2});
+  const torch::Tensor teacher = ema->forward(*learn, {input})[0];
+  EXPECT_TRUE(learn->model().is_training());
+  {
+    const torch::NoGradGuard no_grad;
+    const EvalModeGuard eval(learn->model());
+    EXPECT_TRUE(torch::equal(teacher, learn->model().forward({input})[0]));
+  }
+  expect_error<c10::ValueError>(
+      [&] { ema->forward(*learn, {}); },
+      {"Ema::forward", "no input"});
+}
+
+TEST(Ema, LeavesTheModelAsItIsWhenItsForwardPassThrows) {
+  const auto learn = learner();
+  const auto ema = std::make_shared<Ema>(0.9);
+  learn->add(ema).fit(1);
+  const Tensors before = parameters_of(*learn);
+  EXPECT_ANY_THROW(ema->forward(*learn, {torch::rand({4, 3})}));
+  EXPECT_TRUE(all_equal(parameters_of(*learn), before));
+  EXPECT_NO_THROW(learn->fit(1));
 }
 
 }  // namespace

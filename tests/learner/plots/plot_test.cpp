@@ -1,6 +1,7 @@
 #include "tern/learner/plots/plot.h"
 
 #include <cmath>
+#include <sstream>
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -190,6 +191,70 @@ TEST(Plot, IsSavedInTheFormatThatTheNameAsksFor) {
   expect_error<IoError>(
       [&] { save_plot(temp / "no" / "a.png", {}); },
       {"a.png", "No such file"});
+}
+
+// Losses of a hundred batches, one of which overflowed.
+Plot with_an_outlier() {
+  Curve curve{"loss", {}, {}};
+  for (int i = 0; i < 100; ++i) {
+    curve.x.push_back(i);
+    curve.y.push_back(i == 40 ? 1e4 : 1 - 0.005 * i);
+  }
+  Plot plot{.title = "Losses", .curves = {curve}};
+  plot.clip_outliers = true;
+  return plot;
+}
+
+TEST(Plot, IsNotFlattenedByOneOutlierAndSaysHowManyLieOutside) {
+  Plot plot = with_an_outlier();
+  const std::string svg = to_svg(plot);
+  EXPECT_NE(
+      svg.find("1 of 100 points is outside the axis, as far as 1e+04"),
+      std::string::npos);
+  EXPECT_NE(svg.find(">0.6<"), std::string::npos);
+  EXPECT_EQ(svg.find(">10000<"), std::string::npos);
+  // To the edge and back: two parts of the line, and the key of the legend.
+  EXPECT_EQ(count(svg, "class=\"curve\""), 3u);
+  plot.clip_outliers = false;
+  EXPECT_NE(to_svg(plot).find(">10000<"), std::string::npos);
+  EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
+}
+
+TEST(Plot, DrawsNothingOutsideOfItsAxes) {
+  const std::string svg = to_svg(with_an_outlier());
+  const double axis = 440 - 56;
+  for (size_t at = svg.find("class=\"curve\" d=\"M"); at != std::string::npos;
+       at = svg.find("class=\"curve\" d=\"M", at + 1)) {
+    const size_t begin = at + 18;
+    std::string d = svg.substr(begin, svg.find('"', begin) - begin);
+    for (char& c : d) {
+      if (c == 'L' || c == 'h') c = ' ';
+    }
+    std::istringstream numbers(d);
+    for (double x = 0, y = 0; numbers >> x >> y;) {
+      EXPECT_GE(y, 40);
+      EXPECT_LE(y, axis + 0.1);
+    }
+  }
+}
+
+TEST(Plot, ShowsAllPointsWhereNoneIsAnOutlier) {
+  Plot plot = with_an_outlier();
+  plot.log_y = true;  // outliers do not flatten it
+  EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
+  plot.log_y = false;
+  plot.curves[0].y[40] = 4;  // a spike that leaves the others readable
+  EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
+  plot = with_an_outlier();  // of few points each may be what matters
+  plot.curves[0].x.resize(19);
+  plot.curves[0].y.resize(19);
+  plot.curves[0].y[3] = 1e4;
+  EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
+  plot = with_an_outlier();
+  plot.curves.push_back({"valid", {50, 99}, {5e3, 1e4}});  // has diverged
+  EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
+  for (double& y : plot.curves[0].y) y = NAN;
+  EXPECT_NE(to_svg(plot).find("</svg>"), std::string::npos);
 }
 
 }  // namespace

@@ -1,6 +1,12 @@
 #include "tern/learner/report/html_page.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -138,6 +144,98 @@ TEST(Base64, IsThatOfTheStandard) {
   EXPECT_EQ(encoded("fo"), "Zm8=");
   EXPECT_EQ(encoded("foo"), "Zm9v");
   EXPECT_EQ(encoded("foobar"), "Zm9vYmFy");
+}
+
+using Rgb = std::array<double, 3>;
+
+Rgb rgb_of(const std::string& hex) {
+  Rgb color{};
+  for (size_t i = 0; i < 3; ++i) {
+    color[i] = std::stoi(hex.substr(1 + 2 * i, 2), nullptr, 16);
+  }
+  return color;
+}
+
+// W3C's contrast ratio, 1 to 21.
+double contrast(const Rgb& a, const Rgb& b) {
+  const auto luminance = [](const Rgb& color) {
+    constexpr Rgb kWeights = {0.2126, 0.7152, 0.0722};
+    double sum = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      const double c = color[i] / 255;
+      sum += kWeights[i] *
+             (c <= 0.03928 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4));
+    }
+    return sum + 0.05;
+  };
+  const double one = luminance(a), other = luminance(b);
+  return std::max(one, other) / std::min(one, other);
+}
+
+// The variables of the style sheet from `begin` on.
+std::map<std::string, std::string> variables(
+    const std::string& html,
+    size_t begin) {
+  std::map<std::string, std::string> found;
+  const std::string text = html.substr(begin, html.find('}', begin) - begin);
+  const std::regex variable("--([a-z0-9-]+): ([^;]+);");
+  for (std::sregex_iterator at(text.begin(), text.end(), variable), end;
+       at != end;
+       ++at) {
+    found[(*at)[1]] = (*at)[2];
+  }
+  return found;
+}
+
+TEST(HtmlPage, IsReadableInItsLightAndItsDarkTheme) {
+  const std::string html = HtmlPage("").to_string();
+  const size_t light = html.find(":root {");
+  const size_t dark = html.find(":root {", light + 1);
+  ASSERT_LT(html.find("prefers-color-scheme: dark"), dark);
+  for (const size_t theme : {light, dark}) {
+    const auto color = variables(html, theme);
+    const Rgb back = rgb_of(color.at("back"));
+    for (const char* text : {"text", "soft", "accent", "keyword", "string"}) {
+      EXPECT_GE(contrast(rgb_of(color.at(text)), back), 4.5) << text;
+    }
+    for (int i = 0; i < 6; ++i) {  // lines
+      const std::string name = "series-" + std::to_string(i);
+      EXPECT_GE(contrast(rgb_of(color.at(name)), back), 3) << name;
+    }
+    // The darkest cell of a matrix has this share of the shade.
+    Rgb shade{};
+    std::istringstream numbers(color.at("shade"));
+    char comma = 0;
+    numbers >> shade[0] >> comma >> shade[1] >> comma >> shade[2];
+    for (size_t i = 0; i < 3; ++i) {
+      shade[i] = 0.75 * shade[i] + 0.25 * back[i];
+    }
+    EXPECT_GE(contrast(rgb_of(color.at("text")), shade), 4.5);
+  }
+}
+
+TEST(HtmlPage, GivesNoColourOfAPlotButByVariablesOfItsTheme) {
+  Plot plot{"title", "x", "y", {{"a", {0, 1}, {0, 1}}}};
+  for (int i = 0; i < 6; ++i) plot.curves.push_back(plot.curves[0]);
+  plot.marks = {0.5};
+  plot.marks_label = "mark";
+  HtmlPage page("");
+  page.plot(plot);
+  const std::string html = page.to_string();
+  const std::string svg = html.substr(html.find("<svg"));
+  const std::regex paint("(?:stroke|fill)=\"([^\"]*)\"");
+  for (std::sregex_iterator at(svg.begin(), svg.end(), paint), end; at != end;
+       ++at) {
+    const std::string color = (*at)[1];
+    const bool is_themed = color == "currentColor" || color == "none" ||
+                           color.starts_with("var(--");
+    EXPECT_TRUE(is_themed) << color;
+    if (!color.starts_with("var(--")) continue;
+    const std::string name = color.substr(4, color.find(',') - 4);
+    const size_t first = html.find(name + ": #");
+    ASSERT_NE(first, std::string::npos) << name;
+    EXPECT_NE(html.find(name + ": #", first + 1), std::string::npos) << name;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tern/learner/report/report.h"
 
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -9,9 +10,15 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/averages/ema.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/logging/html_report.h"
+#include "tern/callbacks/logging/loggers.h"
+#include "tern/callbacks/monitor.h"
 #include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/callbacks/saving/save_model.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/data/formats/error.h"
@@ -20,6 +27,7 @@
 #include "tern/learner/plots/plot.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/scripted.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
@@ -329,6 +337,74 @@ TEST(HtmlReport, WritesNothingInATrial) {
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
   dry_run(learn.add<HtmlReport>());
   EXPECT_EQ(temp.entries(), 0);
+}
+
+TEST(Report, SaysThatATrialWasPruned) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.fit(1);
+  learn.state().result = FitResult::pruned;
+  expect_words(make_report(learn).to_string(), {"pruned: worse than other"});
+}
+
+TEST(Report, ShowsTheOptionsOfCallbacks) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
+  learn.to_bf16({.clip = 0.5, .keep_fp32 = {"3"}})
+      .add<Ema>({.decay = 0.9})
+      .add<EarlyStopping>({.patience = 4})
+      .add<SaveCheckpoint>({.folder = "run", .every = std::chrono::seconds(30)})
+      .add<JsonLinesLogger>({.every = 5});
+  expect_words(
+      make_report(learn).to_string(),
+      {"Options of callbacks",
+       "decay = 0.9, warm_up = true, at_end = true",
+       "monitor = &quot;valid_loss&quot;, min_delta = 0",
+       "patience = 4",
+       "folder = &quot;run&quot;",
+       "every = 30 s",
+       "file = &quot;history.jsonl&quot;, append = false, every = 5",
+       "dtype = BFloat16",
+       "clip = 0.5",
+       "keep_fp32 = {&quot;3&quot;}"});
+}
+
+// A class of the program, of which nothing is known but its name.
+struct NoOptions : Callback {
+  void on_epoch_end(Learner&) override {}
+};
+
+TEST(Report, ShowsNoOptionsWhereThereAreNone) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<NoOptions>();
+  const std::string html = make_report(learn).to_string();
+  EXPECT_EQ(html.find("Options of callbacks"), std::string::npos);
+  EXPECT_NE(html.find("NoOptions"), std::string::npos);
+}
+
+TEST(Report, MarksTheEpochThatSaveModelLoaded) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
+  learn.add(scripted_valid_loss({5, 2, 3, 4, /* second fit */ 9, 8, 10}));
+  learn.add<SaveModel>();
+  std::string html = make_report(learn.fit(4, 0.1)).to_string();
+  EXPECT_EQ(learn.recorder().calls().back().loaded_epoch, 1);
+  const size_t row = html.find("<td>loaded by SaveModel</td>");
+  ASSERT_NE(row, std::string::npos);
+  EXPECT_EQ(html.find("<td>loaded by SaveModel</td>", row + 1), html.npos);
+  EXPECT_NE(
+      html.substr(html.rfind("<tr>", row), 40).find("number\">1</td>"),
+      std::string::npos);
+  learn.fit(3, 0.1);
+  EXPECT_EQ(learn.recorder().calls().back().loaded_epoch, 5);
+}
+
+TEST(Report, ShowsWhatCallbacksLogByBatch) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<LambdaCallback>(
+      {.on_step = [](Learner& l) { l.log("gradient <norm>", 1); }});
+  expect_words(
+      make_report(learn.fit(1)).to_string(),
+      {"aria-label=\"gradient &lt;norm&gt;\""});
 }
 
 }  // namespace

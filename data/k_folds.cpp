@@ -1,0 +1,277 @@
+#include "tern/data/k_folds.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include <c10/util/Type.h>
+#include <fmt/ranges.h>
+
+#include "tern/data/sampler.h"
+#include "tern/data/stream_dataset.h"
+#include "tern/kernels/check.h"
+
+namespace tern {
+
+namespace {
+
+// Epochs that no training has: neither the folds nor the order within a class are
+// then related to the order of the training samples, though the seed is one.
+constexpr int64_t kFoldEpoch = -2;
+
+void check_folds(const char* where, int64_t samples, int64_t folds) {
+  TERN_CHECK_VALUE(
+      folds >= 2 && folds <= samples,
+      "[{}] there are {} folds of {} samples; expected at least 2 folds, and a "
+      "validation sample for each.",
+      where,
+      folds,
+      samples);
+}
+
+// \param fold_of  Of each sample, the fold in which it is for validation.
+std::vector<SplitIndices> splits_of(
+    const std::vector<int64_t>& fold_of,
+    int64_t folds) {
+  std::vector<SplitIndices> splits(folds);
+  for (int64_t i = 0; i < std::ssize(fold_of); ++i) {
+    for (int64_t fold = 0; fold < folds; ++fold) {
+      auto& split = splits[fold];
+      (fold == fold_of[i] ? split.valid : split.train).push_back(i);
+    }
+  }
+  return splits;
+}
+
+// Data sets that have samples of their own.
+void find_sources(const Dataset& data, std::vector<const Dataset*>& sources) {
+  if (const auto* part = dynamic_cast<const Subset*>(&data)) {
+    find_sources(part->source(), sources);
+  } else if (const auto* all = dynamic_cast<const Concat*>(&data)) {
+    for (const auto& source : all->sources()) find_sources(*source, sources);
+  } else {
+    sources.push_back(&data);
+  }
+}
+
+std::set<std::string> classes_of_sources(const DataLoader& loader) {
+  std::vector<const Dataset*> sources;
+  find_sources(loader.dataset(), sources);
+  std::set<std::string> names;
+  for (const Dataset* source : sources) {
+    TORCH_CHECK_VALUE(
+        !dynamic_cast<const StreamEpochs*>(source),
+        "[k_folds] the samples are those of a stream, which has no positions "
+        "to divide them by; expected data sets that give any sample. Divide "
+        "the shards or files of the stream instead.");
+    names.insert(c10::demangle(typeid(*source).name()));
+  }
+  return names;
+}
+
+void check_loader(const DataLoader& loader, Split split) {
+  TERN_CHECK_VALUE(
+      !loader.options().sampler,
+      "[k_folds] the {} loader has a sampler, whose indices are those of its "
+      "own samples; expected none, for each fold has others. Leave sampler, "
+      "balance_classes and shuffle_buffer out, and give each fold a sampler of "
+      "its own; k_folds of a DataBlock balances each fold.",
+      to_string(split));
+}
+
+// What samples of a data set have in common, as "Byte [28, 28, 3], Long []".
+std::string shapes_in(const Dataset& data) {
+  if (data.size() == 0) return "";
+  const Batch first = data.get_batch({0}, {});
+  std::vector<std::string> texts;
+  for (const Tensors* tensors : {&first.inputs, &first.targets}) {
+    for (const torch::Tensor& tensor : *tensors) {
+      texts.push_back(fmt::format(
+          "{} [{}]",
+          c10::toString(tensor.scalar_type()),
+          fmt::join(tensor.sizes().slice(1), ", ")));
+    }
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+// Two data sets whose samples a batch can have side by side.
+void check_shapes(const Dataset& train, const Dataset& valid) {
+  const std::string own = shapes_in(train), other = shapes_in(valid);
+  TERN_CHECK_VALUE(
+      own == other || own.empty() || other.empty(),
+      "[k_folds] the first training sample is {} and the first validation "
+      "sample {}; expected equal shapes, for a batch has samples of both. Make "
+      "one data set of all samples, and divide it by k_fold; boxes of images "
+      "by k_folds of a DataBlock.",
+      own,
+      other);
+}
+
+// The samples of both loaders.
+std::shared_ptr<const Dataset> all_samples(const DataBunch& data) {
+  const DataLoader& train = data.loader(Split::train);
+  check_loader(train, Split::train);
+  const auto train_classes = classes_of_sources(train);
+  if (!data.valid) return train.dataset_ptr();
+  check_loader(*data.valid, Split::valid);
+  const auto valid_classes = classes_of_sources(*data.valid);
+  TERN_CHECK_VALUE(
+      train_classes == valid_classes,
+      "[k_folds] the training samples come from {} and the validation samples "
+      "from {}, which may transform them differently; expected one class, "
+      "which does so by BatchContext::training. Divide a data set by k_fold "
+      "and DataBunch::create.",
+      fmt::join(train_classes, ", "),
+      fmt::join(valid_classes, ", "));
+  check_shapes(train.dataset(), data.valid->dataset());
+  return std::make_shared<Concat>(std::vector<std::shared_ptr<const Dataset>>{
+      train.dataset_ptr(),
+      data.valid->dataset_ptr()});
+}
+
+// [N] kLong; -1 for a bad image, which a data set has left out.
+torch::Tensor read_classes(
+    const std::shared_ptr<const Dataset>& samples,
+    DataLoaderOptions loading) {
+  loading.shuffle = loading.drop_last = loading.training = false;
+  torch::Tensor classes = torch::full({samples->size()}, -1, torch::kLong);
+  DataLoader loader(samples, std::move(loading));
+  for (const Batch& batch : loader) {
+    const torch::Tensor targets =
+        batch.targets.empty() ? torch::Tensor() : batch.targets[0];
+    const bool are_classes =
+        targets.defined() && targets.dim() == 1 &&
+        c10::isIntegralType(targets.scalar_type(), /*includeBool=*/true);
+    TERN_CHECK_VALUE(
+        are_classes,
+        "[k_folds] stratified folds need one class for each sample; the "
+        "targets are {}. Leave stratified off.",
+        targets.defined() ? fmt::format(
+                                "{} [{}]",
+                                c10::toString(targets.scalar_type()),
+                                fmt::join(targets.sizes(), ", "))
+                          : "missing");
+    const auto rows = torch::tensor(batch.indices, torch::kLong);
+    classes.index_copy_(0, rows, targets.cpu().to(torch::kLong));
+  }
+  return classes;
+}
+
+}  // namespace
+
+void warn_of_rare_classes(
+    const torch::Tensor& classes,
+    int64_t folds,
+    const std::vector<std::string>& names,
+    const Sink& sink) {
+  std::map<int64_t, int64_t> counts;
+  const auto of = classes.accessor<int64_t, 1>();
+  for (int64_t i = 0; i < of.size(0); ++i) ++counts[of[i]];
+  std::vector<std::string> rare;
+  for (const auto& [number, count] : counts) {
+    if (number < 0 || count >= folds) continue;
+    rare.push_back(
+        number < std::ssize(names) ? names[number] : std::to_string(number));
+  }
+  if (rare.empty()) return;
+  constexpr size_t kNamed = 10;
+  const bool is_cut = rare.size() > kNamed;
+  rare.resize(std::min(rare.size(), kNamed));
+  sink.or_terminal()->warning(fmt::format(
+      "k_folds: some classes have fewer samples than the {} folds, and so no "
+      "validation sample in each: {}{}.",
+      folds,
+      fmt::join(rare, ", "),
+      is_cut ? ", ..." : ""));
+}
+
+std::vector<SplitIndices>
+k_fold(int64_t samples, int64_t folds, uint64_t seed) {
+  check_folds("k_fold", samples, folds);
+  const auto order = RandomSampler(samples).indices(seed, kFoldEpoch);
+  std::vector<int64_t> fold_of(samples);
+  for (int64_t i = 0; i < samples; ++i) fold_of[order[i]] = i % folds;
+  return splits_of(fold_of, folds);
+}
+
+std::vector<SplitIndices> stratified_k_fold(
+    const torch::Tensor& classes,
+    int64_t folds,
+    uint64_t seed) {
+  TERN_CHECK_VALUE(
+      classes.defined() && classes.dim() == 1 &&
+          c10::isIntegralType(classes.scalar_type(), /*includeBool=*/true),
+      "[stratified_k_fold] classes are {}; expected one whole number for each "
+      "sample, [N].",
+      classes.defined() ? fmt::format(
+                              "{} [{}]",
+                              c10::toString(classes.scalar_type()),
+                              fmt::join(classes.sizes(), ", "))
+                        : "an undefined tensor");
+  const torch::Tensor numbers =
+      classes.to(torch::kCPU, torch::kLong).contiguous();
+  const int64_t samples = numbers.size(0);
+  check_folds("stratified_k_fold", samples, folds);
+  const int64_t* const of = numbers.const_data_ptr<int64_t>();
+  std::map<int64_t, std::vector<int64_t>> members;
+  for (const int64_t i : RandomSampler(samples).indices(seed, kFoldEpoch)) {
+    members[of[i]].push_back(i);
+  }
+  const bool has_enough = std::ranges::any_of(members, [&](const auto& entry) {
+    return std::ssize(entry.second) >= folds;
+  });
+  TERN_CHECK_VALUE(
+      has_enough,
+      "[stratified_k_fold] every one of the {} classes has fewer samples than "
+      "the {} folds; expected one class at least with as many. Take fewer "
+      "folds, or k_fold.",
+      members.size(),
+      folds);
+  // Each class is dealt out where the one before ended.
+  std::vector<int64_t> fold_of(samples);
+  int64_t next = 0;
+  for (const auto& [number, indices] : members) {
+    for (const int64_t i : indices) fold_of[i] = next++ % folds;
+  }
+  return splits_of(fold_of, folds);
+}
+
+std::vector<DataBunch>
+k_folds(const DataBunch& data, int64_t folds, const KFoldOptions& options) {
+  const std::shared_ptr<const Dataset> samples = all_samples(data);
+  check_folds("k_folds", samples->size(), folds);
+  DataLoaderOptions training = data.train->options();
+  DataLoaderOptions validation = data.valid ? data.valid->options() : training;
+  validation.shuffle = validation.drop_last = validation.training = false;
+  std::vector<SplitIndices> splits;
+  if (options.stratified) {
+    const torch::Tensor classes = read_classes(samples, validation);
+    splits = stratified_k_fold(classes, folds, options.seed);
+    warn_of_rare_classes(classes, folds, data.classes, options.sink);
+  } else {
+    splits = k_fold(samples->size(), folds, options.seed);
+  }
+  std::vector<DataBunch> bunches;
+  for (SplitIndices& split : splits) {
+    DataBunch fold = data;
+    DataLoaderOptions loading = training;
+    // As ImageDataBunch: an incomplete batch stays if it is the only one.
+    loading.drop_last = training.drop_last &&
+                        std::ssize(split.train) >= training.batch_size;
+    fold.train = std::make_shared<DataLoader>(
+        std::make_shared<Subset>(samples, std::move(split.train)),
+        loading);
+    fold.valid = std::make_shared<DataLoader>(
+        std::make_shared<Subset>(samples, std::move(split.valid)),
+        validation);
+    bunches.push_back(std::move(fold));
+  }
+  return bunches;
+}
+
+}  // namespace tern

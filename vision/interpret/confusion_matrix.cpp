@@ -1,0 +1,178 @@
+#include "tern/vision/interpret/confusion_matrix.h"
+
+#include <algorithm>
+#include <functional>
+
+#include <fmt/ranges.h>
+
+#include "tern/kernels/check.h"
+#include "tern/vision/interpret/matrix_picture.h"
+
+namespace tern {
+
+namespace {
+
+std::string described(const torch::Tensor& tensor) {
+  return tensor.defined() ? fmt::format(
+                                "{} [{}]",
+                                c10::toString(tensor.scalar_type()),
+                                fmt::join(tensor.sizes(), ", "))
+                          : "undefined";
+}
+
+bool has_integers(const torch::Tensor& tensor) {
+  return tensor.defined() &&
+         c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+}
+
+// [N, C, ...] for targets of [N, ...].
+bool are_scores_of(const torch::Tensor& preds, const torch::Tensor& targets) {
+  if (preds.dim() != targets.dim() + 1 || preds.size(1) < 2) return false;
+  std::vector<int64_t> sizes = preds.sizes().vec();
+  sizes.erase(sizes.begin() + 1);
+  return targets.sizes() == sizes;
+}
+
+struct ClassIndices {
+  torch::Tensor predicted, actual;  // [M] kLong on the CPU
+  int64_t classes = 0;              // 0: not known
+};
+
+ClassIndices class_indices(
+    const torch::Tensor& preds,
+    const torch::Tensor& targets) {
+  TERN_CHECK_VALUE(
+      has_integers(targets) && targets.dim() >= 1,
+      "[ConfusionMatrix] targets are {}; expected the number of a class for "
+      "each sample, [N] or [N, ...] of an integer type.",
+      described(targets));
+  const bool has_scores =
+      preds.defined() && preds.is_floating_point() && preds.dim() >= 2;
+  const bool fits = has_scores
+                        ? are_scores_of(preds, targets)
+                        : has_integers(preds) && preds.sizes() == targets.sizes();
+  TERN_CHECK_VALUE(
+      fits,
+      "[ConfusionMatrix] preds are {} and targets {}; expected scores of two or "
+      "more classes, [N, C, ...] of a floating type, or class numbers of the "
+      "shape of targets and of an integer type. Of a probability of class 1 "
+      "pass (preds > 0.5).to(torch::kLong).",
+      described(preds),
+      described(targets));
+  ClassIndices found;
+  found.actual = targets.to(torch::kCPU, torch::kLong).reshape({-1});
+  if (!has_scores) {
+    found.predicted = preds.to(torch::kCPU, torch::kLong).reshape({-1});
+    return found;
+  }
+  TORCH_CHECK_VALUE(
+      !preds.isnan().any().item<bool>(),
+      "[ConfusionMatrix] a score is NaN, which predicts no class; expected "
+      "numbers. Find the sample that caused it.");
+  found.predicted = preds.detach().argmax(1).cpu().reshape({-1});
+  found.classes = preds.size(1);
+  return found;
+}
+
+void check_are_classes(
+    const char* what,
+    const torch::Tensor& numbers,
+    int64_t classes) {
+  const torch::Tensor is_none = (numbers < 0).logical_or(numbers >= classes);
+  if (!is_none.any().item<bool>()) return;
+  const auto at = is_none.nonzero()[0][0].item<int64_t>();
+  TERN_CHECK_VALUE(
+      false,
+      "[ConfusionMatrix] {}[{}], counted over all dimensions, is {}; expected a "
+      "class from 0 to {}, or a target of ignore_index. Set num_classes if there "
+      "are more.",
+      what,
+      at,
+      numbers[at].item<int64_t>(),
+      classes - 1);
+}
+
+}  // namespace
+
+ConfusionMatrix::ConfusionMatrix(
+    const torch::Tensor& preds,
+    const torch::Tensor& targets,
+    const Options& options)
+    : ignore_index_(options.ignore_index) {
+  ClassIndices found = class_indices(preds, targets);
+  const torch::Tensor is_counted = found.actual != ignore_index_;
+  found.actual = found.actual.masked_select(is_counted);
+  found.predicted = found.predicted.masked_select(is_counted);
+  TERN_CHECK_VALUE(
+      options.num_classes >= 0 &&
+          (found.classes == 0 || options.num_classes == 0 ||
+           options.num_classes == found.classes),
+      "[ConfusionMatrix] num_classes is {} and preds have scores of {} classes; "
+      "expected 0, or how many there are.",
+      options.num_classes,
+      found.classes);
+  int64_t count = found.classes;
+  if (count == 0) count = options.num_classes;
+  if (count == 0) count = std::ssize(options.classes);
+  if (count == 0 && found.actual.numel() > 0) {
+    count = std::max(
+                found.actual.max().item<int64_t>(),
+                found.predicted.max().item<int64_t>()) +
+            1;
+  }
+  TORCH_CHECK_VALUE(
+      count > 0,
+      "[ConfusionMatrix] there is no sample, and nothing says how many classes "
+      "there are; expected samples, class names or num_classes.");
+  TERN_CHECK_VALUE(
+      std::ssize(options.classes) <= count,
+      "[ConfusionMatrix] there are {} class names for {} classes; expected a "
+      "name for each at most.",
+      options.classes.size(),
+      count);
+  check_are_classes("targets", found.actual, count);
+  check_are_classes("preds", found.predicted, count);
+  names_ = class_names(options.classes, count);
+  counts_ =
+      torch::bincount(found.actual * count + found.predicted, {}, count * count)
+          .view({count, count});
+}
+
+std::vector<Confusion> ConfusionMatrix::most_confused(int64_t min_count) const {
+  const auto cells = counts_.accessor<int64_t, 2>();
+  std::vector<Confusion> pairs;
+  for (int64_t actual = 0; actual < cells.size(0); ++actual) {
+    for (int64_t predicted = 0; predicted < cells.size(1); ++predicted) {
+      const int64_t count = cells[actual][predicted];
+      if (actual != predicted && count > 0 && count >= min_count) {
+        pairs.push_back({names_[actual], names_[predicted], count});
+      }
+    }
+  }
+  std::ranges::stable_sort(pairs, std::greater(), &Confusion::count);
+  return pairs;
+}
+
+ClassificationReport ConfusionMatrix::report() const {
+  std::vector<std::string> names = names_;
+  torch::Tensor counted = torch::arange(counts_.size(0));
+  if (ignore_index_ >= 0 && ignore_index_ < counts_.size(0)) {
+    names.erase(names.begin() + ignore_index_);
+    counted = counted.masked_select(counted != ignore_index_);
+  }
+  return classification_report(
+      names,
+      counts_.diagonal().index_select(0, counted),
+      counts_.sum(0).index_select(0, counted),
+      counts_.sum(1).index_select(0, counted));
+}
+
+void ConfusionMatrix::plot(const std::filesystem::path& file, bool normalize)
+    const {
+  save_page(
+      file,
+      draw_confusion_matrix(counts_, names_, normalize),
+      "ConfusionMatrix::plot");
+}
+
+}  // namespace tern
