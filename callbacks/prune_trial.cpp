@@ -71,11 +71,8 @@ std::string Study::to_string() const {
   size_t width = 5;
   for (const Trial& trial : trials_) width = std::max(width, trial.name.size());
   const std::string column = "best " + monitored_;
-  std::string text = fmt::format(
-      "{:<{}}  epochs  {}  result\n",
-      "trial",
-      width,
-      column);
+  std::string text =
+      fmt::format("{:<{}}  epochs  {}  result\n", "trial", width, column);
   for (const Trial& trial : trials_) {
     text += fmt::format(
         "{:<{}}  {:>6}  {:>{}.6f}  {}\n",
@@ -118,7 +115,8 @@ Study::Trial& PruneTrial::trial() {
   if (number_ < 0) {
     number_ = std::ssize(trials);
     Study::Trial begun;
-    begun.name = options_.name.empty() ? std::to_string(number_) : options_.name;
+    begun.name =
+        options_.name.empty() ? std::to_string(number_) : options_.name;
     trials.push_back(std::move(begun));
   }
   return trials[number_];

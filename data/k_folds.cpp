@@ -199,10 +199,8 @@ k_fold(int64_t samples, int64_t folds, uint64_t seed) {
   return splits_of(fold_of, folds);
 }
 
-std::vector<SplitIndices> stratified_k_fold(
-    const torch::Tensor& classes,
-    int64_t folds,
-    uint64_t seed) {
+std::vector<SplitIndices>
+stratified_k_fold(const torch::Tensor& classes, int64_t folds, uint64_t seed) {
   TERN_CHECK_VALUE(
       classes.defined() && classes.dim() == 1 &&
           c10::isIntegralType(classes.scalar_type(), /*includeBool=*/true),
@@ -261,8 +259,8 @@ k_folds(const DataBunch& data, int64_t folds, const KFoldOptions& options) {
     DataBunch fold = data;
     DataLoaderOptions loading = training;
     // As ImageDataBunch: an incomplete batch stays if it is the only one.
-    loading.drop_last = training.drop_last &&
-                        std::ssize(split.train) >= training.batch_size;
+    loading.drop_last =
+        training.drop_last && std::ssize(split.train) >= training.batch_size;
     fold.train = std::make_shared<DataLoader>(
         std::make_shared<Subset>(samples, std::move(split.train)),
         loading);

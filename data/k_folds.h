@@ -85,9 +85,7 @@ void warn_of_rare_classes(
 ///         a sampler, whose indices are those of its own samples, data sets of
 ///         different classes or shapes, and with `stratified` if targets[0] is
 ///         not one class per sample.
-std::vector<DataBunch> k_folds(
-    const DataBunch& data,
-    int64_t folds,
-    const KFoldOptions& options = {});
+std::vector<DataBunch>
+k_folds(const DataBunch& data, int64_t folds, const KFoldOptions& options = {});
 
 }  // namespace tern

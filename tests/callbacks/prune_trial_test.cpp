@@ -79,9 +79,7 @@ TEST(PruneTrial, ComparesWithCompleteTrialsOnceThereAreEnough) {
   EXPECT_EQ(
       run_trial(study, {2, 2}, {.startup_trials = 3}),
       FitResult::completed);
-  EXPECT_EQ(
-      run_trial(study, {3, 3}, {.startup_trials = 3}),
-      FitResult::pruned);
+  EXPECT_EQ(run_trial(study, {3, 3}, {.startup_trials = 3}), FitResult::pruned);
   // The pruned trial does not count: the median of 1, 1, 2 is 1.
   EXPECT_EQ(
       run_trial(study, {1, 1}, {.startup_trials = 3}),
@@ -316,8 +314,8 @@ TEST(PruneTrial, RefusesWhatMakesNoSense) {
       {"PruneTrial", "trial of this Learner"});
   expect_error<c10::ValueError>(
       [&] {
-        const auto prune = std::make_shared<PruneTrial>(
-            PruneTrial::Options{.study = study});
+        const auto prune =
+            std::make_shared<PruneTrial>(PruneTrial::Options{.study = study});
         const auto first = learner(), second = learner();
         first->add(prune).fit(1);
         second->add(prune).fit(1);

@@ -211,9 +211,8 @@ TEST(KFolds, RefusesWhatCannotBeDivided) {
   };
   expect_error<c10::ValueError>(
       [&] {
-        const auto epochs = std::make_shared<StreamEpochs>(
-            std::make_shared<Nothing>(),
-            10);
+        const auto epochs =
+            std::make_shared<StreamEpochs>(std::make_shared<Nothing>(), 10);
         k_folds(DataBunch::create(epochs, nullptr), 2);
       },
       {"a stream"});

@@ -68,9 +68,10 @@ ImageItems items_from_csv(
 /// Returns images that are in memory. Their pixels are copied.
 /// \param images  Grey, BGR or BGRA with 8 or 16 bits, as OpenCV has them; alpha
 ///                is dropped and 16 bits are divided by 257, as for files.
-/// \param names   For labellers and error messages; empty: "image 0" and so on.
-/// \throws c10::ValueError for an image of another kind, or another number of
-///         names.
+/// \param names   For labellers and error messages, all different; empty:
+///                "image 0" and so on.
+/// \throws c10::ValueError for an image of another kind, another number of
+///         names, or two that are the same.
 ImageItems items_from_images(
     const std::vector<cv::Mat>& images,
     const std::vector<std::string>& names = {});

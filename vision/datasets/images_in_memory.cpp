@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -48,6 +50,14 @@ ImageItems items_of(
       "for each image, or none.",
       images.size(),
       names.size());
+  std::unordered_set<std::string_view> different;
+  for (const std::string& name : names) {
+    TERN_CHECK_VALUE(
+        different.insert(name).second,
+        "[items_from_images] two images are called '{}'; expected different "
+        "names, since a split keeps items of one name together.",
+        name);
+  }
   ImageItems items;
   items.reserve(images.size());
   for (size_t i = 0; i < images.size(); ++i) {

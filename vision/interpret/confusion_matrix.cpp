@@ -48,12 +48,13 @@ ClassIndices class_indices(
       described(targets));
   const bool has_scores =
       preds.defined() && preds.is_floating_point() && preds.dim() >= 2;
-  const bool fits = has_scores
-                        ? are_scores_of(preds, targets)
-                        : has_integers(preds) && preds.sizes() == targets.sizes();
+  const bool fits =
+      has_scores ? are_scores_of(preds, targets)
+                 : has_integers(preds) && preds.sizes() == targets.sizes();
   TERN_CHECK_VALUE(
       fits,
-      "[ConfusionMatrix] preds are {} and targets {}; expected scores of two or "
+      "[ConfusionMatrix] preds are {} and targets {}; expected scores of two "
+      "or "
       "more classes, [N, C, ...] of a floating type, or class numbers of the "
       "shape of targets and of an integer type. Of a probability of class 1 "
       "pass (preds > 0.5).to(torch::kLong).",
@@ -83,8 +84,10 @@ void check_are_classes(
   const auto at = is_none.nonzero()[0][0].item<int64_t>();
   TERN_CHECK_VALUE(
       false,
-      "[ConfusionMatrix] {}[{}], counted over all dimensions, is {}; expected a "
-      "class from 0 to {}, or a target of ignore_index. Set num_classes if there "
+      "[ConfusionMatrix] {}[{}], counted over all dimensions, is {}; expected "
+      "a "
+      "class from 0 to {}, or a target of ignore_index. Set num_classes if "
+      "there "
       "are more.",
       what,
       at,
@@ -107,7 +110,8 @@ ConfusionMatrix::ConfusionMatrix(
       options.num_classes >= 0 &&
           (found.classes == 0 || options.num_classes == 0 ||
            options.num_classes == found.classes),
-      "[ConfusionMatrix] num_classes is {} and preds have scores of {} classes; "
+      "[ConfusionMatrix] num_classes is {} and preds have scores of {} "
+      "classes; "
       "expected 0, or how many there are.",
       options.num_classes,
       found.classes);
