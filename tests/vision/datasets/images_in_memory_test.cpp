@@ -218,7 +218,9 @@ TEST(ImagesInMemory, AreRefusedInASentence) {
       [&] { items_from_images(images, {"one"}); },
       {"there are 2 images and 1 names"});
   expect_error<c10::ValueError>(
-      [&] { items_from_images(images, {"cat", "cat"}); },
+      [&] {
+        items_from_images(images, {"cat", "cat"});
+      },
       {"two images are called 'cat'"});
   expect_error<c10::ValueError>(
       [&] {
