@@ -1,15 +1,21 @@
 #pragma once
 
-/// What a program that trains needs, LibTorch's common layers and optimizers
+/// What a program that trains needs, LibTorch's layers and common optimizers
 /// too: `#include "tern/tern.h"`. A program that includes the headers it uses
-/// compiles faster.
+/// compiles faster. Not included: `<torch/script.h>`, `<torch/data.h>`,
+/// `<torch/fft.h>`, `<torch/special.h>` and `<torch/optim/lbfgs.h>`.
 
 #include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/cuda.h>
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/parameterdict.h>
+#include <torch/nn/modules/container/parameterlist.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
@@ -22,11 +28,16 @@
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/modules/transformer.h>
+#include <torch/nn/modules/transformercoder.h>
 #include <torch/nn/modules/upsampling.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
+#include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
+#include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/averages/swa.h"

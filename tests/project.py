@@ -106,7 +106,7 @@ def check_names(root):
     for line in (root / page).read_text().splitlines():
         cell = line.rstrip("| ").rpartition(" | ")[2] if line.startswith("| ") else ""
         for code in re.findall(r"`([^`]+)`", cell):
-            code = re.sub(r'"[^"]*"|torch::[\w:]+|\b\d[\de.-]*', "", code)
+            code = re.sub(r'"[^"]*"|<torch/[\w/.]+>|torch::[\w:]+|\b\d[\de.-]*', "", code)
             for name in re.findall(r"[A-Za-z_]\w+", code):
                 count += 1
                 if name not in known | {"learn", "data", "file", "value"}:
