@@ -444,6 +444,13 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   workers->context = {options_.seed, epoch, options_.training, buffers_.get()};
   std::tie(workers->order, workers->occurrences) =
       order_of(*sampler_, options_.seed, epoch, dataset_->size());
+  // Where samples are missing, those that come later in a stream are too.
+  TORCH_CHECK_VALUE(
+      !options_.training || !dataset_->can_end_early() ||
+          std::ranges::is_sorted(workers->order),
+      "[DataLoader] the data can end early, as a stream does that cannot "
+      "restart, and their order is shuffled; expected samples in order. Give a "
+      "SequentialSampler, and shuffle within the stream.");
   workers->batches = size();
   const auto wanted = c10::ArrayRef(workers->order)
                           .slice(std::min<size_t>(

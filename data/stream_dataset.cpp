@@ -68,7 +68,10 @@ class StreamEpoch final : public Dataset {
   const Batch* drawn(int64_t index) const {
     for (; position_ <= index && !has_ended_; ++position_) {
       if (uses_[position_] == 0) {
-        from_pass([&] { return pass_->skip(); });
+        // A stream that cannot restart goes on behind what was before a resume.
+        if (stream_->can_restart()) {
+          from_pass([&] { return pass_->skip(); });
+        }
       } else {
         std::optional<Batch> sample;
         from_pass([&] { return (sample = pass_->next()).has_value(); });

@@ -7,6 +7,7 @@
 #include <map>
 #include <ranges>
 #include <set>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
@@ -59,6 +60,21 @@ TargetKind kind_of(const DataBlock& block) {
   return by_labeller;
 }
 
+/// A split, and the folds of a cross-validation, keep items of one path together.
+void check_names_in_memory(const ImageItems& items) {
+  std::map<std::string_view, const void*> images;
+  for (const ImageItem& item : items) {
+    if (!item.bytes) continue;
+    const auto [at, is_new] = images.emplace(item.path, item.bytes.get());
+    TERN_CHECK_VALUE(
+        is_new || at->second == item.bytes.get(),
+        "[DataBlock] two images in memory are called '{}'; expected different "
+        "names, since a split keeps items of one name together. Give "
+        "items_from_images names.",
+        item.path);
+  }
+}
+
 /// Calls the labeller of the block's kind.
 Labelled
 labelled(const DataBlock& block, const ImageItem& item, TargetKind kind) {
@@ -84,6 +100,7 @@ labelled(const DataBlock& block, const ImageItem& item, TargetKind kind) {
 }
 
 Parts split_and_label(const DataBlock& block, TargetKind kind) {
+  check_names_in_memory(block.items);
   TORCH_CHECK_VALUE(
       !block.items.empty() && block.split && block.label,
       "[DataBlock] there are no items, or no splitter or labeller; expected "
@@ -399,6 +416,7 @@ std::vector<DataBunch> k_folds(
   TORCH_CHECK_VALUE(
       !block.items.empty() && block.label,
       "[k_folds] there are no items, or no labeller; expected both.");
+  check_names_in_memory(block.items);
   std::vector<Labelled> all;
   for (const ImageItem& item : block.items) {
     all.push_back(labelled(block, item, kind));

@@ -109,10 +109,10 @@ Tensors Ema::forward(Learner& learn, const Tensors& inputs) {
   const auto clear_cache = c10::make_scope_exit(at::autocast::clear_cache);
   const EvalModeGuard eval(learn.model());
   const bool is_in_already = has_stand_in();
-  stand_in(learn);
   const auto put_back = c10::make_scope_exit([this, is_in_already] {
     if (!is_in_already) step_back();
   });
+  stand_in(learn);  // which may run out of memory
   Tensors moved;
   for (const torch::Tensor& input : inputs) {
     const auto dtype = input.is_floating_point() ? learn.state().input_dtype

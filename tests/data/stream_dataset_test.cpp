@@ -481,6 +481,33 @@ TEST(StreamEpochs, EndWithAStreamThatCannotRestart) {
   }
 }
 
+TEST(StreamEpochs, ThatCannotRestartGoOnBehindAResume) {
+  const DataLoader loader(
+      queued(8, 40),
+      {.batch_size = 4, .training = true, .workers = 1});
+  DataLoader::Epoch batches = loader.epoch(0, /*first_batch=*/3);
+  EXPECT_EQ(batches.next()->size(), 4);
+  EXPECT_EQ(batches.next()->size(), 4);
+  EXPECT_FALSE(batches.next());
+}
+
+TEST(StreamEpochs, ThatCannotRestartAreNotShuffled) {
+  const auto valid = std::make_shared<StreamEpochs>(
+      std::make_shared<Counting>(500),
+      100,
+      without_number);
+  const DataBunch shuffled =
+      DataBunch::create(queued(100, 100), valid, {.batch_size = 8});
+  expect_error<c10::ValueError>(
+      [&] { shuffled.train->epoch(0); },
+      {"their order is shuffled", "SequentialSampler"});
+  const DataBunch ordered = DataBunch::create(
+      queued(100, 100),
+      valid,
+      {.batch_size = 8, .sampler = std::make_shared<SequentialSampler>(100)});
+  EXPECT_EQ(ordered.train->epoch(0).next()->size(), 8);
+}
+
 /// What a fit of 5 epochs made of it: steps, epochs with a validation and all.
 struct FitOfQueue {
   int64_t steps = 0, validated = 0, epochs = 0;

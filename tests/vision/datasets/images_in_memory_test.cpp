@@ -217,6 +217,18 @@ TEST(ImagesInMemory, AreRefusedInASentence) {
   expect_error<c10::ValueError>(
       [&] { items_from_images(images, {"one"}); },
       {"there are 2 images and 1 names"});
+  ImageItems twice = items_from_images(images);
+  for (const ImageItem& item : items_from_images(images)) twice.push_back(item);
+  const DataBlock block{
+      .items = twice,
+      .label =
+          label_from_func([](const ImageItem& item) { return item.path; })};
+  expect_error<c10::ValueError>(
+      [&] { block.bunch({.size = 8}); },
+      {"two images in memory are called 'image 0'"});
+  expect_error<c10::ValueError>(
+      [&] { k_folds(block, 2, {.size = 8}); },
+      {"two images in memory are called 'image 0'"});
   expect_error<c10::ValueError>(
       [&] {
         items_from_images(images, {"cat", "cat"});
