@@ -9,6 +9,7 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/option_text.h"
+#include "tern/callbacks/terminate_on_nan.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
@@ -36,20 +37,6 @@ double median_of(std::vector<double> values) {
   const size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half]
                                 : (values[half - 1] + values[half]) / 2;
-}
-
-const char* name_of(FitResult result) {
-  switch (result) {
-    case FitResult::completed:
-      return "completed";
-    case FitResult::interrupted:
-      return "interrupted";
-    case FitResult::failed:
-      return "failed";
-    case FitResult::pruned:
-      break;
-  }
-  return "pruned";
 }
 
 }  // namespace
@@ -81,7 +68,7 @@ std::string Study::to_string() const {
         trial.values.size(),
         best_of(trial.values, higher_is_better_),
         column.size(),
-        name_of(trial.result));
+        tern::to_string(trial.result));
   }
   return text;
 }
@@ -201,6 +188,12 @@ bool PruneTrial::is_worse(std::string& why) {
 void PruneTrial::on_train_end(Learner& learn) {
   if (learn.state().is_removal || number_ < 0) return;
   trial().result = learn.state().result;
+  if (trial().result != FitResult::completed) return;
+  const auto nan_check = learn.find<TerminateOnNaN>();
+  const bool found_nan = nan_check && nan_check->found();
+  if (loop::first_rank_where(parts_of(learn), found_nan)) {
+    trial().result = FitResult::failed;
+  }
 }
 
 StateDict PruneTrial::state_dict() const {

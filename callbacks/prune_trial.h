@@ -21,13 +21,14 @@ class Study {
     /// Of the monitor, one for each epoch over all fits of the trial; NaN where
     /// an epoch had none.
     std::vector<double> values;
-    /// How its last fit ended; `interrupted` while it runs.
+    /// How its last fit ended; `interrupted` while it runs, and `failed` also
+    /// where TerminateOnNaN ended it.
     FitResult result = FitResult::interrupted;
   };
 
   const std::vector<Trial>& trials() const { return trials_; }
-  /// Returns the trial with the best value among those that were neither pruned
-  /// nor failed; null if there is none.
+  /// Returns the trial with the best value among those whose result is
+  /// `completed`; null if there is none.
   const Trial* best() const;
   /// Returns a table: name, epochs, best value and result of each trial.
   std::string to_string() const;

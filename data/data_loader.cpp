@@ -208,6 +208,8 @@ struct DataLoader::Epoch::Workers {
   int64_t consumed = 0;  // first batch that `next` has not returned
   bool stop = false;
   bool has_ended_early = false;
+  std::optional<Batch> held;  // see `next_of_ending`
+  std::exception_ptr held_error;
   int64_t working = 0;  // threads that have not come to their end
   std::vector<std::thread> threads;
 
@@ -346,16 +348,38 @@ struct DataLoader::Epoch::Workers {
     return std::move(taken.batch);
   }
 
-  bool is_last_of_data(const Batch& batch) const {
-    return options.training && !batch.left_out.empty() &&
-           dataset->can_end_early();
+  bool can_end_early() const {
+    return options.training && dataset->can_end_early();
   }
 
-  void end_early() {
-    const std::lock_guard lock(mutex);
-    has_ended_early = stop = true;
-    consumed = batches;
-    slot_free.notify_all();
+  // One batch is held back until it is known whether another one follows, so that
+  // `has_ended_early` is true as soon as the last one has been returned.
+  std::optional<Batch> next_of_ending(const std::atomic<bool>* is_stopped) {
+    if (held_error) std::rethrow_exception(std::exchange(held_error, {}));
+    if (!held) held = take_until_end(is_stopped);
+    if (!held) return std::nullopt;
+    std::optional<Batch> after;
+    try {
+      after = take_until_end(is_stopped);
+    } catch (...) {
+      held_error = std::current_exception();  // belongs to the batch after it
+    }
+    const bool is_cut = !after && is_stopped && *is_stopped;
+    return is_cut ? std::nullopt : std::exchange(held, std::move(after));
+  }
+
+  std::optional<Batch> take_until_end(const std::atomic<bool>* is_stopped) {
+    std::optional<Batch> batch = next(is_stopped);
+    if (!batch || batch->left_out.empty()) return batch;
+    {
+      const std::lock_guard lock(mutex);
+      has_ended_early = stop = true;
+      consumed = batches;
+      slot_free.notify_all();
+    }
+    batch->left_out.clear();
+    if (options.drop_last || batch->size() == 0) batch.reset();
+    return batch;
   }
 };
 
@@ -368,17 +392,12 @@ DataLoader::Epoch::~Epoch() {
 }
 
 std::optional<Batch> DataLoader::Epoch::next(const std::atomic<bool>* stop) {
-  std::optional<Batch> batch = workers_->next(stop);
-  if (batch && workers_->is_last_of_data(*batch)) {
-    workers_->end_early();
-    batch->left_out.clear();
-    if (workers_->options.drop_last || batch->size() == 0) batch.reset();
-  }
-  return batch;
+  return workers_->can_end_early() ? workers_->next_of_ending(stop)
+                                   : workers_->next(stop);
 }
 
 bool DataLoader::Epoch::has_ended_early() const {
-  return workers_->has_ended_early;
+  return workers_->has_ended_early && !workers_->held;
 }
 
 DataLoader::DataLoader(

@@ -74,9 +74,10 @@ class DataLoader {
     /// sample, with the original nested in it (`std::rethrow_if_nested`).
     /// \param stop  Returns nothing instead of waiting once this is true.
     std::optional<Batch> next(const std::atomic<bool>* stop = nullptr);
-    /// Whether the data of a training epoch ended before its last batch
-    /// (Dataset::can_end_early): `next` has returned what was left, or with
-    /// `drop_last` nothing.
+    /// Whether the data of a training epoch ended early (Dataset::can_end_early)
+    /// and `next` has returned the last batch there is: an incomplete one, unless
+    /// `drop_last`. For such data `next` waits until it is known whether another
+    /// batch follows.
     bool has_ended_early() const;
 
    private:

@@ -230,6 +230,12 @@ std::shared_ptr<const Dataset> Concat::begin_epoch(
   return epoch;
 }
 
+bool Concat::can_end_early() const {
+  return std::ranges::any_of(sources_, [](const auto& source) {
+    return source->can_end_early();
+  });
+}
+
 std::string Concat::describe(int64_t index) const {
   const auto [source, local] = locate(index);
   return sources_[source]->describe(local);

@@ -98,6 +98,13 @@ class Dataset {
   /// samples out (`Batch::left_out`), and a fit with it.
   virtual bool can_end_early() const { return false; }
 
+  /// Whether and why samples of this data set and of `other`, which has the same
+  /// type, cannot be mixed in the folds of a cross-validation (`k_folds`): a
+  /// clause and what to do, or "" if they can. Asked about itself as well.
+  virtual std::string why_no_folds(const Dataset& /*other*/) const {
+    return "";
+  }
+
   /// Called by a DataLoader at the start of an epoch that reads the samples in
   /// `order`. Returns the data set to read them from, or null, the default, for
   /// this one. StreamEpochs overrides it to start a pass over its stream.
@@ -120,6 +127,7 @@ class Subset final : public Dataset {
   Subset(std::shared_ptr<const Dataset> source, std::vector<int64_t> indices);
   int64_t size() const override { return std::ssize(indices_); }
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
+  bool can_end_early() const override { return source_->can_end_early(); }
   std::string describe(int64_t index) const override;
   std::shared_ptr<const Dataset> begin_epoch(
       c10::ArrayRef<int64_t> order,
@@ -143,6 +151,8 @@ class Concat final : public Dataset {
   explicit Concat(std::vector<std::shared_ptr<const Dataset>> sources);
   int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
+  /// If one of the sources can.
+  bool can_end_early() const override;
   std::string describe(int64_t index) const override;
   std::shared_ptr<const Dataset> begin_epoch(
       c10::ArrayRef<int64_t> order,

@@ -13,6 +13,7 @@
 
 #include "tern/data/sampler.h"
 #include "tern/data/stream_dataset.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 
 namespace tern {
@@ -58,19 +59,36 @@ void find_sources(const Dataset& data, std::vector<const Dataset*>& sources) {
   }
 }
 
-std::set<std::string> classes_of_sources(const DataLoader& loader) {
+std::vector<const Dataset*> sources_of(const DataLoader& loader) {
   std::vector<const Dataset*> sources;
   find_sources(loader.dataset(), sources);
-  std::set<std::string> names;
   for (const Dataset* source : sources) {
     TORCH_CHECK_VALUE(
         !dynamic_cast<const StreamEpochs*>(source),
         "[k_folds] the samples are those of a stream, which has no positions "
         "to divide them by; expected data sets that give any sample. Divide "
         "the shards or files of the stream instead.");
+  }
+  return sources;
+}
+
+std::set<std::string> types_of(const std::vector<const Dataset*>& sources) {
+  std::set<std::string> names;
+  for (const Dataset* source : sources) {
     names.insert(c10::demangle(typeid(*source).name()));
   }
   return names;
+}
+
+// Every fold trains on samples of all sources and validates with the others.
+void check_can_be_mixed(const std::vector<const Dataset*>& sources) {
+  for (const Dataset* source : sources) {
+    for (const Dataset* other : sources) {
+      if (typeid(*source) != typeid(*other)) continue;
+      const std::string why = source->why_no_folds(*other);
+      TERN_CHECK_VALUE(why.empty(), "[k_folds] {}.", why);
+    }
+  }
 }
 
 void check_loader(const DataLoader& loader, Split split) {
@@ -83,20 +101,15 @@ void check_loader(const DataLoader& loader, Split split) {
       to_string(split));
 }
 
-// What samples of a data set have in common, as "Byte [28, 28, 3], Long []".
+// What samples of a data set have in common, as "[28, 28, 3] Byte, [] Long".
 std::string shapes_in(const Dataset& data) {
   if (data.size() == 0) return "";
   const Batch first = data.get_batch({0}, {});
-  std::vector<std::string> texts;
-  for (const Tensors* tensors : {&first.inputs, &first.targets}) {
-    for (const torch::Tensor& tensor : *tensors) {
-      texts.push_back(fmt::format(
-          "{} [{}]",
-          c10::toString(tensor.scalar_type()),
-          fmt::join(tensor.sizes().slice(1), ", ")));
-    }
+  Tensors tensors;
+  for (const Tensors* of : {&first.inputs, &first.targets}) {
+    for (const torch::Tensor& tensor : *of) tensors.push_back(tensor[0]);
   }
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return shapes_of(tensors);
 }
 
 // Two data sets whose samples a batch can have side by side.
@@ -116,18 +129,24 @@ void check_shapes(const Dataset& train, const Dataset& valid) {
 std::shared_ptr<const Dataset> all_samples(const DataBunch& data) {
   const DataLoader& train = data.loader(Split::train);
   check_loader(train, Split::train);
-  const auto train_classes = classes_of_sources(train);
-  if (!data.valid) return train.dataset_ptr();
+  std::vector<const Dataset*> sources = sources_of(train);
+  if (!data.valid) {
+    check_can_be_mixed(sources);
+    return train.dataset_ptr();
+  }
   check_loader(*data.valid, Split::valid);
-  const auto valid_classes = classes_of_sources(*data.valid);
+  const std::vector<const Dataset*> of_valid = sources_of(*data.valid);
+  const auto train_types = types_of(sources), valid_types = types_of(of_valid);
   TERN_CHECK_VALUE(
-      train_classes == valid_classes,
+      train_types == valid_types,
       "[k_folds] the training samples come from {} and the validation samples "
       "from {}, which may transform them differently; expected one class, "
       "which does so by BatchContext::training. Divide a data set by k_fold "
       "and DataBunch::create.",
-      fmt::join(train_classes, ", "),
-      fmt::join(valid_classes, ", "));
+      fmt::join(train_types, ", "),
+      fmt::join(valid_types, ", "));
+  sources.insert(sources.end(), of_valid.begin(), of_valid.end());
+  check_can_be_mixed(sources);
   check_shapes(train.dataset(), data.valid->dataset());
   return std::make_shared<Concat>(std::vector<std::shared_ptr<const Dataset>>{
       train.dataset_ptr(),
@@ -151,11 +170,7 @@ torch::Tensor read_classes(
         are_classes,
         "[k_folds] stratified folds need one class for each sample; the "
         "targets are {}. Leave stratified off.",
-        targets.defined() ? fmt::format(
-                                "{} [{}]",
-                                c10::toString(targets.scalar_type()),
-                                fmt::join(targets.sizes(), ", "))
-                          : "missing");
+        batch.targets.empty() ? "missing" : shapes_of({targets}));
     const auto rows = torch::tensor(batch.indices, torch::kLong);
     classes.index_copy_(0, rows, targets.cpu().to(torch::kLong));
   }
@@ -206,11 +221,7 @@ stratified_k_fold(const torch::Tensor& classes, int64_t folds, uint64_t seed) {
           c10::isIntegralType(classes.scalar_type(), /*includeBool=*/true),
       "[stratified_k_fold] classes are {}; expected one whole number for each "
       "sample, [N].",
-      classes.defined() ? fmt::format(
-                              "{} [{}]",
-                              c10::toString(classes.scalar_type()),
-                              fmt::join(classes.sizes(), ", "))
-                        : "an undefined tensor");
+      shapes_of({classes}));
   const torch::Tensor numbers =
       classes.to(torch::kCPU, torch::kLong).contiguous();
   const int64_t samples = numbers.size(0);

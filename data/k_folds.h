@@ -76,7 +76,8 @@ void warn_of_rare_classes(
 /// it may augment: an ImageDataset gives training samples with the training
 /// transforms and validation samples with those of validation, from whichever
 /// of the two loaders of `data` they come. Two data sets that transform samples
-/// each in a way of its own cannot be mixed: use `k_fold`. The folds' data sets
+/// each in a way of its own cannot be mixed (`Dataset::why_no_folds`): use
+/// `k_fold`. The folds' data sets
 /// are Subsets; call `presize` before, and for ImageDatasets see `k_folds` of a
 /// DataBlock.
 ///

@@ -32,7 +32,7 @@ class StreamDataset {
 
   /// Whether a pass can begin again where another one has ended. False for a
   /// camera or a message queue: a training epoch then ends where the stream does,
-  /// and a fit with that epoch.
+  /// and a fit with that epoch. What `lr_find` or `summary` reads is used up.
   virtual bool can_restart() const { return true; }
 
   /// Begins a pass, which may outlive the data set. For an exact resume its

@@ -39,12 +39,18 @@ double metric_value(
 // Metrics keep their names, so that a callback can ask for them in an epoch
 // whose validation did not come: NaN.
 void loop::forget_validation(LearnerParts& l) {
+  l.evaluation.before_epoch = {l.state.valid_loss, l.state.last_metrics};
   l.state.valid_loss = std::numeric_limits<double>::quiet_NaN();
   l.state.last_metrics.clear();
   if (!l.data.valid) return;
   for (const Metric& metric : l.options.metrics) {
     l.state.last_metrics.push_back({.name = metric.name()});
   }
+}
+
+void loop::restore_validation(LearnerParts& l) {
+  l.state.valid_loss = l.evaluation.before_epoch.loss;
+  l.state.last_metrics = l.evaluation.before_epoch.metrics;
 }
 
 void loop::validate_after_epoch(LearnerParts& l) {

@@ -20,6 +20,7 @@
 #include "tern/learner/interfaces.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/precision_policy.h"
+#include "tern/learner/predictions.h"
 #include "tern/learner/step_window.h"
 
 /// The internal state of a Learner, which Tern's own folders work on; each part
@@ -155,6 +156,7 @@ struct Evaluation {
   int64_t depth = 0;  // one may run within another
   PassOptions pass;   // the innermost
   bool was_cut = false;
+  Validation before_epoch;  // results of the epoch before the current one
   // Passes that callbacks have made since the last training batch; with the
   // number of steps it tells what random numbers the next one gets.
   int64_t passes = 0;

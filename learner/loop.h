@@ -190,7 +190,8 @@ void begin_epoch(LearnerParts& l);
 DataLoader::Epoch begin_batches(LearnerParts& l);
 void end_batches(LearnerParts& l);
 DataLoader::Epoch begin_pass(LearnerParts& l, const DataLoader& loader);
-/// Before on_epoch_end, which an epoch that a stop cut off does not have.
+/// Before on_epoch_end. False for an epoch that a stop has cut off, and for one
+/// that had no batch because the data ended with the epoch before it.
 bool completes_epoch(LearnerParts& l);
 /// After on_epoch_end.
 void end_epoch(LearnerParts& l);
@@ -260,7 +261,10 @@ void set_hyper_parameter(
 
 // ---- evaluate.cpp ----
 
+/// At the beginning of an epoch; `restore_validation` undoes it for one that was
+/// none.
 void forget_validation(LearnerParts& l);
+void restore_validation(LearnerParts& l);
 void validate_after_epoch(LearnerParts& l);
 /// Counts the batch whose outputs are there in each metric; a detector's outputs
 /// are decoded once for those that take detections.

@@ -157,7 +157,7 @@ Loss Loss::mean_of_all(ValuesOfAll values, const Counts& counts) {
   });
   loss.values_ = std::move(values);
   loss.counts_ = counts;
-  loss.sums_values_ = !loss.counts_samples();
+  loss.sums_values_ = loss.divides_single_values_ = !loss.counts_samples();
   return loss;
 }
 
@@ -207,8 +207,8 @@ torch::Tensor Loss::values_of(const Tensors& outputs, const Tensors& targets)
 torch::Tensor Loss::per_sample(const Tensors& outputs, const Tensors& targets)
     const {
   torch::Tensor values = values_of(outputs, targets);
-  if (values.dim() == 1) return values;
-  values = in_32_bits(values).flatten(1);
+  if (values.dim() == 1 && !divides_single_values_) return values;
+  values = in_32_bits(values).reshape({values.size(0), -1});
   torch::Tensor counts;
   if (counts_ && sums_values_) counts = counts_(outputs, targets);
   if (!counts.defined()) return values.mean(1);

@@ -268,7 +268,8 @@ class Loss {
   Loss& count_by(Counts counts);
 
   /// The loss of each sample, [N], as if it were alone: the mean over its numbers
-  /// that count. One class a sample is as with LibTorch's reduction none.
+  /// that count. One class a sample, with a weight or without, is as with
+  /// LibTorch's reduction none.
   /// \throws c10::ValueError unless `has_per_sample`.
   torch::Tensor per_sample(const Tensors& outputs, const Tensors& targets)
       const;
@@ -336,6 +337,8 @@ class Loss {
   Counts counts_;       // empty: samples
   // The loss is the sum of `values_`, divided by what counts.
   bool sums_values_ = false;
+  // Also where a sample has one value, which is then a sum over what it counts.
+  bool divides_single_values_ = false;
   Activation activation_ = Activation::none;
   bool knows_activation_ = false;
   bool target_is_class_ = false;

@@ -17,6 +17,20 @@
 
 namespace tern {
 
+const char* to_string(FitResult result) {
+  switch (result) {
+    case FitResult::completed:
+      return "completed";
+    case FitResult::interrupted:
+      return "interrupted";
+    case FitResult::failed:
+      return "failed";
+    case FitResult::pruned:
+      break;
+  }
+  return "pruned";
+}
+
 namespace {
 
 void check_has_batches(

@@ -107,8 +107,10 @@ DataLoader::Epoch loop::begin_pass(LearnerParts& l, const DataLoader& loader) {
 bool loop::completes_epoch(LearnerParts& l) {
   if (l.stop.requested) return false;
   l.callbacks.begun_epoch.reset();
-  l.position.place = Place::at_epoch_end;
-  return true;
+  const bool is_empty =
+      l.position.data_have_ended && l.position.batches_done == 0;
+  l.position.place = is_empty ? Place::outside_epoch : Place::at_epoch_end;
+  return !is_empty;
 }
 
 void loop::end_epoch(LearnerParts& l) {
@@ -120,8 +122,8 @@ void loop::end_epoch(LearnerParts& l) {
 
 namespace {
 
-// The epoch ends, and the fit with it, as if it had been so long: with a
-// validation, if there was anything to train on.
+// The epoch ends, and the fit with it, as if it had been so long. One without a
+// batch is left out (`completes_epoch`).
 void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
   TrainState& s = l.state;
   l.position.data_have_ended = true;
@@ -130,10 +132,11 @@ void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
   TERN_CHECK_VALUE(
       s.epoch > 0,
       "[Learner::fit] the training data ended before the first batch; expected "
-      "at least one of {} samples. A stream that cannot restart is trained on "
-      "once: give the Learner a new one.",
+      "at least one of {} samples. A stream that cannot restart is used up by "
+      "the first fit or lr_find: give the Learner a new one.",
       l.data.train->options().batch_size);
   s.stop_training = true;
+  loop::restore_validation(l);
 }
 
 }  // namespace

@@ -45,6 +45,9 @@ enum class FitResult {
   pruned        // by PruneTrial: worse than other trials of a search
 };
 
+/// Returns "completed", "interrupted", "failed" or "pruned".
+const char* to_string(FitResult result);
+
 /// What the loop and its callbacks know about the step that is being made. The
 /// comment of a field says who writes it.
 struct TrainState {

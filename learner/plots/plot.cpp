@@ -266,8 +266,11 @@ class Layout {
         values.push_back(curve.y[i]);
       }
       if (values.empty()) continue;
+      const double first = values.front();
       std::ranges::sort(values);
       all.include(values.front(), values.back());
+      // Where a curve begins matters, however far it falls.
+      usual.include(first, first);
       const size_t cut =
           std::ssize(values) < kFewPoints ? 0 : (values.size() - 1) / 100 + 1;
       usual.include(values[cut], values[values.size() - 1 - cut]);

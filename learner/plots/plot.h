@@ -33,9 +33,9 @@ struct Plot {
   /// Keeps a few points far away from all others, such as the losses of a batch
   /// that overflowed, from flattening the rest: where they would make the y axis
   /// more than ten times as long as it is from the 1st to the 99th percentile of
-  /// each curve, it ends there, and a line under the title says how many points
-  /// lie outside. Not on a logarithmic axis, nor of curves with fewer than 20
-  /// points.
+  /// each curve and at its first point, it ends there, and a line under the title
+  /// says how many points are outside. Not on a logarithmic axis, nor for curves
+  /// with fewer than 20 points.
   bool clip_outliers = false;
   /// Labels the x axis with whole numbers alone.
   bool whole_x = false;

@@ -189,18 +189,12 @@ void add_callbacks(HtmlPage& page, const Callbacks& callbacks) {
   page.properties(facts);
 }
 
-const char* result_text(const TrainState& state) {
-  switch (state.result) {
-    case FitResult::completed:
-      return "completed";
-    case FitResult::interrupted:
-      return "interrupted; a checkpoint can go on";
-    case FitResult::pruned:
-      return "pruned: worse than other trials of its search";
-    case FitResult::failed:
-      break;
-  }
-  return "failed with an error";
+std::string result_text(FitResult result) {
+  const char* more = "";
+  if (result == FitResult::interrupted) more = "; a checkpoint can go on";
+  if (result == FitResult::pruned) more = ": worse than other trials";
+  if (result == FitResult::failed) more = " with an error";
+  return std::string(to_string(result)) + more;
 }
 
 void add_overview(HtmlPage& page, Learner& learner, bool is_running) {
@@ -222,7 +216,7 @@ void add_overview(HtmlPage& page, Learner& learner, bool is_running) {
             learner.state().epoch + 1,
             learner.state().epochs));
   } else if (!learner.recorder().losses().empty() || learner.state().failed) {
-    facts.emplace_back("last fit", result_text(learner.state()));
+    facts.emplace_back("last fit", result_text(learner.state().result));
   }
   page.properties(facts);
 }

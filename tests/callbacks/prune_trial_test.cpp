@@ -15,6 +15,7 @@
 #include "tern/callbacks/saving/save_model.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/callbacks/schedules/one_cycle.h"
+#include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
@@ -285,6 +286,27 @@ TEST(PruneTrial, KeepsItsResultInACheckpointBetweenFits) {
     EXPECT_EQ(study->trials()[1].values, std::vector<double>{2});
     if (!resumes) learn->save_checkpoint(temp / "run");
   }
+}
+
+TEST(PruneTrial, DoesNotTakeATrialForCompleteThatTerminateOnNaNEnded) {
+  const auto study = std::make_shared<Study>();
+  for (const bool diverges : {true, false}) {
+    const auto learn = learner();
+    if (diverges) {
+      learn->add<LambdaCallback>({.on_backward_begin = [](Learner& l) {
+        if (l.state().epoch == 1) l.state().loss = l.state().loss * NAN;
+      }});
+    }
+    learn->add<TerminateOnNaN>()
+        .add(scripted_valid_loss(
+            diverges ? std::vector<double>{0.1, 0.1, 0.1}
+                     : std::vector<double>{3, 2, 1}))
+        .add<PruneTrial>({.study = study})
+        .fit(3);
+  }
+  EXPECT_EQ(study->trials()[0].result, FitResult::failed);
+  EXPECT_EQ(study->trials()[0].values, std::vector<double>{0.1});
+  EXPECT_EQ(study->best(), &study->trials()[1]);
 }
 
 TEST(PruneTrial, RefusesWhatMakesNoSense) {

@@ -125,7 +125,7 @@ TEST(StratifiedKFold, DealsOutEveryClassEvenly) {
 TEST(StratifiedKFold, RefusesWhatIsNoClassAndClassesThatAreAllTooSmall) {
   expect_error<c10::ValueError>(
       [] { stratified_k_fold(torch::rand({4}), 2); },
-      {"Float [4]", "whole number"});
+      {"[4] Float", "whole number"});
   expect_error<c10::ValueError>(
       [] { stratified_k_fold(torch::arange(4), 2); },
       {"every one of the 4 classes", "2 folds"});
@@ -203,7 +203,7 @@ TEST(KFolds, RefusesWhatCannotBeDivided) {
       {.workers = 0});
   expect_error<c10::ValueError>(
       [&] { k_folds(of_two_shapes, 2); },
-      {"Long [], Long []", "Long [3], Long []", "by k_fold"});
+      {"[] Long, [] Long", "[3] Long, [] Long", "by k_fold"});
   struct Nothing : StreamDataset {
     std::unique_ptr<Pass> pass(const BatchContext&) const override {
       return nullptr;
@@ -227,7 +227,7 @@ TEST(KFolds, RefusesWhatCannotBeDivided) {
             2,
             {.stratified = true});
       },
-      {"Float [6]", "one class for each sample"});
+      {"[6] Float", "one class for each sample"});
   expect_error<c10::ValueError>(
       [] { k_folds(DataBunch{}, 2); },
       {"no train loader"});

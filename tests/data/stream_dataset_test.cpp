@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/sampler.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/exact_resume.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
@@ -512,6 +514,8 @@ TEST(StreamEpochs, ThatCannotRestartAreNotShuffled) {
 struct FitOfQueue {
   int64_t steps = 0, validated = 0, epochs = 0;
   FitResult result = FitResult::failed;
+  double valid_loss = 0;  // after the fit
+  int64_t rows = 0;       // of the table
 };
 
 FitOfQueue fit_queue(int64_t length, bool drop_last, Callbacks callbacks = {}) {
@@ -540,6 +544,8 @@ FitOfQueue fit_queue(int64_t length, bool drop_last, Callbacks callbacks = {}) {
           }}));
   learn.fit(5, 1e-2, callbacks);
   seen.result = learn.state().result;
+  seen.valid_loss = learn.state().valid_loss;
+  seen.rows = std::ssize(learn.recorder().epochs());
   return seen;
 }
 
@@ -551,10 +557,13 @@ TEST(StreamEpochs, EndAFitWithTheirStream) {
   EXPECT_EQ(seen.validated, 2);
   EXPECT_EQ(seen.result, FitResult::completed);
   EXPECT_EQ(fit_queue(36, /*drop_last=*/true).steps, 4);
-  // Exactly with the second epoch: the third has nothing to validate after.
+  // Exactly with the second epoch: there is no third one.
   seen = fit_queue(48, /*drop_last=*/false);
   EXPECT_EQ(seen.steps, 6);
+  EXPECT_EQ(seen.epochs, 2);
   EXPECT_EQ(seen.validated, 2);
+  EXPECT_FALSE(std::isnan(seen.valid_loss));
+  EXPECT_EQ(seen.rows, 2);
   EXPECT_EQ(seen.result, FitResult::completed);
   // After all five.
   EXPECT_EQ(fit_queue(200, /*drop_last=*/false).epochs, 5);
@@ -565,6 +574,52 @@ TEST(StreamEpochs, EndAnAccumulatedStepWithTheirStream) {
   const auto accumulation = std::make_shared<GradientAccumulation>(
       GradientAccumulation::Options{.batches = 4});
   EXPECT_EQ(fit_queue(12, false, {accumulation}).steps, 1);
+  // Also where the stream ends with a batch, and with what drop_last leaves out.
+  EXPECT_EQ(fit_queue(8, false, {accumulation}).steps, 1);
+  EXPECT_EQ(fit_queue(13, true, {accumulation}).steps, 1);
+}
+
+TEST(StreamEpochs, EndEarlyAlsoWithinSubsetsAndConcats) {
+  const auto queue = std::make_shared<Queue>(12);
+  const auto stream = std::make_shared<StreamEpochs>(queue, 40, without_number);
+  std::vector<int64_t> all(40);
+  std::iota(all.begin(), all.end(), 0);
+  const auto part = std::make_shared<Subset>(stream, all);
+  const Concat wrapped({part});
+  EXPECT_TRUE(wrapped.can_end_early());
+  fingerprint(wrapped);  // reads nothing
+  const DataLoader loader(
+      std::make_shared<Concat>(wrapped),
+      {.batch_size = 8, .training = true, .workers = 1});
+  DataLoader::Epoch batches = loader.epoch(0);
+  EXPECT_EQ(batches.next()->size(), 8);
+  EXPECT_FALSE(batches.has_ended_early());
+  EXPECT_EQ(batches.next()->size(), 4);
+  EXPECT_TRUE(batches.has_ended_early());
+  EXPECT_FALSE(batches.next());
+}
+
+TEST(StreamEpochs, GiveWhatCameBeforeAnError) {
+  for (const int64_t workers : {0, 2}) {
+    const DataLoader loader(
+        std::make_shared<StreamEpochs>(
+            std::make_shared<Queue>(100),
+            40,
+            [](const Batch& sample,
+               const BatchContext& context,
+               SampleRng rng) {
+              TORCH_CHECK_VALUE(
+                  sample.targets[1].item<int64_t>() != 80,
+                  "the frame is torn");
+              return without_number(sample, context, rng);
+            }),
+        {.batch_size = 8, .training = true, .workers = workers});
+    DataLoader::Epoch batches = loader.epoch(0);
+    EXPECT_EQ(batches.next()->size(), 8);
+    EXPECT_EQ(batches.next()->size(), 8);
+    expect_error<DataError>([&] { batches.next(); }, {"the frame is torn"});
+    EXPECT_FALSE(batches.next());
+  }
 }
 
 TEST(StreamEpochs, SayThatAStreamHasEndedAlready) {

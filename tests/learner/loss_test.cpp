@@ -121,6 +121,14 @@ TEST(Loss, KnowsWhatEachSampleOfSeveralOutputsCosts) {
       weighed(outputs, {targets[0], torch::tensor({{1.f}, {3.f}})})
           .item<float>(),
       kPred.sum().item<float>() / 4);
+  // One sum for each sample, such as over its boxes; the last one has none.
+  const Tensors sums = {torch::tensor({6.f, 5.f, 0.f})};
+  const Loss of_boxes = Loss::mean_of(
+      [](const Tensors& given, const Tensors&) { return given[0]; },
+      [](const Tensors&, const Tensors& all) { return all[0]; });
+  EXPECT_TRUE(torch::equal(
+      of_boxes.per_sample(sums, {torch::tensor({3., 1., 0.})}),
+      torch::tensor({2.f, 5.f, 0.f})));
 }
 
 TEST(Loss, PutsTheReductionBackAfterAnError) {

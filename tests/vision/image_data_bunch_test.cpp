@@ -452,5 +452,48 @@ TEST(KFolds, GivesImagesOfBothFoldersTheTransformsOfTheirPart) {
   EXPECT_EQ(valid.size(), 9u);
 }
 
+TEST(KFolds, RefusesImagesThatWouldLeakOrBeTransformedInTwoWays) {
+  const TempFolder temp;
+  write_class(temp / "3", 4);
+  const std::string file = (temp / "3/0.png").string();
+  const auto images = [&](const ImageDatasetOptions& options) {
+    return std::make_shared<ImageDataset>(
+        std::vector<std::string>(4, file),
+        std::vector<int64_t>(4, 0),
+        options);
+  };
+  const auto folds_of = [](std::shared_ptr<const Dataset> train,
+                           std::shared_ptr<const Dataset> valid) {
+    return k_folds(
+        DataBunch::create(
+            std::move(train),
+            std::move(valid),
+            {.batch_size = 2, .workers = 0}),
+        2);
+  };
+  expect_error<c10::ValueError>(
+      [&] {
+        folds_of(images({.bad_images = BadImagePolicy::skip(0.5)}), nullptr);
+      },
+      {"BadImagePolicy::skip", "the fold's validation", "DataBlock"});
+  const TransformLists augmenting = {.train = {flip_lr(1.f)}, .valid = {}};
+  const auto augmented = images({.transforms = augmenting});
+  expect_error<c10::ValueError>(
+      [&] { folds_of(augmented, images({})); },
+      {"other transforms", "one ImageDatasetOptions for both"});
+  // Also within one loader, around which there are Subsets.
+  expect_error<c10::ValueError>(
+      [&] {
+        const auto part =
+            std::make_shared<Subset>(images({}), std::vector<int64_t>{0, 1});
+        folds_of(
+            std::make_shared<Concat>(
+                std::vector<std::shared_ptr<const Dataset>>{augmented, part}),
+            nullptr);
+      },
+      {"other transforms"});
+  EXPECT_EQ(folds_of(augmented, images({.transforms = augmenting})).size(), 2u);
+}
+
 }  // namespace
 }  // namespace tern::image_data_bunch_test

@@ -91,6 +91,27 @@ std::shared_ptr<const ImageDataset> ImageDataset::with_size(
   return copy;
 }
 
+std::string ImageDataset::why_no_folds(const Dataset& other) const {
+  if (options_.bad_images.skips) {
+    return "BadImagePolicy::skip replaces a bad training image by any image of "
+           "its data set, and so by one of the fold's validation; expected "
+           "BadImagePolicy::error. k_folds of a DataBlock makes a data set for "
+           "each fold and can skip";
+  }
+  const auto* const images = dynamic_cast<const ImageDataset*>(&other);
+  if (!images) return "";
+  const ImageDatasetOptions& its = images->options_;
+  const bool are_alike =
+      size_ == images->size_ && options_.decode == its.decode &&
+      options_.transforms == its.transforms && options_.sizing == its.sizing;
+  return are_alike
+             ? ""
+             : "two of the image data sets have other transforms, sizes or "
+               "decoding, and each fold would mix their images; expected one "
+               "ImageDatasetOptions for both, whose `transforms` has those of "
+               "training and of validation";
+}
+
 void ImageDataset::write_sample(
     int64_t index,
     const BatchContext& context,

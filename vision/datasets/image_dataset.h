@@ -81,6 +81,10 @@ class ImageDataset final : public Dataset {
     return paths().at(index);
   }
 
+  /// \return Something if bad images are replaced, or if the images of `other`
+  ///         are decoded, resized or transformed in another way.
+  std::string why_no_folds(const Dataset& other) const override;
+
   const std::vector<std::string>& paths() const { return images_.paths; }
   /// Null: the images are the files at `paths()`.
   const ImageSource* source() const { return images_.source.get(); }

@@ -27,6 +27,8 @@ struct DecodeOptions {
   /// Returns the values that a PNG stores instead of colours: a mask of class
   /// indices. Needs one channel.
   bool indices = false;
+
+  bool operator==(const DecodeOptions&) const = default;
 };
 
 /// Returns the size of an image after the EXIF orientation is applied.

@@ -5,20 +5,13 @@
 
 #include <fmt/ranges.h>
 
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/interpret/matrix_picture.h"
 
 namespace tern {
 
 namespace {
-
-std::string described(const torch::Tensor& tensor) {
-  return tensor.defined() ? fmt::format(
-                                "{} [{}]",
-                                c10::toString(tensor.scalar_type()),
-                                fmt::join(tensor.sizes(), ", "))
-                          : "undefined";
-}
 
 bool has_integers(const torch::Tensor& tensor) {
   return tensor.defined() &&
@@ -35,6 +28,7 @@ bool are_scores_of(const torch::Tensor& preds, const torch::Tensor& targets) {
 
 struct ClassIndices {
   torch::Tensor predicted, actual;  // [M] kLong on the CPU
+  torch::Tensor has_nan;            // [M] kBool; undefined: class numbers
   int64_t classes = 0;              // 0: not known
 };
 
@@ -45,7 +39,7 @@ ClassIndices class_indices(
       has_integers(targets) && targets.dim() >= 1,
       "[ConfusionMatrix] targets are {}; expected the number of a class for "
       "each sample, [N] or [N, ...] of an integer type.",
-      described(targets));
+      shapes_of({targets}));
   const bool has_scores =
       preds.defined() && preds.is_floating_point() && preds.dim() >= 2;
   const bool fits =
@@ -58,41 +52,52 @@ ClassIndices class_indices(
       "more classes, [N, C, ...] of a floating type, or class numbers of the "
       "shape of targets and of an integer type. Of a probability of class 1 "
       "pass (preds > 0.5).to(torch::kLong).",
-      described(preds),
-      described(targets));
+      shapes_of({preds}),
+      shapes_of({targets}));
   ClassIndices found;
   found.actual = targets.to(torch::kCPU, torch::kLong).reshape({-1});
   if (!has_scores) {
     found.predicted = preds.to(torch::kCPU, torch::kLong).reshape({-1});
     return found;
   }
-  TORCH_CHECK_VALUE(
-      !preds.isnan().any().item<bool>(),
-      "[ConfusionMatrix] a score is NaN, which predicts no class; expected "
-      "numbers. Find the sample that caused it.");
   found.predicted = preds.detach().argmax(1).cpu().reshape({-1});
+  found.has_nan = preds.detach().isnan().any(1).cpu().reshape({-1});
   found.classes = preds.size(1);
   return found;
+}
+
+// Position of the first true element, -1 if there is none.
+int64_t first_true(const torch::Tensor& flags) {
+  return flags.any().item<bool>() ? flags.nonzero()[0][0].item<int64_t>() : -1;
 }
 
 void check_are_classes(
     const char* what,
     const torch::Tensor& numbers,
+    const torch::Tensor& is_counted,
     int64_t classes) {
-  const torch::Tensor is_none = (numbers < 0).logical_or(numbers >= classes);
-  if (!is_none.any().item<bool>()) return;
-  const auto at = is_none.nonzero()[0][0].item<int64_t>();
+  const int64_t at = first_true(
+      is_counted.logical_and((numbers < 0).logical_or(numbers >= classes)));
   TERN_CHECK_VALUE(
-      false,
+      at < 0,
       "[ConfusionMatrix] {}[{}], counted over all dimensions, is {}; expected "
-      "a "
-      "class from 0 to {}, or a target of ignore_index. Set num_classes if "
-      "there "
-      "are more.",
+      "a class from 0 to {}, or a target of ignore_index. Set num_classes if "
+      "there are more.",
       what,
       at,
       numbers[at].item<int64_t>(),
       classes - 1);
+}
+
+void check_no_nan(const ClassIndices& found, const torch::Tensor& is_counted) {
+  if (!found.has_nan.defined()) return;
+  const int64_t at = first_true(found.has_nan.logical_and(is_counted));
+  TERN_CHECK_VALUE(
+      at < 0,
+      "[ConfusionMatrix] a score of preds[{}], counted over all dimensions of "
+      "targets, is NaN, which predicts no class; expected numbers. Find out "
+      "why the model gives NaN for that sample.",
+      at);
 }
 
 }  // namespace
@@ -102,10 +107,9 @@ ConfusionMatrix::ConfusionMatrix(
     const torch::Tensor& targets,
     const Options& options)
     : ignore_index_(options.ignore_index) {
-  ClassIndices found = class_indices(preds, targets);
+  const ClassIndices found = class_indices(preds, targets);
   const torch::Tensor is_counted = found.actual != ignore_index_;
-  found.actual = found.actual.masked_select(is_counted);
-  found.predicted = found.predicted.masked_select(is_counted);
+  check_no_nan(found, is_counted);
   TERN_CHECK_VALUE(
       options.num_classes >= 0 &&
           (found.classes == 0 || options.num_classes == 0 ||
@@ -118,10 +122,12 @@ ConfusionMatrix::ConfusionMatrix(
   int64_t count = found.classes;
   if (count == 0) count = options.num_classes;
   if (count == 0) count = std::ssize(options.classes);
-  if (count == 0 && found.actual.numel() > 0) {
+  const torch::Tensor actual = found.actual.masked_select(is_counted);
+  const torch::Tensor predicted = found.predicted.masked_select(is_counted);
+  if (count == 0 && actual.numel() > 0) {
     count = std::max(
-                found.actual.max().item<int64_t>(),
-                found.predicted.max().item<int64_t>()) +
+                actual.max().item<int64_t>(),
+                predicted.max().item<int64_t>()) +
             1;
   }
   TORCH_CHECK_VALUE(
@@ -134,12 +140,11 @@ ConfusionMatrix::ConfusionMatrix(
       "name for each at most.",
       options.classes.size(),
       count);
-  check_are_classes("targets", found.actual, count);
-  check_are_classes("preds", found.predicted, count);
+  check_are_classes("targets", found.actual, is_counted, count);
+  check_are_classes("preds", found.predicted, is_counted, count);
   names_ = class_names(options.classes, count);
-  counts_ =
-      torch::bincount(found.actual * count + found.predicted, {}, count * count)
-          .view({count, count});
+  counts_ = torch::bincount(actual * count + predicted, {}, count * count)
+                .view({count, count});
 }
 
 std::vector<Confusion> ConfusionMatrix::most_confused(int64_t min_count) const {

@@ -174,6 +174,9 @@ using Transforms = std::vector<TransformPtr>;
 /// Transforms for training and validation; see `get_transforms`.
 struct TransformLists {
   Transforms train, valid;
+
+  /// Whether both have the same objects.
+  bool operator==(const TransformLists&) const = default;
 };
 
 /// How an image is resized to the size of a batch if no transform does it.
@@ -192,6 +195,8 @@ enum class ResizeMethod {
 struct TransformOptions {
   ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
+
+  bool operator==(const TransformOptions&) const = default;
 };
 
 /// Returns the matrix from -1..1 in both directions to the pixels of an image,

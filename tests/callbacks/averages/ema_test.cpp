@@ -366,9 +366,10 @@ TEST(Ema, IsTheModelItselfBeforeTheFirstStep) {
 
 TEST(Ema, LeavesTheModelAsItIsWhenItsForwardPassThrows) {
   const auto learn = learner();
-  const auto ema = std::make_shared<Ema>(0.9);
+  const auto ema =
+      std::make_shared<Ema>(Ema::Options{.decay = 0.9, .at_end = false});
   learn->add(ema).fit(1);
-  const Tensors before = parameters_of(*learn);
+  const Tensors before = parameters_of(*learn);  // not those of the average
   EXPECT_ANY_THROW(ema->forward(*learn, {torch::rand({4, 3})}));
   EXPECT_TRUE(all_equal(parameters_of(*learn), before));
   EXPECT_NO_THROW(learn->fit(1));

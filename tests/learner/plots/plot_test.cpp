@@ -220,6 +220,23 @@ TEST(Plot, IsNotFlattenedByOneOutlierAndSaysHowManyLieOutside) {
   EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
 }
 
+TEST(Plot, ShowsWhereALongCurveBegins) {
+  Plot plot = with_an_outlier();
+  Curve& curve = plot.curves[0];
+  curve.x.clear();
+  curve.y.clear();
+  for (int i = 0; i < 2000; ++i) {  // falls within the first percent
+    curve.x.push_back(i);
+    curve.y.push_back(0.1 + 20 * std::exp(-0.3 * i));
+  }
+  EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
+  curve.y[1000] = 1e4;
+  EXPECT_NE(
+      to_svg(plot).find("1 of 2000 points is outside"),
+      std::string::npos);
+  EXPECT_NE(to_svg(plot).find(">20<"), std::string::npos);
+}
+
 TEST(Plot, DrawsNothingOutsideOfItsAxes) {
   const std::string svg = to_svg(with_an_outlier());
   const double axis = 440 - 56;

@@ -95,6 +95,29 @@ TEST(ConfusionMatrix, PlotsAnSvgWithTheNamesOfTheClasses) {
       {"ConfusionMatrix::plot", ".svg"});
 }
 
+TEST(ConfusionMatrix, LooksAtNothingWhereTargetsAreIgnored) {
+  const torch::Tensor targets = torch::tensor({-100, 1, -100, 0});
+  torch::Tensor scores =
+      torch::tensor({{1., 0.}, {0., 1.}, {0., 1.}, {1., 0.}});
+  scores[0][1] = scores[2][0] = NAN;
+  EXPECT_TRUE(torch::equal(
+      ConfusionMatrix(scores, targets).counts(),
+      torch::eye(2, torch::kLong)));
+  scores[3][0] = NAN;
+  expect_error<c10::ValueError>(
+      [&] { ConfusionMatrix(scores, targets); },
+      {"preds[3]", "NaN"});
+  // Positions in an error are those of what was given.
+  expect_error<c10::ValueError>(
+      [&] {
+        ConfusionMatrix(
+            torch::tensor({9, 1, 9, 7}),
+            targets,
+            {.num_classes = 3});
+      },
+      {"preds[3]", "is 7"});
+}
+
 TEST(ConfusionMatrix, RefusesWhatAreNoPredictionsOfClasses) {
   const torch::Tensor targets = torch::tensor({0, 1, 1});
   const auto refuses = [&](const torch::Tensor& preds,
@@ -105,12 +128,12 @@ TEST(ConfusionMatrix, RefusesWhatAreNoPredictionsOfClasses) {
         [&] { ConfusionMatrix(preds, of, options); },
         words);
   };
-  refuses(torch::rand({3}), targets, {"Float [3]", "preds > 0.5"});
-  refuses(torch::rand({3, 1}), targets, {"Float [3, 1]", "two or more"});
-  refuses(torch::rand({2, 4}), targets, {"[2, 4]", "Long [3]"});
-  refuses(torch::rand({3, 2}), torch::rand({3}), {"targets are Float [3]"});
+  refuses(torch::rand({3}), targets, {"[3] Float", "preds > 0.5"});
+  refuses(torch::rand({3, 1}), targets, {"[3, 1] Float", "two or more"});
+  refuses(torch::rand({2, 4}), targets, {"[2, 4]", "[3] Long"});
+  refuses(torch::rand({3, 2}), torch::rand({3}), {"targets are [3] Float"});
   refuses(torch::Tensor(), targets, {"preds are undefined"});
-  refuses(torch::full({3, 2}, NAN), targets, {"NaN"});
+  refuses(torch::full({3, 2}, NAN), targets, {"preds[0]", "NaN"});
   refuses(torch::rand({3, 2}), targets + 1, {"targets[1]", "is 2", "0 to 1"});
   refuses(targets - 1, targets, {"preds[0]", "is -1"});
   refuses(
