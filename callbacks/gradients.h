@@ -52,7 +52,7 @@ class GradientAccumulation final : public Callback {
 /// The way to clip with a Learner: with to_amp, in fp32, by value, or when the
 /// norm is of interest. `to_fp16({.clip = 1.0})` clips by norm with one pass
 /// over the gradients less; set one of the two. A loop of your own calls
-/// `clip_grad_norm_`. Never synchronises with the host. Default and name are
+/// `clip_grad_norm_`. Never synchronizes with the host. Default and name are
 /// fastai v2's.
 class GradientClip final : public Callback {
  public:

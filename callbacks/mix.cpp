@@ -44,13 +44,13 @@ struct Range {
   int64_t begin, end;
 };
 
-// `length` around a random centre, cropped to 0..size.
+// `length` around a random center, cropped to 0..size.
 Range draw_range(int64_t size, double length, SampleRng& rng) {
   const auto half = std::llround(static_cast<double>(size) * length) / 2;
-  const auto centre = std::llround(rng.uniform() * static_cast<double>(size));
+  const auto center = std::llround(rng.uniform() * static_cast<double>(size));
   return {
-      std::max<int64_t>(centre - half, 0),
-      std::min<int64_t>(centre + half, size)};
+      std::max<int64_t>(center - half, 0),
+      std::min<int64_t>(center + half, size)};
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ class MixUp final : public Mix {
 ///   learn.add<CutMix>().fit_one_cycle(5);
 ///
 /// As fastai v2: draws one lambda for the batch; a box of 1 - lambda of the
-/// area around a random centre, cropped at the border, comes from the partner;
+/// area around a random center, cropped at the border, comes from the partner;
 /// lambda becomes the share of the area that was kept. The first input must be
 /// floating, [N, ..., H, W].
 class CutMix final : public Mix {

@@ -71,7 +71,7 @@ torch::Tensor in_shape_of(
   TERN_CHECK_VALUE(
       pred.squeeze().sizes() == target.squeeze().sizes(),
       "[{}] outputs have shape [{}], targets [{}]; expected the same. "
-      "Reshape the targets in the data set.",
+      "Reshape the targets in the dataset.",
       asker,
       fmt::join(pred.sizes(), ", "),
       fmt::join(target.sizes(), ", "));

@@ -18,10 +18,10 @@ struct Batch {
   /// [N, C, H, W] kFloat.
   Tensors inputs;
   Tensors targets;
-  /// The rows that a data set was asked for and has left out, ascending: in
+  /// The rows that a dataset was asked for and has left out, ascending: in
   /// evaluation, images that cannot be read, for one. N is smaller by as many.
   std::vector<int64_t> left_out = {};
-  /// Of each row, the index of its sample in the data set. A DataLoader writes
+  /// Of each row, the index of its sample in the dataset. A DataLoader writes
   /// them; empty in a batch from elsewhere.
   std::vector<int64_t> indices = {};
 

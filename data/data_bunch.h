@@ -47,7 +47,7 @@ struct BatchTransformContext {
 };
 
 /// Transforms a batch on the model's device before any callback sees it:
-/// normalisation and batch augmentation.
+/// normalization and batch augmentation.
 using BatchTransform =
     std::function<void(Batch& batch, const BatchTransformContext& context)>;
 
@@ -80,7 +80,7 @@ struct DataBunch {
   const DataLoader& loader(Split split) const;
 
   /// Returns the CUDA device of torchrun's LOCAL_RANK, cuda:0 without it, or
-  /// the CPU if there is no CUDA device. Initialises the CUDA driver, as every
+  /// the CPU if there is no CUDA device. Initializes the CUDA driver, as every
   /// DataBunch does: fork before, or processes forked later cannot use a GPU.
   static torch::Device default_device();
 
@@ -91,7 +91,7 @@ struct DataBunch {
       ImageSize size,
       const Sink& sink = {});
 
-  /// Creates a bunch from data sets. Training is shuffled unless `options` has
+  /// Creates a bunch from datasets. Training is shuffled unless `options` has
   /// a sampler, and drops its short last batch.
   /// \param valid, test  May be null.
   static DataBunch create(

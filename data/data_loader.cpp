@@ -24,7 +24,7 @@ namespace tern {
 
 namespace {
 
-// Samplers may be anybody's, and data sets need not check what they are asked.
+// Samplers may be anybody's, and datasets need not check what they are asked.
 void check_order(
     const std::vector<int64_t>& order,
     int64_t expected,
@@ -41,7 +41,7 @@ void check_order(
   TORCH_CHECK_INDEX(
       wrong == order.end(),
       fmt::format(
-          "[DataLoader] the sampler gave sample {} of a data set of {}; "
+          "[DataLoader] the sampler gave sample {} of a dataset of {}; "
           "expected 0 to {}.",
           wrong == order.end() ? 0 : *wrong,
           samples,
@@ -80,7 +80,7 @@ std::string current_message() {
   } catch (const std::exception& error) {
     return message_of(error);
   } catch (...) {
-    return "the data set threw something that is no std::exception";
+    return "the dataset threw something that is no std::exception";
   }
 }
 
@@ -92,7 +92,7 @@ std::string place_of(const Dataset& dataset, int64_t index) {
                                      : fmt::format("{}, {}", number, described);
 }
 
-// Turns what a data set threw into a DataError that names the sample once, with the
+// Turns what a dataset threw into a DataError that names the sample once, with the
 // original nested in it. `indices` failed together; asking for each alone finds
 // the one to blame. Called inside a handler.
 [[noreturn]] void rethrow_with_sample(
@@ -114,7 +114,7 @@ std::string place_of(const Dataset& dataset, int64_t index) {
       std::throw_with_nested(DataError(
           path,
           is_said ? message
-                  : fmt::format("{} ({} of the data set)", message, number)));
+                  : fmt::format("{} ({} of the dataset)", message, number)));
     }
     if (!alone.empty()) return;
     alone = fmt::format(
@@ -213,7 +213,7 @@ struct DataLoader::Epoch::Workers {
   int64_t working = 0;  // threads that have not come to their end
   std::vector<std::thread> threads;
 
-  // A thread that hangs in the data set, on a dead disk say, is left behind
+  // A thread that hangs in the dataset, on a dead disk say, is left behind
   // with its share of this: waiting for it would hang the program as well.
   void finish() {
     constexpr std::chrono::seconds kPatience(10);
@@ -260,7 +260,7 @@ struct DataLoader::Epoch::Workers {
       throw DataError(
           place_of(*dataset, indices.front()),
           fmt::format(
-              "the data set was asked for {} samples, beginning with this one, "
+              "the dataset was asked for {} samples, beginning with this one, "
               "and gave inputs of length {}; get_batch must give one row for "
               "each index, or name the rows that it leaves out in "
               "Batch::left_out, which has {}",
@@ -316,7 +316,7 @@ struct DataLoader::Epoch::Workers {
             dataset->describe(order[consumed * options.batch_size]),
             fmt::format(
                 "batch {}, which begins with this sample, was not ready after "
-                "{} ms. The data set is slow or stuck; raise "
+                "{} ms. The dataset is slow or stuck; raise "
                 "DataLoaderOptions::timeout if it is slow.",
                 consumed,
                 options.timeout.count()));
@@ -406,7 +406,7 @@ DataLoader::DataLoader(
     : dataset_(std::move(dataset)), options_(checked(std::move(options))) {
   TORCH_CHECK_VALUE(
       dataset_,
-      "[DataLoader] the data set is null; give a data set.");
+      "[DataLoader] the dataset is null; give a dataset.");
   sampler_ = options_.sampler;
   if (!sampler_ && options_.shuffle) {
     sampler_ = std::make_shared<RandomSampler>(dataset_->size());

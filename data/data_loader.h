@@ -22,7 +22,7 @@ struct DataLoaderOptions {
   bool shuffle = false;
   /// Drops the last batch if it is smaller than the others.
   bool drop_last = false;
-  /// Passed to the data set: true if it may augment.
+  /// Passed to the dataset: true if it may augment.
   bool training = false;
   /// The order of the samples. Null: random or sequential, by `shuffle`.
   std::shared_ptr<const Sampler> sampler = {};
@@ -45,7 +45,7 @@ struct DataLoaderOptions {
   std::chrono::milliseconds timeout{0};
 };
 
-/// Loads batches of a data set in order, prefetched by worker threads.
+/// Loads batches of a dataset in order, prefetched by worker threads.
 ///
 ///   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true});
 ///   for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -62,15 +62,15 @@ class DataLoader {
       DataLoaderOptions options = {});
 
   /// One pass over the data. Its destructor joins the worker threads; a thread
-  /// that hangs in the data set for more than 10 s is detached.
+  /// that hangs in the dataset for more than 10 s is detached.
   class Epoch {
    public:
     Epoch(Epoch&&) noexcept;
     ~Epoch();
 
-    /// Returns the next batch, or nothing at the end. A batch of which the data
-    /// set has left all samples out (`Batch::left_out`) is empty. An exception of
-    /// the data set ends the pass: it is rethrown as a DataError that names the
+    /// Returns the next batch, or nothing at the end. A batch of which the dataset
+    /// has left all samples out (`Batch::left_out`) is empty. An exception of
+    /// the dataset ends the pass: it is rethrown as a DataError that names the
     /// sample, with the original nested in it (`std::rethrow_if_nested`).
     /// \param stop  Returns nothing instead of waiting once this is true.
     std::optional<Batch> next(const std::atomic<bool>* stop = nullptr);
@@ -121,7 +121,7 @@ class DataLoader {
   std::default_sentinel_t end() const { return {}; }
 
   /// Returns a loader of the same data in order, with the last batch.
-  /// \param augments  True if the data set may augment.
+  /// \param augments  True if the dataset may augment.
   DataLoader in_order(bool augments = false) const;
   /// Returns a loader of one rank's part of the data, in the same order; the
   /// batch size is that of each rank. See ShardedSampler.

@@ -48,7 +48,7 @@ torch::Tensor BatchContext::empty(
 namespace {
 
 // Another seed for each number, 0 for the seed itself. Also of seeds that it has
-// made, which a sum or XOR with the number would not keep apart. The finaliser of
+// made, which a sum or XOR with the number would not keep apart. The finalizer of
 // SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators",
 // OOPSLA 2014).
 uint64_t other_seed(uint64_t seed, int64_t number, uint64_t key) {
@@ -59,7 +59,7 @@ uint64_t other_seed(uint64_t seed, int64_t number, uint64_t key) {
   return mixed ^ (mixed >> 31);
 }
 
-// The occurrences of rows in a data set that has what it reads `times` times
+// The occurrences of rows in a dataset that has what it reads `times` times
 // itself, for the `before`th time.
 int64_t occurrence_within(int64_t occurrence, int64_t times, int64_t before) {
   return occurrence * times + before;
@@ -96,7 +96,7 @@ Subset::Subset(
     std::shared_ptr<const Dataset> source,
     std::vector<int64_t> indices)
     : source_(std::move(source)), indices_(std::move(indices)) {
-  TORCH_CHECK_VALUE(source_, "[Subset] the source is null; give a data set.");
+  TORCH_CHECK_VALUE(source_, "[Subset] the source is null; give a dataset.");
   const int64_t size = source_->size();
   for (const int64_t index : indices_) {
     TORCH_CHECK_INDEX(
@@ -156,7 +156,7 @@ Concat::Concat(std::vector<std::shared_ptr<const Dataset>> sources)
     : sources_(std::move(sources)) {
   int64_t end = 0;
   for (const auto& source : sources_) {
-    TORCH_CHECK_VALUE(source, "[Concat] a source is null; give data sets.");
+    TORCH_CHECK_VALUE(source, "[Concat] a source is null; give datasets.");
     end += source->size();
     ends_.push_back(end);
     times_.push_back(std::count(sources_.begin(), sources_.end(), source));
@@ -182,7 +182,7 @@ std::pair<size_t, int64_t> Concat::locate(int64_t index) const {
 Batch Concat::get_batch(
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) const {
-  // Runs of neighbours from one source are asked for together.
+  // Runs of neighbors from one source are asked for together.
   std::vector<Batch> parts;
   std::vector<int64_t> run, occurrences;
   size_t run_source = 0;

@@ -48,7 +48,7 @@ struct BatchContext {
   BufferPool* buffers = nullptr;
   /// For each row of the batch, how often its sample has come before in the
   /// epoch's order, which ranks share: more than 0 with a WeightedSampler, say.
-  /// Empty: never. Valid during the call alone. A data set that asks another one
+  /// Empty: never. Valid during the call alone. A dataset that asks another one
   /// for other rows passes on `of_rows` of them, or `of_row`.
   c10::ArrayRef<int64_t> occurrences = {};
 
@@ -73,7 +73,7 @@ struct BatchContext {
   SampleRng rng(int64_t index) const { return {seed, epoch, index}; }
 };
 
-/// A map-style data set: samples that are accessed by index.
+/// A map-style dataset: samples that are accessed by index.
 ///
 /// `get_batch` is called concurrently from several worker threads, so an
 /// implementation must not keep mutable state.
@@ -98,7 +98,7 @@ class Dataset {
   /// samples out (`Batch::left_out`), and a fit with it.
   virtual bool can_end_early() const { return false; }
 
-  /// Whether and why samples of this data set and of `other`, which has the same
+  /// Whether and why samples of this dataset and of `other`, which has the same
   /// type, cannot be mixed in the folds of a cross-validation (`k_folds`): a
   /// clause and what to do, or "" if they can. Asked about itself as well.
   virtual std::string why_no_folds(const Dataset& /*other*/) const {
@@ -106,7 +106,7 @@ class Dataset {
   }
 
   /// Called by a DataLoader at the start of an epoch that reads the samples in
-  /// `order`. Returns the data set to read them from, or null, the default, for
+  /// `order`. Returns the dataset to read them from, or null, the default, for
   /// this one. StreamEpochs overrides it to start a pass over its stream.
   virtual std::shared_ptr<const Dataset> begin_epoch(
       c10::ArrayRef<int64_t> /*order*/,
@@ -141,10 +141,10 @@ class Subset final : public Dataset {
   std::vector<int64_t> times_, before_;
 };
 
-/// The concatenation of several data sets. Their tensors must have the same
-/// dtypes and, except for N, the same shapes. A data set may come several times;
+/// The concatenation of several datasets. Their tensors must have the same
+/// dtypes and, except for N, the same shapes. A dataset may come several times;
 /// its samples then differ in their random numbers. Those of different objects do
-/// not, of two Subsets of one data set, say: for rare samples several times take
+/// not, of two Subsets of one dataset, say: for rare samples several times take
 /// one Subset with their indices several times.
 class Concat final : public Dataset {
  public:
@@ -170,7 +170,7 @@ class Concat final : public Dataset {
   std::vector<int64_t> times_, before_;
 };
 
-/// A data set of tensors in memory: sample i is row i of each.
+/// A dataset of tensors in memory: sample i is row i of each.
 ///
 ///   TensorDataset points({x}, {y});   // x: [1000, 2], y: [1000]
 ///

@@ -6,10 +6,10 @@
 
 namespace tern {
 
-/// Returns 16 hexadecimal digits that identify a data set: a hash of the names
+/// Returns 16 hexadecimal digits that identify a dataset: a hash of the names
 /// and sizes of up to 64 evenly spaced files, or of up to 8 samples if they are
 /// not files, or of a stream's epoch length. Independent of the parent folder,
-/// so that a data set may move.
+/// so that a dataset may move.
 std::string fingerprint(const Dataset& dataset);
 
 }  // namespace tern

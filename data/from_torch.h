@@ -18,7 +18,7 @@ class TorchDataset final : public Dataset {
       : source_(std::make_shared<Source>(std::move(source))) {
     TORCH_CHECK_VALUE(
         source_->size().has_value(),
-        "[from_torch] the data set does not know its size; expected one that "
+        "[from_torch] the dataset does not know its size; expected one that "
         "does.");
   }
 
@@ -47,7 +47,7 @@ class TorchDataset final : public Dataset {
 
 }  // namespace detail
 
-/// Wraps a torch::data data set of single examples as a Dataset.
+/// Wraps a torch::data dataset of single examples as a Dataset.
 ///
 ///   auto train = from_torch(torch::data::datasets::MNIST(path));
 ///

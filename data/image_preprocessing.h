@@ -8,12 +8,12 @@
 namespace tern {
 
 /// The preprocessing of an image at inference, so that another program can
-/// reproduce it. Colours are RGB.
+/// reproduce it. Colors are RGB.
 struct ImagePreprocessing {
   /// Size of the model's input.
   int64_t height = 0, width = 0, channels = 3;
   /// How the image is resized: "squish" stretches; "crop" covers the size and
-  /// crops the centre, "centre_crop" enlarged by the fraction `margin` before;
+  /// crops the center, "centre_crop" enlarged by the fraction `margin` before;
   /// "pad" fits inside and pads; "none" only crops or pads; "exact" requires
   /// that size.
   std::string resize = "squish";

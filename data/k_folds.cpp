@@ -48,7 +48,7 @@ std::vector<SplitIndices> splits_of(
   return splits;
 }
 
-// Data sets that have samples of their own.
+// Datasets that have samples of their own.
 void find_sources(const Dataset& data, std::vector<const Dataset*>& sources) {
   if (const auto* part = dynamic_cast<const Subset*>(&data)) {
     find_sources(part->source(), sources);
@@ -66,7 +66,7 @@ std::vector<const Dataset*> sources_of(const DataLoader& loader) {
     TORCH_CHECK_VALUE(
         !dynamic_cast<const StreamEpochs*>(source),
         "[k_folds] the samples are those of a stream, which has no positions "
-        "to divide them by; expected data sets that give any sample. Divide "
+        "to divide them by; expected datasets that give any sample. Divide "
         "the shards or files of the stream instead.");
   }
   return sources;
@@ -101,7 +101,7 @@ void check_loader(const DataLoader& loader, Split split) {
       to_string(split));
 }
 
-// What samples of a data set have in common, as "[28, 28, 3] Byte, [] Long".
+// What samples of a dataset have in common, as "[28, 28, 3] Byte, [] Long".
 std::string shapes_in(const Dataset& data) {
   if (data.size() == 0) return "";
   const Batch first = data.get_batch({0}, {});
@@ -112,14 +112,14 @@ std::string shapes_in(const Dataset& data) {
   return shapes_of(tensors);
 }
 
-// Two data sets whose samples a batch can have side by side.
+// Two datasets whose samples a batch can have side by side.
 void check_shapes(const Dataset& train, const Dataset& valid) {
   const std::string own = shapes_in(train), other = shapes_in(valid);
   TERN_CHECK_VALUE(
       own == other || own.empty() || other.empty(),
       "[k_folds] the first training sample is {} and the first validation "
       "sample {}; expected equal shapes, for a batch has samples of both. Make "
-      "one data set of all samples, and divide it by k_fold; boxes of images "
+      "one dataset of all samples, and divide it by k_fold; boxes of images "
       "by k_folds of a DataBlock.",
       own,
       other);
@@ -141,7 +141,7 @@ std::shared_ptr<const Dataset> all_samples(const DataBunch& data) {
       train_types == valid_types,
       "[k_folds] the training samples come from {} and the validation samples "
       "from {}, which may transform them differently; expected one class, "
-      "which does so by BatchContext::training. Divide a data set by k_fold "
+      "which does so by BatchContext::training. Divide a dataset by k_fold "
       "and DataBunch::create.",
       fmt::join(train_types, ", "),
       fmt::join(valid_types, ", "));
@@ -153,7 +153,7 @@ std::shared_ptr<const Dataset> all_samples(const DataBunch& data) {
       data.valid->dataset_ptr()});
 }
 
-// [N] kLong; -1 for a bad image, which a data set has left out.
+// [N] kLong; -1 for a bad image, which a dataset has left out.
 torch::Tensor read_classes(
     const std::shared_ptr<const Dataset>& samples,
     DataLoaderOptions loading) {

@@ -72,18 +72,18 @@ void warn_of_rare_classes(
 ///   }
 ///
 /// All but the samples is that of `data`: test loader, classes, device, batch
-/// transforms, batch sizes. A data set sees by `BatchContext::training` whether
+/// transforms, batch sizes. A dataset sees by `BatchContext::training` whether
 /// it may augment: an ImageDataset gives training samples with the training
 /// transforms and validation samples with those of validation, from whichever
-/// of the two loaders of `data` they come. Two data sets that transform samples
+/// of the two loaders of `data` they come. Two datasets that transform samples
 /// each in a way of its own cannot be mixed (`Dataset::why_no_folds`): use
-/// `k_fold`. The folds' data sets
+/// `k_fold`. The folds' datasets
 /// are Subsets; call `presize` before, and for ImageDatasets see `k_folds` of a
 /// DataBlock.
 ///
 /// \param folds  2 to the number of samples.
 /// \throws c10::ValueError for another number of folds, a stream, a loader with
-///         a sampler, whose indices are those of its own samples, data sets of
+///         a sampler, whose indices are those of its own samples, datasets of
 ///         different classes or shapes, and with `stratified` if targets[0] is
 ///         not one class per sample.
 std::vector<DataBunch>

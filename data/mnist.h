@@ -45,7 +45,7 @@ std::shared_ptr<const IdxDataset> mnist_dataset(
     bool train);
 
 /// Returns training and validation data of that folder as [N, 1, 28, 28],
-/// normalised with MNIST's mean and standard deviation.
+/// normalized with MNIST's mean and standard deviation.
 ///
 /// \param options  For both loaders; training is shuffled and drops its short
 ///                 last batch.

@@ -44,7 +44,7 @@ struct DetectionOptions {
   int64_t detections_per_img = 300;
   /// Number of anchors of each level, in the order of the outputs. Empty:
   /// computed from the anchors, since each level begins with those centered at
-  /// (0, 0); this synchronises with the device.
+  /// (0, 0); this synchronizes with the device.
   std::vector<int64_t> anchors_per_level = {};
   /// Number of levels, if `anchors_per_level` is empty.
   int64_t levels = 5;

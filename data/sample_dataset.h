@@ -15,7 +15,7 @@ namespace tern {
 struct Sample {
   Tensors inputs;
   Tensors targets = {};
-  /// Its index in the data set, for errors; SampleDataset writes it.
+  /// Its index in the dataset, for errors; SampleDataset writes it.
   int64_t index = -1;
 };
 
@@ -107,7 +107,7 @@ torch::Tensor offsets_of(const torch::Tensor& lengths);
 ///         sum `rows`.
 torch::Tensor sample_of_row(const torch::Tensor& lengths, int64_t rows);
 
-/// A data set of which a program writes `get`, one sample, and chooses how samples
+/// A dataset of which a program writes `get`, one sample, and chooses how samples
 /// become a batch. Use it for samples of different lengths.
 ///
 ///   class Texts final : public SampleDataset {

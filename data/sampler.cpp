@@ -14,7 +14,7 @@ namespace tern {
 
 namespace {
 
-// Sample numbers that no data set has: the keys of the order itself and of a
+// Sample numbers that no dataset has: the keys of the order itself and of a
 // buffer's and the buckets' draws.
 constexpr int64_t kOrderKey = -1, kBufferKey = -2, kBucketKey = -3;
 

@@ -69,7 +69,7 @@ class WeightedSampler final : public Sampler {
 };
 
 /// Every sample once, the shards in random order and their samples shuffled by
-/// a buffer, as in WebDataset: neighbours in the order are neighbours in a
+/// a buffer, as in WebDataset: neighbors in the order are neighbors in a
 /// file, which a disk or a network reads faster than RandomSampler's jumps.
 ///
 ///   BufferedSampler order(images->shards()->shard_sizes(), 1000);

@@ -35,7 +35,7 @@ class StreamDataset {
   /// and a fit with that epoch. What `lr_find` or `summary` reads is used up.
   virtual bool can_restart() const { return true; }
 
-  /// Begins a pass, which may outlive the data set. For an exact resume its
+  /// Begins a pass, which may outlive the dataset. For an exact resume its
   /// samples must depend on the context alone. Thread-safe.
   virtual std::unique_ptr<Pass> pass(const BatchContext& context) const = 0;
 };

@@ -39,21 +39,21 @@ Frame film(std::mt19937& rng) {
   const auto random = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(rng);
   };
-  const auto colour = [&](int low, int high) {
+  const auto color = [&](int low, int high) {
     return cv::Scalar(random(low, high), random(low, high), random(low, high));
   };
-  Frame frame{cv::Mat(kSize, kSize, CV_8UC3, colour(20, 110)), random(0, 2)};
-  const cv::Point centre(random(14, kSize - 15), random(14, kSize - 15));
-  const cv::Scalar metal = colour(130, 250);
+  Frame frame{cv::Mat(kSize, kSize, CV_8UC3, color(20, 110)), random(0, 2)};
+  const cv::Point center(random(14, kSize - 15), random(14, kSize - 15));
+  const cv::Scalar metal = color(130, 250);
   const double angle = random(0, 359) * 3.14159 / 180;
   const cv::Point end(
-      centre.x + static_cast<int>(12 * std::cos(angle)),
-      centre.y + static_cast<int>(12 * std::sin(angle)));
+      center.x + static_cast<int>(12 * std::cos(angle)),
+      center.y + static_cast<int>(12 * std::sin(angle)));
   if (frame.label == 0) {
-    cv::circle(frame.image, centre, random(7, 11), metal, cv::FILLED);
+    cv::circle(frame.image, center, random(7, 11), metal, cv::FILLED);
   } else {
-    cv::line(frame.image, centre, end, metal, 3);
-    if (frame.label == 1) cv::circle(frame.image, centre, 5, metal, 2);
+    cv::line(frame.image, center, end, metal, 3);
+    if (frame.label == 1) cv::circle(frame.image, center, 5, metal, 2);
   }
   cv::Mat noise(frame.image.size(), CV_8UC3);
   cv::randn(noise, 25, 12);
@@ -111,7 +111,7 @@ class FrameBuffer {
 
 // %% [markdown]
 // # A stream of random frames
-// `StreamEpochs` makes a data set of it: an epoch is so many samples, of
+// `StreamEpochs` makes a dataset of it: an epoch is so many samples, of
 // whatever the buffer has by then. There are frames to draw even after the
 // camera has stopped, so a pass never ends.
 
@@ -164,7 +164,7 @@ int main(int argc, char** argv) try {
 
   // %% [markdown]
   // # Frames to validate with
-  // The first hundred are images in memory: a data set like one of files, with
+  // The first hundred are images in memory: a dataset like one of files, with
   // the same transforms. They are never trained on.
 
   // %%

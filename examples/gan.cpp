@@ -117,7 +117,7 @@ int main(int argc, char** argv) try {
       "gan_digits.png",
       (digits.view({4, 10, 28, 28}).transpose(1, 2).reshape({112, 280}) + 1) /
           2);
-  // Noise is grey, a digit mostly black.
+  // Noise is gray, a digit mostly black.
   const double white = (digits.mean().item<double>() + 1) / 2;
   fmt::print("white: {:.2f} of an image; in MNIST 0.13\n", white);
   return white < 0.3 ? 0 : 1;

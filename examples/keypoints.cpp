@@ -48,13 +48,13 @@ std::vector<tern::Point> draw_sheet(const fs::path& file, int64_t size) {
   }
 
   // A pixel belongs to the sheet if it is to the right of all four edges.
-  const torch::Tensor centres = torch::arange(size) + 0.5;
+  const torch::Tensor centers = torch::arange(size) + 0.5;
   torch::Tensor is_sheet = torch::ones({size, size}, torch::kBool);
   for (size_t i = 0; i < 4; ++i) {
     const tern::Point &a = corners[i], &b = corners[(i + 1) % 4];
     const torch::Tensor to_the_right =
-        (b.x - a.x) * (centres.unsqueeze(1) - a.y) -
-        (b.y - a.y) * (centres.unsqueeze(0) - a.x);
+        (b.x - a.x) * (centers.unsqueeze(1) - a.y) -
+        (b.y - a.y) * (centers.unsqueeze(0) - a.x);
     is_sheet.logical_and_(to_the_right >= 0);
   }
   const torch::Tensor desk = 120 * torch::rand({3, 1, 1}) + 10;

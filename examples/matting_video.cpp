@@ -106,9 +106,9 @@ VideoWriter::VideoWriter(std::filesystem::path file, double rate)
     : file_(std::move(file)), rate_(rate) {}
 
 void VideoWriter::write(const torch::Tensor& image) {
-  const torch::Tensor colours =
+  const torch::Tensor colors =
       image.dim() == 2 ? image.expand({3, -1, -1}) : image;
-  const torch::Tensor bytes = colours.mul(255)
+  const torch::Tensor bytes = colors.mul(255)
                                   .round()
                                   .clamp(0, 255)
                                   .flip({0})  // BGR

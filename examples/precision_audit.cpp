@@ -26,14 +26,14 @@ struct NormalisedImpl : torch::nn::Module {
   }
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor y = first->forward(x).relu();
-    const torch::Tensor centred = y - y.mean({2, 3}, /*keepdim=*/true);
-    const torch::Tensor variance = centred.square().mean({2, 3}, true);
-    return head->forward(centred / (variance + 1e-8).sqrt());
+    const torch::Tensor centered = y - y.mean({2, 3}, /*keepdim=*/true);
+    const torch::Tensor variance = centered.square().mean({2, 3}, true);
+    return head->forward(centered / (variance + 1e-8).sqrt());
   }
   torch::nn::Conv2d first{nullptr};
   torch::nn::Sequential head{nullptr};
 };
-TORCH_MODULE(Normalised);
+TORCH_MODULE(Normalized);
 
 // %%
 int main(int argc, char** argv) {
@@ -52,14 +52,14 @@ int main(int argc, char** argv) {
   fmt::print("{}", audit.to_string());
 
   // %%
-  auto normalised =
-      tern::Learner(data, Normalised(), {.metrics = {tern::accuracy()}});
-  audit = normalised.audit_precision();
+  auto normalized =
+      tern::Learner(data, Normalized(), {.metrics = {tern::accuracy()}});
+  audit = normalized.audit_precision();
   fmt::print("{}", audit.to_string());
 
   // %% [markdown]
   // ## Training as the audit recommends
 
   // %%
-  audit.apply(normalised).fit(1);
+  audit.apply(normalized).fit(1);
 }

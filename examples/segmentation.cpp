@@ -30,7 +30,7 @@ const std::vector<std::string> kClasses = {
     "person",
     "bicycle",
     "void"};
-constexpr int64_t kVoid = 11;  // unlabelled pixels
+constexpr int64_t kVoid = 11;  // unlabeled pixels
 
 // %% [markdown]
 // ## Photographs and their masks

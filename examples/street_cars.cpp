@@ -30,9 +30,9 @@ namespace fs = std::filesystem;
 tern::ImageBoxes car_boxes(const fs::path& mask) {
   constexpr int kCar = 8, kLeastPixels = 150;
   const cv::Mat classes = cv::imread(mask.string(), cv::IMREAD_GRAYSCALE);
-  cv::Mat labels, stats, centres;
+  cv::Mat labels, stats, centers;
   const int regions =
-      cv::connectedComponentsWithStats(classes == kCar, labels, stats, centres);
+      cv::connectedComponentsWithStats(classes == kCar, labels, stats, centers);
   tern::ImageBoxes boxes({}, {classes.rows, classes.cols});
   for (int i = 1; i < regions; ++i) {  // 0 is what is no car
     const double area = stats.at<int>(i, cv::CC_STAT_AREA);

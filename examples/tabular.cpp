@@ -116,7 +116,7 @@ float number_of(const std::string& cell) {
 // # The network
 // Each category has a vector, of fastai's size. What turns raw numbers into
 // inputs belongs to the network, as buffers: an empty cell becomes the median of
-// the training rows, with a flag that says so, and each column is normalised, as
+// the training rows, with a flag that says so, and each column is normalized, as
 // is the price. So whoever loads the model gives it the numbers of the table.
 
 // %%

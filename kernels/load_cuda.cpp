@@ -68,7 +68,7 @@ bool load_library() {
 }
 
 // No more than the library: whether there is a device is the driver's to say,
-// and once it is initialised, forked processes cannot use it.
+// and once it is initialized, forked processes cannot use it.
 [[maybe_unused]] const bool kLoadedBeforeMain = load_library();
 
 }  // namespace

@@ -15,13 +15,13 @@ namespace tern {
 /// its first use; a program that calls this function anywhere loads them before
 /// main. Thread-safe.
 ///
-/// Loading initialises nothing. This call, DataBunch::default_device() and, in
-/// LibTorch, torch::manual_seed, backward() and every CUDA tensor initialise
+/// Loading initializes nothing. This call, DataBunch::default_device() and, in
+/// LibTorch, torch::manual_seed, backward() and every CUDA tensor initialize
 /// the driver; processes that are forked later cannot use a GPU.
 bool load_cuda();
 
-/// Whether this process has memory on a GPU. Initialises nothing. Not to be
-/// called while another thread may be initialising CUDA.
+/// Whether this process has memory on a GPU. Initializes nothing. Not to be
+/// called while another thread may be initializing CUDA.
 bool is_cuda_in_use();
 
 /// Checks that a device exists. \param cure  What to do if it does not.

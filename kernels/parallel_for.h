@@ -45,7 +45,7 @@ void parallel_elements(
       starts.back(),
       kElementGrain,
       [&](int64_t range_begin, int64_t range_end) {
-        // Both ends of a range round the same way, so neighbours meet.
+        // Both ends of a range round the same way, so neighbors meet.
         const auto position_in = [&](size_t i, int64_t at) {
           const int64_t offset = at - starts[i];
           return offset >= sizes[i]

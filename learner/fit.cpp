@@ -95,7 +95,7 @@ bool loop::evaluate(
   TrainState& s = l.state;
   DataLoader::Epoch batches = begin_pass(l, loader);
   for (s.batch = 0; auto batch = next_batch(l, batches); ++s.batch) {
-    // The data set may have left out all samples of a batch.
+    // The dataset may have left out all samples of a batch.
     if (batch->left_out.empty() || batch->size() > 0) {
       start_batch(l, std::move(*batch));
       run(l, Event::batch_begin);

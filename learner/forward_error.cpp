@@ -274,7 +274,7 @@ std::string advice_for(const std::string& reason, const Watch& watch) {
     }
     if (is_first) {
       return fmt::format(
-          "Give the model samples of {}: convert them in the data set or by a "
+          "Give the model samples of {}: convert them in the dataset or by a "
           "batch transform such as normalize.",
           type_name(failed.weight));
     }

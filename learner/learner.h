@@ -99,7 +99,7 @@ class Learner {
   Predictions get_preds(const DataLoader& loader, bool with_losses = false);
   /// The mean of augmented passes and a plain one; learner/predictions.h.
   Predictions tta(Split split = Split::valid, const TtaOptions& options = {});
-  /// Predicts one sample as the data set gives it, Tensors where there are
+  /// Predicts one sample as the dataset gives it, Tensors where there are
   /// several inputs; or an image, prepared: vision/predict/image_predict.h.
   Prediction predict(at::TensorList inputs);
   Prediction predict(const std::filesystem::path& image_file);

@@ -42,9 +42,9 @@ struct LearnerOptions {
   /// the optimizer's own way, which is through the gradient for all but AdamW;
   /// the default optimizer is Adam then.
   bool true_weight_decay = true;
-  /// Decay normalisation layers and biases too.
+  /// Decay normalization layers and biases too.
   bool bn_weight_decay = true;
-  /// Normalisation layers of frozen groups go on learning.
+  /// Normalization layers of frozen groups go on learning.
   bool train_bn = true;
   /// `unfreeze`, `freeze_to` and `fine_tune` train all parameters of their
   /// groups, as fastai's. false: those that the program has frozen itself, with

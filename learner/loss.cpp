@@ -250,7 +250,7 @@ Loss Loss::for_targets(
       targets[0].is_floating_point(),
       "[Loss] no loss was given and the targets are k{}; expected kLong "
       "for classes or floating numbers. Convert them with "
-      ".to(torch::kLong) in the data set, or set LearnerOptions::loss.",
+      ".to(torch::kLong) in the dataset, or set LearnerOptions::loss.",
       c10::toString(targets[0].scalar_type()));
   if (kind == TargetKind::multi_category) {
     return torch::nn::BCEWithLogitsLoss();

@@ -46,7 +46,7 @@ class AllReduce {
   torch::Device device_;
 };
 
-/// A number that summarises predictions against targets over a whole data set.
+/// A number that summarizes predictions against targets over a whole dataset.
 /// Derive from it for what the functions in learner/metrics/ do not cover.
 class MetricImpl {
  public:

@@ -79,7 +79,7 @@ void no_such_forward(const std::string& module, size_t inputs) {
       fmt::format(
           "[Model] {} has no forward for the {} inputs of the batch; expected "
           "forward(Tensor, ...) with as many tensors, or forward(Tensors). "
-          "Change the inputs of the data set or the forward of the model.",
+          "Change the inputs of the dataset or the forward of the model.",
           module,
           inputs));
 }

@@ -21,7 +21,7 @@ struct Module;
 namespace tern {
 
 /// What kind of layer a tensor belongs to; precision and weight decay treat
-/// normalisation layers in their own way.
+/// normalization layers in their own way.
 enum class LayerKind { batch_norm, other_norm, other };
 
 /// A parameter or buffer of a model, by its name in the state dict.

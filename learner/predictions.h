@@ -44,7 +44,7 @@ struct Predictions {
   /// a scalar, is undefined.
   Tensors outputs, all_targets;
   std::vector<OutputInfo> info;  // what the outputs predict
-  /// Of each row, the index of its sample in the data set: 0 to N - 1, unless
+  /// Of each row, the index of its sample in the dataset: 0 to N - 1, unless
   /// the loader has a sampler or images that cannot be read were left out.
   std::vector<int64_t> indices;
 };

@@ -30,7 +30,7 @@ class EpochColumns {
   std::vector<std::string> names_ = {"train_loss", "valid_loss"};
 };
 
-/// "▁▃▅█": one block for each value, or for the mean of its neighbours where
+/// "▁▃▅█": one block for each value, or for the mean of its neighbors where
 /// there are more than `width`; a space for what is not finite. UTF-8.
 std::string sparkline(const std::vector<double>& values, size_t width = 16);
 

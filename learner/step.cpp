@@ -169,7 +169,7 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
     // Ranks and accumulated batches weigh by the sizes of full batches.
     TERN_CHECK_VALUE(
         batch.left_out.empty(),
-        "[Learner::fit] the data set left {} samples out of a training batch; "
+        "[Learner::fit] the dataset left {} samples out of a training batch; "
         "expected others in their place. Set DataLoaderOptions::training for "
         "the training loader, so that BadImagePolicy::skip replaces images.",
         batch.left_out.size());
@@ -289,7 +289,7 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
         {__func__, __FILE__, __LINE__},
         fmt::format(
             "[Learner] the loss cannot compare these: outputs are {}, targets "
-            "{}; {}. Make the model's outputs and the data set's targets what "
+            "{}; {}. Make the model's outputs and the dataset's targets what "
             "the loss expects.",
             shapes_of(l.state.outputs),
             shapes_of(targets),

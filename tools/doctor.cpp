@@ -189,7 +189,7 @@ bool pci_bus_has_nvidia_gpu() {
   std::error_code none;
   for (const auto& device :
        fs::directory_iterator("/sys/bus/pci/devices", none)) {
-    // Class 03xxxx is a display controller; data centre GPUs are 0302xx.
+    // Class 03xxxx is a display controller; data center GPUs are 0302xx.
     if (first_word(device.path() / "vendor") == "0x10de" &&
         first_word(device.path() / "class").starts_with("0x03")) {
       return true;
@@ -284,7 +284,7 @@ void report_downloads() {
   line(
       "data",
       fmt::format(
-          "TERN_DATA is not set: data sets are downloaded to {} when used",
+          "TERN_DATA is not set: datasets are downloaded to {} when used",
           cache.string()));
   std::error_code none;
   for (const DatasetUrl& dataset : {urls::mnist_sample, urls::mnist}) {
@@ -319,12 +319,12 @@ void report_data() {
   if (!fs::is_directory(data, none)) {
     problem(fmt::format(
         "TERN_DATA names {}, which is no folder: set it to the folder of the "
-        "data sets, or unset it.",
+        "datasets, or unset it.",
         data));
   } else if (!fs::exists(fs::path(data) / "mnist_sample.tgz", none)) {
     problem(fmt::format(
         "TERN_DATA names {}, which has no mnist_sample.tgz in it: set it to "
-        "the folder of the data sets, or unset it.",
+        "the folder of the datasets, or unset it.",
         data));
   }
 }

@@ -77,7 +77,7 @@ void check_names_in_memory(const ImageItems& items) {
 
 /// Calls the labeller of the block's kind.
 Labelled
-labelled(const DataBlock& block, const ImageItem& item, TargetKind kind) {
+labeled(const DataBlock& block, const ImageItem& item, TargetKind kind) {
   Labelled image{&item, {}, {}, {}};
   if (kind == TargetKind::boxes) {
     image.boxes = block.boxes(item);
@@ -115,7 +115,7 @@ Parts split_and_label(const DataBlock& block, TargetKind kind) {
   Parts parts;
   for (size_t i = 0; i < splits.size(); ++i) {
     auto& part = splits[i] == Split::valid ? parts.valid : parts.train;
-    part.push_back(labelled(block, block.items[i], kind));
+    part.push_back(labeled(block, block.items[i], kind));
   }
   for (const auto& [part, name] :
        {std::pair{&parts.train, "training"}, {&parts.valid, "validation"}}) {
@@ -419,7 +419,7 @@ std::vector<DataBunch> k_folds(
   check_names_in_memory(block.items);
   std::vector<Labelled> all;
   for (const ImageItem& item : block.items) {
-    all.push_back(labelled(block, item, kind));
+    all.push_back(labeled(block, item, kind));
   }
   DataBlock of_fold = block;
   const bool has_classes = kind == TargetKind::category ||

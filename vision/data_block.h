@@ -42,9 +42,9 @@ struct ImageDataBunchOptions {
   /// Size of the images in a batch: 128 for a square, or ImageSize{height,
   /// width}. Unset: all images must have the same size.
   std::optional<ImageSize> size = {};
-  /// `decode.channels` is 3 for RGB, 1 for grey.
+  /// `decode.channels` is 3 for RGB, 1 for gray.
   DecodeOptions decode = {};
-  /// Normalisation on the device. `stats::none()` keeps 0..1, as fastai v1
+  /// Normalization on the device. `stats::none()` keeps 0..1, as fastai v1
   /// does. Pretrained models need ImageNet's; from scratch they are no worse.
   ImageStats stats = stats::imagenet();
   /// Applied to each image by the loader's workers; see `get_transforms`.
@@ -53,7 +53,7 @@ struct ImageDataBunchOptions {
   Transforms batch_transforms = {};
   /// How images are resized to `size`, and how they are padded. With
   /// `ResizeMethod::crop` a transform such as `rand_crop` may choose the
-  /// position; the default is the centre.
+  /// position; the default is the center.
   ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
   BadImagePolicy bad_images = BadImagePolicy::error();
@@ -156,7 +156,7 @@ std::vector<DataBunch> k_folds(
     const ImageDataBunchOptions& options = {},
     const KFoldOptions& fold_options = {});
 
-/// Creates data sets and loaders of images that are split and labelled.
+/// Creates datasets and loaders of images that are split and labeled.
 /// \param output       What the targets are; `classes` are then its names, unless
 ///                     it has some.
 /// \param annotations  How batch transforms move boxes and points.

@@ -94,7 +94,7 @@ struct ImageDataBunch {
       const ImageCsv& csv = {},
       const ImageDataBunchOptions& options = {});
 
-  /// All images below `path`, labelled by the first group of a regular
+  /// All images below `path`, labeled by the first group of a regular
   /// expression that is matched against their paths.
   ///
   ///   ImageDataBunch::from_name_re("pets/images", R"(/([^/]+)_\d+\.jpg$)");

@@ -12,7 +12,7 @@ namespace tern {
 
 namespace {
 
-DataBunch normalised(DataBunch data, bool is_pretrained) {
+DataBunch normalized(DataBunch data, bool is_pretrained) {
   if (is_pretrained && data.batch_transforms.empty()) {
     const ImageStats stats = stats::imagenet();
     data.batch_transforms.push_back(normalize(stats.mean, stats.stddev));
@@ -99,7 +99,7 @@ Learner learner_on_body(
   load(arch, model->body(), options.pretrained, options.learner.sink);
   const bool is_pretrained = bool{options.pretrained};
   Learner learn(
-      normalised(data, is_pretrained),
+      normalized(data, is_pretrained),
       model,
       with_loss(options.learner, data));
   std::vector<std::string> groups = {first_new};

@@ -65,8 +65,8 @@ struct VisionOptions {
 ///   learn.fine_tune(5);
 ///
 /// With pretrained weights everything but the head (and BatchNorm, see
-/// `LearnerOptions::train_bn`) starts frozen, and data without normalisation
-/// are normalised with ImageNet's statistics. As fastai v2's vision_learner.
+/// `LearnerOptions::train_bn`) starts frozen, and data without normalization
+/// are normalized with ImageNet's statistics. As fastai v2's vision_learner.
 ///
 /// \throws c10::ValueError if the number of outputs is unknown, there are no
 ///         such weights or they do not fit; DataError, IoError as

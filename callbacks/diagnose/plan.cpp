@@ -121,7 +121,7 @@ void find_problems(Learner& learn, TrainingPlan& plan) {
   if (!learn.data().valid) {
     plan.problems.emplace_back(
         "there is no validation data: nothing will show whether the model "
-        "generalises");
+        "generalizes");
   }
   const int64_t left_out = plan.samples - plan.batches * plan.batch_size;
   const bool drops = learn.data().train->options().drop_last;

@@ -364,7 +364,7 @@ void PrecisionProbe::judge(
   origin.error = change.error;
   if (!is_spoiled) origin.suspect.clear();
   if (is_sudden && origin.suspect.empty()) {
-    // What cancels out, such as the mean of what is normalised, or is added to
+    // What cancels out, such as the mean of what is normalized, or is added to
     // what is far larger, is to blame if it spoils a layer, or the output.
     origin.suspect =
         fmt::format("{} is {:.0f} % wrong", op.name, 100 * change.error);

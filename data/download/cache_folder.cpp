@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char kName[] = ".tern-source";
-constexpr char kTitle[] = "tern data set 1\n";
+constexpr char kTitle[] = "tern dataset 1\n";
 constexpr char kBoot[] = "boot ";
 constexpr char kHolds[] = "holds ";
 

@@ -29,7 +29,7 @@ fs::path data_folder(const UntarOptions& options) {
   if (!folder.empty() && !fs::is_directory(folder, error)) {
     throw DataError(
         folder,
-        "is no folder; expected the folder with data sets, since TERN_DATA or "
+        "is no folder; expected the folder with datasets, since TERN_DATA or "
         "UntarOptions::data names it");
   }
   return folder;
@@ -40,7 +40,7 @@ bool has_content(const fs::path& folder) {
   return fs::is_directory(folder, error) && !fs::is_empty(folder, error);
 }
 
-// The archives of a data set in `folder`; empty unless all are there.
+// The archives of a dataset in `folder`; empty unless all are there.
 std::vector<fs::path> archives_in(
     const fs::path& folder,
     const DatasetUrl& dataset) {
@@ -97,13 +97,13 @@ void unpack(const fs::path& archive, const fs::path& folder, const Sink& sink) {
   }
 }
 
-// A data set in a folder that is being made.
+// A dataset in a folder that is being made.
 struct Filled {
   std::string source;  // for the marker
   fs::path root;
 };
 
-// The data set inside what its archives held: most hold one folder and nothing
+// The dataset inside what its archives held: most hold one folder and nothing
 // else.
 fs::path root_of(const fs::path& folder) {
   std::vector<fs::path> held;
@@ -125,7 +125,7 @@ class Untar {
     if (name_.empty() || dataset.files.empty()) {
       throw DataError(
           "",
-          "[untar_data] the data set has no name or no files; expected "
+          "[untar_data] the dataset has no name or no files; expected "
           "one such as urls::mnist_sample.");
     }
   }
@@ -200,14 +200,14 @@ class Untar {
     return {source, root_of(folder)};
   }
 
-  // Has `fill` put a data set into a folder, which becomes `target`.
+  // Has `fill` put a dataset into a folder, which becomes `target`.
   template <class Fill>
   fs::path make(const fs::path& target, const std::string& source, Fill fill) {
     make_folders(target.parent_path());
     // `+=`, for GCC 12 warns of `"." + string` (its bug 105651).
     std::string lock_name = ".";
     lock_name += target.filename().string() + ".lock";
-    // Held while the data set is made, so that it is made once. A file system
+    // Held while the dataset is made, so that it is made once. A file system
     // without locks leaves each process to itself, which costs time and no
     // harm.
     const FileHandle lock = open_file(

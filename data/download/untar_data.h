@@ -9,7 +9,7 @@
 
 namespace tern {
 
-/// A file of a data set. `.tar`, `.tgz` and `.tar.gz` are extracted, any other
+/// A file of a dataset. `.tar`, `.tgz` and `.tar.gz` are extracted, any other
 /// `.gz` is decompressed, other files are kept.
 struct DatasetFile {
   /// https. The part after the last slash is the file's name.
@@ -24,7 +24,7 @@ struct DatasetFile {
   }
 };
 
-/// A data set for `untar_data`.
+/// A dataset for `untar_data`.
 struct DatasetUrl {
   /// Name of its folder.
   std::string_view name;
@@ -66,7 +66,7 @@ inline constexpr DatasetFile kMnist[] = {
 }  // namespace detail
 
 /// The digits 3 and 7 of MNIST as fastai packs them:
-/// `{train,valid}/{3,7}/*.png`, 28x28 grey, 12,396 + 2,038; `labels.csv`.
+/// `{train,valid}/{3,7}/*.png`, 28x28 gray, 12,396 + 2,038; `labels.csv`.
 inline constexpr DatasetUrl mnist_sample{"mnist_sample", detail::kMnistSample};
 
 /// All of MNIST in its own format, for `mnist_dataset`: 60,000 + 10,000.
@@ -78,10 +78,10 @@ struct UntarOptions {
   /// Folder with existing data, read only. Empty: TERN_DATA from the
   /// environment, or none.
   std::filesystem::path data = {};
-  /// Folder where data sets are stored. Empty: TERN_CACHE, else
+  /// Folder where datasets are stored. Empty: TERN_CACHE, else
   /// XDG_CACHE_HOME/tern/data, else ~/.cache/tern/data.
   std::filesystem::path cache = {};
-  /// Downloads a data set that is in neither folder.
+  /// Downloads a dataset that is in neither folder.
   bool allow_download = true;
   /// Receives messages and the progress of download and extraction; empty:
   /// `terminal()`. What its `progress` throws stops the download, and a later
@@ -89,7 +89,7 @@ struct UntarOptions {
   Sink sink = {};
 };
 
-/// Returns the folder of a data set, downloaded and extracted if necessary,
+/// Returns the folder of a dataset, downloaded and extracted if necessary,
 /// from the first of these places that has it:
 ///
 ///   1. `data`: its folder, or its archives in `data` or in its folder there,
@@ -102,7 +102,7 @@ struct UntarOptions {
 ///
 ///   auto path = untar_data(urls::mnist_sample);   // .../mnist_sample
 ///
-/// \throws DownloadError, a DataError, if the data set is in neither folder and
+/// \throws DownloadError, a DataError, if the dataset is in neither folder and
 ///         cannot be downloaded; it names the URL, the expected file and
 ///         TERN_DATA. DataError if `data` is not a folder or an archive is
 ///         damaged; IoError.

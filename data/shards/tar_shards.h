@@ -98,9 +98,9 @@ struct TarDatasetOptions {
   ShardSetOptions shards = {};
 };
 
-/// Tar shards in WebDataset's layout as a map-style data set: every sample once
+/// Tar shards in WebDataset's layout as a map-style dataset: every sample once
 /// an epoch, the same batches for any number of workers, equal steps on all
-/// ranks and exact resume, as for any data set of a DataLoader.
+/// ranks and exact resume, as for any dataset of a DataLoader.
 ///
 ///   auto points = TarDataset::from({"train-{000..009}.tar"});
 ///   DataLoader loader(points, {.batch_size = 64, .shuffle = true});

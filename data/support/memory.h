@@ -24,7 +24,7 @@ void give_back_unused_memory(torch::Device device);
 /// \throws c10::ValueError for a CUDA device that this machine does not have.
 int64_t available_memory(torch::Device device);
 
-/// Has Linux keep these bytes and their neighbours in pages of 2 MB, unless it
+/// Has Linux keep these bytes and their neighbors in pages of 2 MB, unless it
 /// is set to never do so: what is read whole at every call is found faster.
 /// Moves what is there already; before Linux 6.1, and elsewhere, nothing.
 void use_huge_pages(const void* data, size_t bytes);

@@ -14,7 +14,7 @@ std::vector<int64_t> occurrences_in(c10::ArrayRef<int64_t> indices) {
       std::minmax_element(indices.begin(), indices.end());
   std::vector<int64_t> before;
   before.reserve(indices.size());
-  // A data set may have more samples than there is memory for their counts.
+  // A dataset may have more samples than there is memory for their counts.
   const auto range = static_cast<uint64_t>(*most - *least);
   if (range / 4 <= indices.size()) {
     std::vector<int64_t> times(range + 1);

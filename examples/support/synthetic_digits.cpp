@@ -440,7 +440,7 @@ fs::path mnist_or_digits(
   const std::string line =
       name +
       ": using GENERATED data, which says nothing about results on the real "
-      "data set, since " +
+      "dataset, since " +
       reason + ". The generated data is in " + digits.string() +
       "; remove it to try the download again.";
   options.sink.or_terminal()->warning(line);

@@ -9,7 +9,7 @@
 
 namespace tern::examples {
 
-/// A grey picture of 28x28, row by row, light on black as in MNIST.
+/// A gray picture of 28x28, row by row, light on black as in MNIST.
 using DigitImage = std::array<uint8_t, size_t{28} * 28>;
 
 /// Draws a digit the way somebody might write it: strokes in one of several

@@ -76,7 +76,7 @@ torch::Tensor decode_boxes(
 ///   torch::Tensor keep = nms(boxes, scores, 0.5);
 ///   boxes.index_select(0, keep);
 ///
-/// Synchronises with the device, since the size of the result depends on the
+/// Synchronizes with the device, since the size of the result depends on the
 /// values.
 /// \param boxes   [K, 4]. \param scores  [K], floating.
 /// \throws c10::ValueError too unless iou_threshold is in 0..1.
@@ -97,7 +97,7 @@ torch::Tensor batched_nms(
     double iou_threshold);
 
 /// Returns which boxes non-maximum suppression keeps, of several images at
-/// once: [N, K] kBool. Never synchronises with the device.
+/// once: [N, K] kBool. Never synchronizes with the device.
 /// \param boxes    [N, K, 4], by descending score in each image.
 /// \param classes  [N, K] kLong; negative: padding, which is not kept.
 /// \throws as `nms`.

@@ -116,7 +116,7 @@ TERN_ELEMENT_MATH void move_box(const MoveArgs& args, int64_t row) {
     return;
   }
   if (args.areas != nullptr) {
-    // How the map changes areas at the centre of the box.
+    // How the map changes areas at the center of the box.
     const double x = (static_cast<double>(box[0]) + box[2]) / 2;
     const double y = (static_cast<double>(box[1]) + box[3]) / 2;
     const double determinant = m[0] * (m[4] * m[8] - m[5] * m[7]) -

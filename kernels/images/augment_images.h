@@ -16,8 +16,8 @@ struct ImageChange {
   /// Maps the result to the image, of the same size; always bilinear.
   Warp warp = {};
   /// For three channels: x becomes the sigmoid of `scale * mix + shift`, where
-  /// mix lies between the grey of the pixel's logits (saturation 0) and the
-  /// logit of x (1); then the colour circle turns by the share `hue` of it.
+  /// mix lies between the gray of the pixel's logits (saturation 0) and the
+  /// logit of x (1); then the color circle turns by the share `hue` of it.
   bool mixes_colours = false;
   float scale = 1, shift = 0, saturation = 1, hue = 0;
   /// Lookup table of every byte.
@@ -33,7 +33,7 @@ struct ImageChange {
   }
 };
 
-/// Augments each image of a batch by its own change and normalises it. On a GPU
+/// Augments each image of a batch by its own change and normalizes it. On a GPU
 /// this is one kernel launch that reads and writes the batch once, and one
 /// asynchronous copy of the changes.
 ///

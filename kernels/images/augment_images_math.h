@@ -119,7 +119,7 @@ TERN_ELEMENT_MATH float logit_of(uint8_t byte) {
   return logf(value / (255 - value));
 }
 
-/// The colour circle of rgb in 0..1, turned, as fastai's rgb2hsv and hsv2rgb
+/// The color circle of rgb in 0..1, turned, as fastai's rgb2hsv and hsv2rgb
 /// do.
 TERN_ELEMENT_MATH void turn_circle(float turn, float (&rgb)[3]) {
   const float high = fmaxf(rgb[0], fmaxf(rgb[1], rgb[2]));
@@ -145,10 +145,10 @@ TERN_ELEMENT_MATH void mix_pixel(const AugmentRecord& record, uint8_t* pixel) {
   float rgb[3];
   for (int c = 0; c < 3; ++c) rgb[c] = logit_of(pixel[c]);
   // ITU-R 601-2.
-  const float grey = 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
+  const float gray = 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
   for (int c = 0; c < 3; ++c) {
     const float mixed =
-        rgb[c] * record.saturation + grey * (1 - record.saturation);
+        rgb[c] * record.saturation + gray * (1 - record.saturation);
     rgb[c] = 1 / (1 + expf(-(record.scale * mixed + record.shift)));
   }
   if (record.hue != 0) turn_circle(record.hue, rgb);

@@ -131,7 +131,7 @@ torch::Tensor normalize_images(
   TERN_CHECK_VALUE(
       images.is_cpu() || channels <= kMaxCudaChannels,
       "[normalize_images] images is {}; expected at most {} channels on a "
-      "CUDA device. Normalise slices of the channels.",
+      "CUDA device. Normalize slices of the channels.",
       describe(images),
       kMaxCudaChannels);
 

@@ -4,7 +4,7 @@
 
 namespace tern {
 
-/// Converts a batch of 8-bit images to normalised floats:
+/// Converts a batch of 8-bit images to normalized floats:
 /// `(image / 255 - mean) / stddev`, per channel.
 ///
 /// \param images  [N, H, W, C] kByte, contiguous, on a CPU or a CUDA device.
@@ -22,7 +22,7 @@ torch::Tensor normalize_images(
     c10::ArrayRef<double> stddev,
     torch::ScalarType dtype = torch::kFloat);
 
-/// Checks the arguments of a normalisation of [N, H, W, C] images.
+/// Checks the arguments of a normalization of [N, H, W, C] images.
 /// \throws c10::ValueError as normalize_images, with `where` as its place.
 void check_normalization(
     const char* where,

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kColumns = 256;  // of a block, whose coordinates stay in L1
 
-/// For a row's block of pixels: where its four neighbours begin and how they
+/// For a row's block of pixels: where its four neighbors begin and how they
 /// are weighed.
 ///
 /// `Offset` is int64_t for a source of more than 2^31 bytes, and int32_t for all
@@ -24,13 +24,13 @@ template <class Offset>
 struct Taps {
   alignas(64) float x[kColumns], y[kColumns];
   alignas(64) Offset offset[kColumns];  // in bytes
-  /// The weights of the left and right, upper and lower neighbour in 1/256, as
+  /// The weights of the left and right, upper and lower neighbor in 1/256, as
   /// the low and high half of a word.
   alignas(64) uint32_t weight_x[kColumns], weight_y[kColumns];
 };
 
 /// Where the pixels of row `row` from `first` on lie in the source, counted
-/// from the centre of its first pixel.
+/// from the center of its first pixel.
 template <class Offset>
 TERN_CPU_LOOP void locate(
     const Warp& warp,
@@ -115,7 +115,7 @@ TERN_CPU_LOOP void weigh(const PixelView& source, int count, Taps<Offset>& t) {
   }
 }
 
-/// One pixel from its four neighbours; the definition of the arithmetic.
+/// One pixel from its four neighbors; the definition of the arithmetic.
 TERN_CPU_LOOP void blend(
     const uint8_t* from,
     int64_t channels,
@@ -159,9 +159,9 @@ TERN_CPU_LOOP void blend_row(
 
 #ifdef TERN_HAS_PIXEL_LANES
 
-/// Two pixels' RGBRGB as halves RR GG BB: left and right neighbour side by
+/// Two pixels' RGBRGB as halves RR GG BB: left and right neighbor side by
 /// side.
-TERN_CPU_LOOP Lanes neighbours(const uint8_t* from) {
+TERN_CPU_LOOP Lanes neighbors(const uint8_t* from) {
   const ByteLanes zero{};
   return reinterpret_cast<Lanes>(__builtin_shufflevector(
       load_8_bytes(from),
@@ -202,8 +202,8 @@ TERN_PIXEL_LOOP void blend_rgb_row(
       continue;
     }
     const Lanes wx = Lanes{} + t.weight_x[i];
-    const Lanes upper = dot_of_halves(neighbours(from), wx) >> 1;
-    const Lanes below = dot_of_halves(neighbours(from + lower), wx) >> 1;
+    const Lanes upper = dot_of_halves(neighbors(from), wx) >> 1;
+    const Lanes below = dot_of_halves(neighbors(from + lower), wx) >> 1;
     const Lanes both = upper | (below << 16);
     const Lanes sums = dot_of_halves(both, Lanes{} + t.weight_y[i]) + 16384;
     store_low_bytes(sums >> 15, to + i * 3);
@@ -213,7 +213,7 @@ TERN_PIXEL_LOOP void blend_rgb_row(
 
 #endif
 
-/// With black outside: neighbours that do not exist count as 0.
+/// With black outside: neighbors that do not exist count as 0.
 template <class Offset>
 TERN_CPU_LOOP void blend_row_on_black(
     const PixelView& source,

@@ -83,7 +83,7 @@ struct PixelView {
 struct Warp {
   /// From the result to the source: what the result shows at (x, y) is what the
   /// source has at `matrix.apply(x, y)`. The pixel in row y and column x has its
-  /// centre at (x + 0.5, y + 0.5). What lies on the source, such as a box, moves
+  /// center at (x + 0.5, y + 0.5). What lies on the source, such as a box, moves
   /// the other way, by `matrix.inverse()`.
   Matrix3 matrix = {};
   Padding padding = Padding::reflection;
@@ -102,7 +102,7 @@ struct Warp {
 /// \param out  [height, width, source.channels] to fill, contiguous.
 ///
 /// Bilinear weights have 8 bits, so a value differs by at most 1 from
-/// `torch.nn.functional.grid_sample(align_corners=False)` where neighbours
+/// `torch.nn.functional.grid_sample(align_corners=False)` where neighbors
 /// differ by less than 128, by at most 2 otherwise. Does not smooth: a source
 /// that is much larger than the result goes through `shrink_by_area` first.
 void warp_image(

@@ -36,7 +36,7 @@ struct OptimizerTensors {
 };
 
 /// The loss scaler's state. Both tensors are on the device of the parameters,
-/// so that a step does not synchronise with the host.
+/// so that a step does not synchronize with the host.
 struct GradState {
   /// 0-dim kFloat; gradients are divided by it. None: already unscaled.
   std::optional<torch::Tensor> grad_scale;

@@ -129,7 +129,7 @@ TERN_ELEMENT_MATH void look_ahead(const Step& step, float& param, float& slow) {
   param = slow;
 }
 
-/// The bits of one of the two neighbours of `value` in bfloat16, the nearer one
+/// The bits of one of the two neighbors of `value` in bfloat16, the nearer one
 /// the more often, so that sums of small updates come out right. The random
 /// number is that of a parameter's element in a step, whoever computes it.
 TERN_ELEMENT_MATH uint16_t round_stochastically(

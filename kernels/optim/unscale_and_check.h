@@ -5,7 +5,7 @@
 namespace tern {
 
 /// Multiplies every gradient by `inv_scale` in place and checks them for
-/// infinities and NaNs. Never synchronises with the device.
+/// infinities and NaNs. Never synchronizes with the device.
 ///
 /// \param grads      Dense, defined; kFloat, kDouble, kHalf or kBFloat16, any
 ///                   mix, all on one device. An empty list is allowed.

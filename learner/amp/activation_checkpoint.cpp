@@ -122,7 +122,7 @@ ActivationCheckpointImpl::ActivationCheckpointImpl(
           module_->buffers(/*recurse=*/false).empty(),
       "[ActivationCheckpoint] {} has parameters or buffers of its own; "
       "expected a module made of others, as a Sequential is. Put it into "
-      "one, together with its neighbours.",
+      "one, together with its neighbors.",
       module_->name());
   for (const auto& child : module_->named_children()) {
     register_module(child.key(), child.value());

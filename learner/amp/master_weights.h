@@ -27,7 +27,7 @@ namespace tern {
 class MasterWeights final : public SteppedWeights {
  public:
   /// Converts floating parameters and buffers of `model` to `dtype`, but for
-  /// those of batch normalisation, and keeps fp32 copies of them. Frozen weights
+  /// those of batch normalization, and keeps fp32 copies of them. Frozen weights
   /// of `add_lora` have none.
   /// Gradients are dropped: they have the old type.
   ///

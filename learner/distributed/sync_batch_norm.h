@@ -14,7 +14,7 @@
 
 namespace tern {
 
-/// Batch normalisation, in training, of what all ranks hold together: output,
+/// Batch normalization, in training, of what all ranks hold together: output,
 /// gradients and running statistics are those of one process with the whole
 /// batch. Every rank calls it, and runs backward; each sends one message of
 /// 2 C + 1 numbers a rank.
@@ -68,7 +68,7 @@ class SyncBatchNormImpl final : public torch::nn::BatchNorm2dImpl {
 };
 TORCH_MODULE(SyncBatchNorm);
 
-/// Lets every BatchNorm1d, 2d and 3d in the model normalise over the batches of
+/// Lets every BatchNorm1d, 2d and 3d in the model normalize over the batches of
 /// all ranks while it trains and the ranks live. Weights, statistics and names
 /// stay as they are. What `to_distributed({.sync_batch_norm = true})` calls.
 ///

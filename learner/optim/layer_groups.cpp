@@ -33,7 +33,7 @@ bool has_groups(
       });
 }
 
-// Where decay leaves normalisation layers and biases alone, they become a
+// Where decay leaves normalization layers and biases alone, they become a
 // parameter group of their own; otherwise a layer group is one, which steps in
 // one kernel.
 std::vector<torch::optim::OptimizerParamGroup> make_param_groups(

@@ -30,7 +30,7 @@ constexpr int64_t kFewPoints = 20;
 // Columns of a line, in units, in which only the extremes are drawn.
 constexpr double kColumn = 0.5;
 
-// Okabe and Ito's palette, which people with any colour vision tell apart.
+// Okabe and Ito's palette, which people with any color vision tell apart.
 constexpr std::array<uint32_t, kSeriesColors> kColors =
     {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9};
 

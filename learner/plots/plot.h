@@ -58,7 +58,7 @@ struct PlotOptions {
 /// Where an SVG is used.
 enum class SvgUse {
   file,  // by itself, on white
-  page   // inside HTML: in the page's colours
+  page   // inside HTML: in the page's colors
 };
 
 /// Returns the plot as an SVG document of `width` by `height` units. Thins out

@@ -16,7 +16,7 @@ struct Point {
 /// A line through points.
 using Stroke = std::vector<Point>;
 
-/// What a colour is for; `series` and above are those of the curves.
+/// What a color is for; `series` and above are those of the curves.
 enum class Ink { text, grid, axis, series };
 
 /// A plot as lines and words at their places.
@@ -37,9 +37,9 @@ struct Drawing {
 /// Lays the plot out.
 Drawing draw(const Plot& plot);
 
-/// The colour of an ink on white, as 0xRRGGBB.
+/// The color of an ink on white, as 0xRRGGBB.
 uint32_t color_of(Ink ink, size_t series);
-/// Curves have one of so many colours.
+/// Curves have one of so many colors.
 constexpr size_t kSeriesColors = 6;
 
 }  // namespace tern

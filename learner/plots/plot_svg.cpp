@@ -11,7 +11,7 @@ namespace tern {
 
 namespace {
 
-// In a page the style sheet may give other colours, for a dark background.
+// In a page the style sheet may give other colors, for a dark background.
 std::string paint(Ink ink, size_t series, SvgUse use) {
   if (use == SvgUse::file || ink == Ink::series) {
     const std::string color = fmt::format("#{:06X}", color_of(ink, series));

@@ -137,7 +137,7 @@ Facts configuration(Learner& learner) {
       {"loss", options.loss ? options.loss.name() : "chosen by the targets"},
       {"weight decay",
        fmt::format(
-           "{}, decoupled: {}, normalisation and biases too: {}",
+           "{}, decoupled: {}, normalization and biases too: {}",
            options.weight_decay,
            yes_or_no(options.true_weight_decay),
            yes_or_no(options.bn_weight_decay))},

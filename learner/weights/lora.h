@@ -30,7 +30,7 @@ struct LoraOptions {
 /// Freezes a model and adds trainable low-rank adapters to some of its layers:
 /// the weight W becomes W + alpha / rank * B * A, where A has `rank` rows and B
 /// has `rank` columns (Hu et al., "LoRA: Low-Rank Adaptation of Large Language
-/// Models", 2021). Initialisation, names, shapes and results are PEFT's: A is
+/// Models", 2021). Initialization, names, shapes and results are PEFT's: A is
 /// "fc.lora_A.weight", [rank, in] or [rank, in, kh, kw], and B is
 /// "fc.lora_B.weight", [out, rank] or [out, rank, 1, 1], initially zero. For
 /// the `in_proj_weight` of an attention, `out` is three times the width.

@@ -103,7 +103,7 @@ Numbers adam_100m(const Arguments& arguments) {
   return adam(arguments, Tensors(100, torch::empty({1}).expand({numel})));
 }
 
-// Decoded images from the loader's threads to normalised floats on the device.
+// Decoded images from the loader's threads to normalized floats on the device.
 Numbers feed(const Arguments& arguments) {
   const int64_t n = arguments.is_small() ? 16 : 256;
   const DataLoader loader(
@@ -128,7 +128,7 @@ Numbers feed(const Arguments& arguments) {
        (bench::now() - begin) / static_cast<double>(n * arguments.steps)}};
 }
 
-// Images on the device to normalised halfs, each turned, zoomed, moved and
+// Images on the device to normalized halfs, each turned, zoomed, moved and
 // lit in its own way.
 Numbers augment(const Arguments& arguments) {
   const int64_t n = arguments.is_small() ? 8 : 256;
@@ -137,7 +137,7 @@ Numbers augment(const Arguments& arguments) {
       256,
       {n, side, side, 3},
       torch::dtype(torch::kByte).device(arguments.device));
-  const double centre = static_cast<double>(side) / 2;
+  const double center = static_cast<double>(side) / 2;
   SampleRng rng(1, 0, 0);
   const auto step = [&] {
     std::vector<ImageChange> changes(static_cast<size_t>(n));
@@ -145,11 +145,11 @@ Numbers augment(const Arguments& arguments) {
       const double zoom = rng.uniform(0.9f, 1.1f);
       change.warp.matrix =
           Matrix3::translation(
-              centre + rng.uniform(-10, 10),
-              centre + rng.uniform(-10, 10)) *
+              center + rng.uniform(-10, 10),
+              center + rng.uniform(-10, 10)) *
           Matrix3::rotation(rng.uniform(-0.2f, 0.2f)) *
           Matrix3::scaling(rng.uniform() < 0.5f ? -zoom : zoom, zoom) *
-          Matrix3::translation(-centre, -centre);
+          Matrix3::translation(-center, -center);
       const float contrast = rng.uniform(0.8f, 1.25f);
       const float brightness = rng.uniform(-25, 25);
       for (size_t i = 0; i < change.table.size(); ++i) {

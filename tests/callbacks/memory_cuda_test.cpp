@@ -28,7 +28,7 @@ DataBunch data_on_device(int64_t samples = 256) {
   return data;
 }
 
-// The first test, so that it runs before CUDA is initialised.
+// The first test, so that it runs before CUDA is initialized.
 TEST_F(MemoryCudaTest, WhatIsAvailableIsKnownBeforeTheDeviceIsUsed) {
   const int64_t available = available_memory(kDevice);
   EXPECT_GT(available, kMiB);

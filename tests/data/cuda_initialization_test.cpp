@@ -8,7 +8,7 @@
 #include "tern/data/data_loader.h"
 #include "tern/kernels/load_cuda.h"
 
-// What initialises CUDA, and what does not: a process that is forked later
+// What initializes CUDA, and what does not: a process that is forked later
 // cannot use a GPU. tests/support/cuda_driver.c stands in for the driver.
 namespace tern::cuda_initialization_test {
 namespace {
@@ -36,7 +36,7 @@ class CudaInitialization : public testing::Test {
   }
 };
 
-// One test: what has been initialised stays so.
+// One test: what has been initialized stays so.
 TEST_F(CudaInitialization, TheDriverIsLeftAloneUntilADeviceIsAskedFor) {
   const auto data = std::make_shared<TensorDataset>(
       Tensors{torch::rand({64, 2})},

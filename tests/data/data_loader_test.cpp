@@ -245,7 +245,7 @@ TEST_P(WorkersTest, PassOnWhatTheDataSetThrewWithIndexAndPath) {
   EXPECT_EQ(thread_count(), before);
 }
 
-// Throws at one sample, as a data set does that describes its samples or not.
+// Throws at one sample, as a dataset does that describes its samples or not.
 class Failing final : public Dataset {
  public:
   Failing(std::string description, std::function<void()> fail)
@@ -291,16 +291,16 @@ TEST_P(WorkersTest, NameASampleAndAFileOnce) {
       "sample 6: sample 61 and sample 6b are fine");
   EXPECT_EQ(
       message_of_loader("a.png", saying("no such pixel")),
-      "a.png: no such pixel (sample 6 of the data set)");
+      "a.png: no such pixel (sample 6 of the dataset)");
   EXPECT_EQ(
       message_of_loader("a.png", saying("a.png has no label")),
-      "a.png has no label (sample 6 of the data set)");
+      "a.png has no label (sample 6 of the dataset)");
   EXPECT_EQ(
       message_of_loader("a.tar, sample 6", saying("no such field")),
       "a.tar, sample 6: no such field");
   EXPECT_EQ(
       message_of_loader("a.png", [] { throw DataError("a.png", "is empty"); }),
-      "a.png: is empty (sample 6 of the data set)");
+      "a.png: is empty (sample 6 of the dataset)");
 }
 
 TEST_P(WorkersTest, NameTheFirstSampleOfABatchOnce) {
@@ -327,10 +327,9 @@ TEST_P(WorkersTest, NameTheFirstSampleOfABatchOnce) {
   EXPECT_EQ(
       message(/*fails_together=*/true),
       "too many (a batch of 4 samples, the first is sample 0)");
-  EXPECT_TRUE(
-      message(/*fails_together=*/false)
-          .starts_with("sample 0: the data set was asked for 4 samples, "
-                       "beginning with this one, and gave inputs"));
+  EXPECT_TRUE(message(/*fails_together=*/false)
+                  .starts_with("sample 0: the dataset was asked for 4 samples, "
+                               "beginning with this one, and gave inputs"));
 }
 
 TEST_P(WorkersTest, LeaveNoThreadWhenAPassIsDroppedInTheMiddle) {
@@ -519,7 +518,7 @@ class OddSampler final : public Sampler {
   std::vector<int64_t> indices_;
 };
 
-// Leaves out one sample in every batch, as a data set that skips broken files.
+// Leaves out one sample in every batch, as a dataset that skips broken files.
 class Skipping final : public Dataset {
  public:
   int64_t size() const override { return 8; }
@@ -561,7 +560,7 @@ TEST(DataLoader, RefusesASamplerThatGivesOtherSamplesThanItSays) {
       [&] {
         begin({0, 1, 4});
       },
-      {"sample 4 of a data set of 4", "0 to 3"});
+      {"sample 4 of a dataset of 4", "0 to 3"});
 }
 
 TEST(DataLoader, InOrderDoesNotAugmentUnlessAskedTo) {

@@ -33,13 +33,13 @@ constexpr double kMostDeviations = 4;
 void expect_even_places(const Sampler& sampler, bool of_seeds) {
   const int64_t size = sampler.size();
   const auto cells = static_cast<size_t>(size * size);
-  std::vector<int> places(cells), neighbours(cells);
+  std::vector<int> places(cells), neighbors(cells);
   for (int64_t i = 0; i < 20000; ++i) {
     const auto order = of_seeds ? sampler.indices(static_cast<uint64_t>(i), 0)
                                 : sampler.indices(42, i);
     for (int64_t place = 0; place < size; ++place) {
       ++places[place * size + order[place]];
-      if (place > 0) ++neighbours[order[place - 1] * size + order[place]];
+      if (place > 0) ++neighbors[order[place - 1] * size + order[place]];
     }
   }
   // Every row and every column has the same sum.
@@ -49,10 +49,10 @@ void expect_even_places(const Sampler& sampler, bool of_seeds) {
   EXPECT_LT(deviations({first, first + size}, size - 1), kMostDeviations);
   // No sample follows itself.
   for (int64_t i = size - 1; i >= 0; --i) {
-    EXPECT_EQ(neighbours[i * (size + 1)], 0);
-    neighbours.erase(neighbours.begin() + i * (size + 1));
+    EXPECT_EQ(neighbors[i * (size + 1)], 0);
+    neighbors.erase(neighbors.begin() + i * (size + 1));
   }
-  EXPECT_LT(deviations(neighbours, freedom), kMostDeviations);
+  EXPECT_LT(deviations(neighbors, freedom), kMostDeviations);
 }
 
 /// Expects that each order of four samples is as likely.

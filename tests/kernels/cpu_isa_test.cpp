@@ -70,7 +70,7 @@ TEST_P(CpuIsaTest, ConvertsEveryHalfToItsFloatAndBack) {
 }
 
 TEST_P(CpuIsaTest, RoundsFloatsToHalvesAsATenDoes) {
-  // Around every half, halfway between neighbours, and one float beside.
+  // Around every half, halfway between neighbors, and one float beside.
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
     const auto values = all_values(type).to(torch::kFloat);
     const auto next = torch::roll(values, -1);

@@ -319,7 +319,7 @@ TEST(Learner, SaysWhatTheLossCannotCompare) {
       quiet());
   expect_error<c10::ValueError>(
       [&] { labels.fit(1); },
-      {"outputs are [4, 2] Float", "targets [4, 1] Long", "data set's"});
+      {"outputs are [4, 2] Float", "targets [4, 1] Long", "dataset's"});
   Learner detached(
       data(torch::zeros({8, 2})),
       point_net(),

@@ -53,7 +53,7 @@ void expect_the_run_of_python(
   double tolerance = 1e-6;
   if (!test::rounds_alike()) {
     // Of a gradient that travels in 16 bits another processor may round both
-    // ranks' parts to the neighbours of these.
+    // ranks' parts to the neighbors of these.
     const double spacing = run["travel_as"] == "bfloat16" ? 0x1p-7 : 0x1p-10;
     tolerance =
         std::max(1e-4, 2 * spacing * gradient.abs().max().item<double>());

@@ -29,7 +29,7 @@ std::set<std::string> names_of(const std::shared_ptr<DataLoader>& loader) {
   return names;
 }
 
-/// All targets, in the order of the data set.
+/// All targets, in the order of the dataset.
 torch::Tensor targets_of(const std::shared_ptr<DataLoader>& loader) {
   const ImageDataset& images = images_of(loader);
   std::vector<int64_t> all(static_cast<size_t>(images.size()));

@@ -363,7 +363,7 @@ TEST(SetImageSize, ChangesFurtherBatches) {
   DataBunch other = DataBunch::create(numbers, nullptr, {.workers = 0});
   expect_error<c10::ValueError>(
       [&] { set_image_size(other, 8); },
-      {"[set_image_size] the train data set is no ImageDataset"});
+      {"[set_image_size] the train dataset is no ImageDataset"});
 }
 
 TEST(ImageDataBunch, NormalizesOnTheDevice) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Grey images of two classes, and a net that tells them apart by their mean.
+// Gray images of two classes, and a net that tells them apart by their mean.
 
 #include <array>
 #include <string>
@@ -67,7 +67,7 @@ class Shades {
   TempFolder temp_;
 };
 
-/// Whether a picture has pixels near this colour.
+/// Whether a picture has pixels near this color.
 inline bool has_color(
     const torch::Tensor& picture,
     const std::array<uint8_t, 3>& color) {

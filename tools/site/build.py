@@ -282,7 +282,7 @@ class Site:
 
 
 def page_colors(root):
-    """The colours of code and rules, light and dark, as HtmlPage has them."""
+    """The colors of code and rules, light and dark, as HtmlPage has them."""
     text = (root / "learner/report/html_page.cpp").read_text()
     blocks = re.findall(r":root {(.*?)}", text, re.DOTALL)[:2]
     return [" ".join(re.findall(r"--[\w-]+: [^;]+;", block)) for block in blocks]

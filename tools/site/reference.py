@@ -36,7 +36,7 @@ INCLUDED_BY_GRAPH = NO
 TOPS = {
     "learner": "The Learner, what it is made of, and beside it what it can do",
     "callbacks": "What takes part in the training loop",
-    "data": "Data sets, loaders, files",
+    "data": "Datasets, loaders, files",
     "vision": "Images: decoding, transforms, networks, plots",
     "kernels": "Fused operations on tensors, on CPU and GPU",
 }

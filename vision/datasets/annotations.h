@@ -29,7 +29,7 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-/// A point in an image, such as the left eye: x = 0.5, y = 0.5 is the centre of
+/// A point in an image, such as the left eye: x = 0.5, y = 0.5 is the center of
 /// its upper left pixel.
 struct Point {
   double x = 0, y = 0;

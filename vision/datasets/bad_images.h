@@ -22,7 +22,7 @@ struct BadImagePolicy {
   /// Stops the training with an error that names the file.
   static BadImagePolicy error() { return {}; }
   /// In training replaces the image by another one, chosen by seed, epoch and
-  /// sample from the whole data set, even if the training is on a Subset of it.
+  /// sample from the whole dataset, even if the training is on a Subset of it.
   /// In evaluation leaves it out (`Batch::left_out`), so that no other image
   /// counts twice. An error once more than this fraction of the images is bad.
   static BadImagePolicy skip(double max_fraction = 0.01) {

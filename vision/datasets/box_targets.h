@@ -13,8 +13,8 @@
 namespace tern {
 
 /// Boxes of an image, moved and clipped as the image is transformed. A batch has
-/// five targets, each with room for the largest number that an image of the data
-/// set has:
+/// five targets, each with room for the largest number that an image of the dataset
+/// has:
 ///
 ///   targets[0]  boxes [N, K, 4] kFloat: x1, y1, x2, y2 in pixels of the batch's
 ///               images

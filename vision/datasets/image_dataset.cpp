@@ -94,8 +94,8 @@ std::shared_ptr<const ImageDataset> ImageDataset::with_size(
 std::string ImageDataset::why_no_folds(const Dataset& other) const {
   if (options_.bad_images.skips) {
     return "BadImagePolicy::skip replaces a bad training image by any image of "
-           "its data set, and so by one of the fold's validation; expected "
-           "BadImagePolicy::error. k_folds of a DataBlock makes a data set for "
+           "its dataset, and so by one of the fold's validation; expected "
+           "BadImagePolicy::error. k_folds of a DataBlock makes a dataset for "
            "each fold and can skip";
   }
   const auto* const images = dynamic_cast<const ImageDataset*>(&other);
@@ -106,7 +106,7 @@ std::string ImageDataset::why_no_folds(const Dataset& other) const {
       options_.transforms == its.transforms && options_.sizing == its.sizing;
   return are_alike
              ? ""
-             : "two of the image data sets have other transforms, sizes or "
+             : "two of the image datasets have other transforms, sizes or "
                "decoding, and each fold would mix their images; expected one "
                "ImageDatasetOptions for both, whose `transforms` has those of "
                "training and of validation";

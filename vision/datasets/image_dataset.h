@@ -100,11 +100,11 @@ class ImageDataset final : public Dataset {
   /// Images skipped so far.
   std::vector<BadImage> bad_images() const { return bad_->all(); }
 
-  /// Returns this data set with its images read from a pack that was created
+  /// Returns this dataset with its images read from a pack that was created
   /// from its `paths()` with its `options().decode`.
   std::shared_ptr<const ImageDataset> with_pack(
       std::shared_ptr<const ImagePack> pack) const;
-  /// Returns this data set with images of another size in its batches.
+  /// Returns this dataset with images of another size in its batches.
   /// \throws c10::ValueError for an invalid size.
   std::shared_ptr<const ImageDataset> with_size(ImageSize size) const;
 
@@ -130,7 +130,7 @@ class ImageDataset final : public Dataset {
   std::shared_ptr<BadImageList> bad_;
 };
 
-/// Returns a data set as images, or the first images of the Subsets and Concats
+/// Returns a dataset as images, or the first images of the Subsets and Concats
 /// around them; null if there are none.
 const ImageDataset* find_images(const Dataset& data);
 

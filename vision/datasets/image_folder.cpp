@@ -110,7 +110,7 @@ class Scanner {
     if (!options_.links_outside && *from_boundary.begin() == "..") {
       throw_data_error(
           entry.path().string(),
-          "is a link to {}, outside of {}. Give the data set's whole folder "
+          "is a link to {}, outside of {}. Give the dataset's whole folder "
           "(for items_from_folder as its boundary), set links_outside to "
           "follow all links, or remove it.",
           target.string(),

@@ -29,7 +29,7 @@ struct ImageFolderOptions {
   std::filesystem::path boundary = {};
 };
 
-/// The images below a folder, labelled by the name of their folder.
+/// The images below a folder, labeled by the name of their folder.
 struct ImageFolder {
   std::vector<std::string> classes = {};
   /// Sorted by class, then by name (bytewise).

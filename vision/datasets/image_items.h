@@ -66,7 +66,7 @@ ImageItems items_from_csv(
     std::optional<bool> header = {});
 
 /// Returns images that are in memory. Their pixels are copied.
-/// \param images  Grey, BGR or BGRA with 8 or 16 bits, as OpenCV has them; alpha
+/// \param images  Gray, BGR or BGRA with 8 or 16 bits, as OpenCV has them; alpha
 ///                is dropped and 16 bits are divided by 257, as for files.
 /// \param names   For labellers and error messages, all different; empty:
 ///                "image 0" and so on.

@@ -13,7 +13,7 @@
 
 namespace tern {
 
-/// The targets of an image data set. Thread-safe.
+/// The targets of an image dataset. Thread-safe.
 class ImageTargets {
  public:
   /// \param size  Number of images.
@@ -55,7 +55,7 @@ class TensorTargets final : public ImageTargets {
 };
 
 /// A PNG of class indices per image: [N, H, W] kLong. Transformed like the
-/// image with nearest-neighbour sampling; padded like the image.
+/// image with nearest-neighbor sampling; padded like the image.
 class MaskTargets final : public ImageTargets {
  public:
   /// \param classes  Number of classes; 0: not checked.

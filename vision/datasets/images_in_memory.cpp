@@ -22,7 +22,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-/// \param pixels  Grey or RGB with 8 bits.
+/// \param pixels  Gray or RGB with 8 bits.
 std::shared_ptr<const Bytes> as_pnm(const cv::Mat& pixels) {
   const bool is_grey = pixels.channels() == 1;
   const std::string header = fmt::format(

@@ -19,7 +19,7 @@ std::optional<ImagePreprocessing> describe_preprocessing(
     const ImageDataset& images,
     const ImageStats& stats);
 
-/// Prepares images for a model as in evaluation, without a data set.
+/// Prepares images for a model as in evaluation, without a dataset.
 /// Thread-safe.
 class ImagePreprocessor {
  public:
@@ -33,7 +33,7 @@ class ImagePreprocessor {
   ///         of one size only and this is another.
   /// \param size  Gets the height and width of the image, turned upright.
   torch::Tensor read(const std::string& path, ImageSize* size = nullptr) const;
-  /// The same for an image of OpenCV: grey, BGR or BGRA with 8 or 16 bits.
+  /// The same for an image of OpenCV: gray, BGR or BGRA with 8 or 16 bits.
   /// \param where  The caller, for error messages.
   torch::Tensor convert(const cv::Mat& image, std::string_view where) const;
   /// The same for [H, W] or [H, W, 1 or 3] kByte, RGB.

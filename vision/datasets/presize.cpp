@@ -103,7 +103,7 @@ void change_images(
         dynamic_cast<const ImageDataset*>(&(*loader)->dataset());
     TERN_CHECK_VALUE(
         images != nullptr,
-        "[{}] the {} data set is no ImageDataset; expected one, as "
+        "[{}] the {} dataset is no ImageDataset; expected one, as "
         "ImageDataBunch makes it.",
         where,
         to_string(split));

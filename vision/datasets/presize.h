@@ -10,7 +10,7 @@
 
 namespace tern {
 
-/// Decodes and shrinks every image of a data set into one file, and opens it.
+/// Decodes and shrinks every image of a dataset into one file, and opens it.
 /// An image keeps its aspect ratio and just covers `size`; a smaller one is not
 /// enlarged. Transforms work as on the original.
 ///
@@ -18,7 +18,7 @@ namespace tern {
 /// size and modification time) with the same options. Decodes on all cores.
 ///
 /// An image that cannot be read is an error that names it, or is skipped if the
-/// data set skips bad images.
+/// dataset skips bad images.
 ///
 /// \param sink  Receives the progress and warnings; empty: that of the data
 ///              set's options.
@@ -34,7 +34,7 @@ std::shared_ptr<const ImagePack> presize_images(
 //
 //   data.presize("cache", 160);
 //
-// It throws c10::ValueError where a loader's data set is no ImageDataset.
+// It throws c10::ValueError where a loader's dataset is no ImageDataset.
 
 /// Lets further batches have images of another size: progressive resizing, as a
 /// network learns faster from small images and is then finished on larger ones.
@@ -44,7 +44,7 @@ std::shared_ptr<const ImagePack> presize_images(
 ///   set_image_size(learn.data(), 160);
 ///   learn.fit_one_cycle(2);
 ///
-/// \throws c10::ValueError for an invalid size, or where a loader's data set is
+/// \throws c10::ValueError for an invalid size, or where a loader's dataset is
 ///         no ImageDataset.
 void set_image_size(DataBunch& data, ImageSize size);
 

@@ -102,13 +102,13 @@ BoxAnnotations read_yolo(
   result.classes = class_names(labels_folder, given_classes);
   const auto class_count = std::ssize(result.classes);
 
-  std::vector<LabelledImage> labelled;
+  std::vector<LabelledImage> labeled;
   std::unordered_map<std::string, size_t> by_label;  // place of the image
   bool has_labels = false;
   for (std::string& path : find_image_files(images_folder)) {
     AnnotatedImage image;
     image.id = std::ssize(result.images);
-    LabelledImage& read = labelled.emplace_back();
+    LabelledImage& read = labeled.emplace_back();
     read.label = labels_folder / fs::path(path)
                                      .lexically_relative(images_folder)
                                      .replace_extension(".txt");
@@ -145,13 +145,13 @@ BoxAnnotations read_yolo(
         "has no label file for any of the {} images; expected {} for the first "
         "one. Correct the folder of the labels.",
         result.images.size(),
-        labelled[0].label.string());
+        labeled[0].label.string());
   }
   if (options.check_labels) check_label_files(labels_folder, by_label);
 
   std::vector<size_t> with_objects;
-  for (size_t i = 0; i < labelled.size(); ++i) {
-    if (!labelled[i].objects.empty()) with_objects.push_back(i);
+  for (size_t i = 0; i < labeled.size(); ++i) {
+    if (!labeled[i].objects.empty()) with_objects.push_back(i);
   }
   for_each_image(
       std::ssize(with_objects),
@@ -169,10 +169,10 @@ BoxAnnotations read_yolo(
     ImageBoxes& into = result.images[i].objects;
     const auto width = static_cast<double>(into.image.width);
     const auto height = static_cast<double>(into.image.height);
-    for (const YoloObject& object : labelled[i].objects) {
+    for (const YoloObject& object : labeled[i].objects) {
       bad.count_box();
       const auto where = [&] {
-        return fmt::format("{}:{}", labelled[i].label.string(), object.line);
+        return fmt::format("{}:{}", labeled[i].label.string(), object.line);
       };
       if (object.label < 0 || object.label >= class_count) {
         bad.reject(
@@ -196,7 +196,7 @@ BoxAnnotations read_yolo(
         bad.reject(
             where(),
             fmt::format(
-                "the box {} {} {} {} {}; expected centre, width and height "
+                "the box {} {} {} {} {}; expected center, width and height "
                 "relative to the image, from 0 to 1",
                 object.cx,
                 object.cy,

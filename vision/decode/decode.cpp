@@ -66,7 +66,7 @@ EncodedImage::EncodedImage(
   TERN_CHECK_VALUE(
       options.channels == 1 || (options.channels == 3 && !options.indices),
       "[EncodedImage] channels is {}; expected 3 (RGB), or one channel for "
-      "grey or class numbers.",
+      "gray or class numbers.",
       options.channels);
   if (options.indices && header_.format != ImageFormat::png) {
     throw_data_error(

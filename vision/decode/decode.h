@@ -14,17 +14,17 @@
 namespace tern {
 
 struct DecodeOptions {
-  /// 3: RGB, grey is repeated. 1: grey, 0.299 R + 0.587 G + 0.114 B, within 1
+  /// 3: RGB, gray is repeated. 1: gray, 0.299 R + 0.587 G + 0.114 B, within 1
   /// of Pillow's convert("L").
   int64_t channels = 3;
   /// Applies the EXIF orientation, like cv::IMREAD_COLOR; fastai does so for
   /// TIFF alone.
   bool exif_orientation = true;
-  /// Accepts a truncated or damaged JPEG; missing pixels are grey.
+  /// Accepts a truncated or damaged JPEG; missing pixels are gray.
   bool lenient = false;
   /// Limit on width x height, checked before anything is allocated.
   int64_t max_pixels = kMaxPixels;
-  /// Returns the values that a PNG stores instead of colours: a mask of class
+  /// Returns the values that a PNG stores instead of colors: a mask of class
   /// indices. Needs one channel.
   bool indices = false;
 

@@ -57,16 +57,14 @@ struct JpegDecoder {
 
   /// Between this and `read` no object with a destructor may come to life: an
   /// error jumps back to `setjmp`.
-  bool start(
-      std::span<const uint8_t> bytes,
-      int denominator,
-      J_COLOR_SPACE colours) {
+  bool
+  start(std::span<const uint8_t> bytes, int denominator, J_COLOR_SPACE colors) {
     message[0] = 0;
     if (setjmp(give_up) != 0) return false;
     jpeg_abort_decompress(&info);
     jpeg_mem_src(&info, bytes.data(), bytes.size());
     jpeg_read_header(&info, TRUE);
-    info.out_color_space = colours;
+    info.out_color_space = colors;
     info.scale_num = 1;
     info.scale_denom = static_cast<unsigned>(denominator);
     jpeg_start_decompress(&info);
@@ -189,10 +187,10 @@ ImageRegion decode_part(
     ImageRegion wanted,
     const Memory& memory) {
   static thread_local JpegDecoder decoder;
-  static thread_local ScratchBuffer colours;
+  static thread_local ScratchBuffer colors;
   const int64_t channels = file.options().channels;
-  // Grey of a colour image is made of its clamped colours, as by Pillow: what
-  // the file stores as brightness differs from it where colours are strong.
+  // Gray of a color image is made of its clamped colors, as by Pillow: what
+  // the file stores as brightness differs from it where colors are strong.
   const int stored = file.header().channels;
   const bool is_converted = stored == 4 || (channels == 1 && stored == 3);
   const J_COLOR_SPACE colour_space = stored == 4 ? JCS_CMYK
@@ -213,7 +211,7 @@ ImageRegion decode_part(
   const int64_t count = wanted.height * width;
   uint8_t* pixels = memory(count * channels);
   ImageRegion decoded;
-  uint8_t* target = is_converted ? colours.get(count * stored) : pixels;
+  uint8_t* target = is_converted ? colors.get(count * stored) : pixels;
   const bool is_read = decoder.read(wanted, &decoded, target);
   const bool is_whole =
       is_read && decoder.errors.num_warnings == 0 &&

@@ -23,28 +23,22 @@ namespace {
 
 /// What the chunks say: how the pixels are stored, and where.
 struct Png {
-  enum class Colour {
-    grey = 0,
-    rgb = 2,
-    palette = 3,
-    grey_alpha = 4,
-    rgba = 6
-  };
+  enum class Color { gray = 0, rgb = 2, palette = 3, grey_alpha = 4, rgba = 6 };
 
-  Colour colour = Colour::grey;  // the numbers are those of the file
+  Color color = Color::gray;  // the numbers are those of the file
   /// Bits of a sample: 1, 2, 4, 8 or 16.
   int bit_depth = 8;
   bool interlaced = false, has_palette = false;
-  /// RGB, RGB, ...; missing colours are black.
+  /// RGB, RGB, ...; missing colors are black.
   std::array<uint8_t, 256 * 3> palette{};
   std::span<const uint8_t> compressed;
 
-  int64_t samples() const { return png_channels(static_cast<uint8_t>(colour)); }
+  int64_t samples() const { return png_channels(static_cast<uint8_t>(color)); }
   /// Bytes of a row of `width` pixels, without its filter byte.
   size_t row_bytes(int64_t width) const {
     return static_cast<size_t>((width * samples() * bit_depth + 7) / 8);
   }
-  /// The distance to the left neighbour that filters use.
+  /// The distance to the left neighbor that filters use.
   size_t bytes_per_pixel() const { return row_bytes(1); }
 };
 
@@ -58,8 +52,8 @@ uint8_t paeth(int left, int above, int corner) {
   return static_cast<uint8_t>(to_above <= to_corner ? above : corner);
 }
 
-/// The filters that look at the left neighbour, for a distance that the
-/// compiler knows: it then keeps the neighbours in registers.
+/// The filters that look at the left neighbor, for a distance that the
+/// compiler knows: it then keeps the neighbors in registers.
 template <size_t kPixel>
 void undo_left_filter(
     uint8_t filter,
@@ -130,7 +124,7 @@ bool undo_png_filter(
   return true;
 }
 
-/// Writes a row as 8-bit grey or RGB.
+/// Writes a row as 8-bit gray or RGB.
 /// \param row       row_bytes(width) bytes, filters undone.
 /// \param channels  1 or 3.
 /// \param out       Place of the first pixel; the next is `step` bytes on.
@@ -141,12 +135,12 @@ void write_row(
     int64_t channels,
     uint8_t* out,
     int64_t step) {
-  using Colour = Png::Colour;
-  const Colour colour = png.colour;
+  using Color = Png::Color;
+  const Color color = png.color;
   const int bit_depth = png.bit_depth;
   const int64_t count = png.samples();
-  const bool is_coloured = colour == Colour::rgb || colour == Colour::rgba;
-  if (colour == Colour::rgb && bit_depth == 8 && channels == 3 && step == 3) {
+  const bool is_coloured = color == Color::rgb || color == Color::rgba;
+  if (color == Color::rgb && bit_depth == 8 && channels == 3 && step == 3) {
     std::memcpy(out, row, static_cast<size_t>(width) * 3);
     return;
   }
@@ -170,16 +164,16 @@ void write_row(
     write(2, [](const uint8_t* at) { return to_byte(load_be16(at)); });
     return;
   }
-  if (bit_depth == 8 && colour != Colour::palette) {
+  if (bit_depth == 8 && color != Color::palette) {
     write(1, [](const uint8_t* at) { return *at; });
     return;
   }
-  // A palette, or grey of less than a byte: the first pixel in the high bits.
+  // A palette, or gray of less than a byte: the first pixel in the high bits.
   const int mask = (1 << bit_depth) - 1;
   for (int64_t x = 0; x < width; ++x, out += step) {
     const int64_t bit = x * bit_depth;
     const int value = row[bit / 8] >> (8 - bit_depth - bit % 8) & mask;
-    if (colour == Colour::palette) {
+    if (color == Color::palette) {
       put_rgb(png.palette.data() + value * 3, channels, out);
     } else {
       put_grey(static_cast<uint8_t>(value * 255 / mask), channels, out);
@@ -213,10 +207,10 @@ void read_ihdr(std::span<const uint8_t> ihdr, std::string_view path, Png& png) {
   if (!is_known) {
     fail(
         path,
-        "there is no colour type " + std::to_string(type) + " with " +
+        "there is no color type " + std::to_string(type) + " with " +
             std::to_string(bits) + " bits");
   }
-  png.colour = static_cast<Png::Colour>(type);
+  png.color = static_cast<Png::Color>(type);
   png.bit_depth = bits;
   if (ihdr[10] != 0 || ihdr[11] != 0 || ihdr[12] > 1) {
     fail(path, "its compression, filter or interlace method is unknown");
@@ -246,7 +240,7 @@ Png read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
         break;
       case png_type("PLTE"):
         if (chunk->data.size() > png.palette.size()) {
-          fail(path, "its palette has more than 256 colours");
+          fail(path, "its palette has more than 256 colors");
         }
         std::copy(chunk->data.begin(), chunk->data.end(), png.palette.begin());
         png.has_palette = chunk->data.size() >= 3;
@@ -269,24 +263,24 @@ Png read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
         "again or remove it.");
   }
   if (!has_idat) fail(path, "it has no pixels (no IDAT chunk)");
-  if (png.colour == Png::Colour::palette && !png.has_palette) {
+  if (png.color == Png::Color::palette && !png.has_palette) {
     fail(path, "it has no palette");
   }
   png.compressed = {start, size};
   return png;
 }
 
-/// Makes every number of a palette, or of a grey image, mean itself.
+/// Makes every number of a palette, or of a gray image, mean itself.
 void stand_for_themselves(Png& png, std::string_view path) {
-  const bool is_grey = png.colour == Png::Colour::grey;
-  if (png.bit_depth > 8 || (!is_grey && png.colour != Png::Colour::palette)) {
+  const bool is_grey = png.color == Png::Color::gray;
+  if (png.bit_depth > 8 || (!is_grey && png.color != Png::Color::palette)) {
     throw DataError(
         std::string(path),
-        "holds no class numbers: it has colours or 16 bits. Save it as a PNG "
-        "of 8 bits, grey or with a palette.");
+        "holds no class numbers: it has colors or 16 bits. Save it as a PNG "
+        "of 8 bits, gray or with a palette.");
   }
   if (is_grey && png.bit_depth == 8) return;
-  png.colour = Png::Colour::palette;
+  png.color = Png::Color::palette;
   for (size_t i = 0; i < png.palette.size(); ++i) {
     png.palette[i] = static_cast<uint8_t>(i / 3);
   }

@@ -36,7 +36,7 @@ ImageRegion decode_jpeg_region(
     ImageRegion wanted,
     ScratchBuffer& buffer);
 
-/// Decodes any PNG: 1 to 16 bits, grey, colour or palette, with alpha
+/// Decodes any PNG: 1 to 16 bits, gray, color or palette, with alpha
 /// (dropped), interlaced or not. Every checksum is verified.
 void decode_png(const EncodedImage& file, uint8_t* pixels);
 

@@ -33,7 +33,7 @@ struct Span {
   double low, high;
 };
 
-/// The pixels that lie in a span, with `around` it, neighbours and rounding.
+/// The pixels that lie in a span, with `around` it, neighbors and rounding.
 std::pair<int64_t, int64_t>
 seen(Span span, double around, int64_t size, Padding padding) {
   constexpr double kMargin = 2;

@@ -15,7 +15,7 @@ inline bool is_antialiased(const Warp& warp) {
 /// covers at least; whole numbers, at least 1.
 ImageSize shrink_factors(const Matrix3& matrix, ImageSize result);
 
-/// Returns the part of a source of `size` that a warp reads, with neighbours;
+/// Returns the part of a source of `size` that a warp reads, with neighbors;
 /// never empty.
 ImageRegion seen_region(const Warp& warp, ImageSize result, ImageSize size);
 

@@ -66,7 +66,7 @@ void check_box_targets(const Tensors& targets) {
       "[DetectionInterpretation::from] the targets are {}; expected boxes [N, "
       "K, 4] Float and labels [N, K] Long, then areas or nothing, then crowd "
       "boxes [N, C, 4] Float and their labels [N, C] Long or nothing. Give the "
-      "data set targets like those of BoxTargets.",
+      "dataset targets like those of BoxTargets.",
       shapes_of(targets));
 }
 

@@ -45,7 +45,7 @@ struct DetectionCounts {
 
 /// An image and its counts.
 struct ImageErrors {
-  int64_t index = 0;  // in the data set
+  int64_t index = 0;  // in the dataset
   DetectionCounts counts;
 };
 
@@ -63,7 +63,7 @@ struct ImageErrors {
 /// nowhere.
 class DetectionInterpretation final {
  public:
-  /// Predicts in the data set's order, without augmentation.
+  /// Predicts in the dataset's order, without augmentation.
   /// \throws c10::ValueError if the data have no boxes or the outputs are not
   ///         detections as of learner/metrics/mean_average_precision.h, a score
   ///         is NaN, a label is no class, there is no sample, or an option is
@@ -79,7 +79,7 @@ class DetectionInterpretation final {
   int64_t size() const { return std::ssize(images_); }
   /// Names of the C classes; their numbers where the data have none.
   const std::vector<std::string>& classes() const { return classes_; }
-  /// Of each row of the predictions, the index of its image in the data set.
+  /// Of each row of the predictions, the index of its image in the dataset.
   const std::vector<int64_t>& indices() const { return answers_.indices; }
 
   /// Counts by class: objects, found, confused and missed ones by the object's

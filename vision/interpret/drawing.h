@@ -45,7 +45,7 @@ class Page {
   void frame(double x, double y, double width, double height, Rgb color);
   /// Draws a point with a white rim.
   void dot(double x, double y, Rgb color);
-  /// Writes a name on a strip of the colour, which begins at x and ends below at
+  /// Writes a name on a strip of the color, which begins at x and ends below at
   /// y.
   void tag(double x, double y, const std::string& name, Rgb color);
 

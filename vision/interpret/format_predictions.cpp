@@ -128,12 +128,12 @@ std::string json_of(const Prediction& answer, const OutputInfo& info) {
   const NamedValues values = values_of(answer, info);
   if (values.empty()) return text;
   if (answer.kind == TargetKind::mask) {
-    const torch::Tensor colours = mask_colours(classes_of(answer));
+    const torch::Tensor colors = mask_colours(classes_of(answer));
     std::vector<std::string> classes;
     for (size_t i = 0; i < values.size(); ++i) {
-      const auto* rgb = colours.const_data_ptr<uint8_t>() + 3 * i;
+      const auto* rgb = colors.const_data_ptr<uint8_t>() + 3 * i;
       classes.push_back(fmt::format(
-          "{{\"name\":{},\"colour\":\"#{:02x}{:02x}{:02x}\",\"share\":{}}}",
+          "{{\"name\":{},\"color\":\"#{:02x}{:02x}{:02x}\",\"share\":{}}}",
           json_quoted(values[i].name),
           rgb[0],
           rgb[1],

@@ -19,7 +19,7 @@ enum class PredictionFormat {
   /// Of a detector a row for each box: path, label, score, x1, y1, x2, y2.
   csv,
   /// JSON Lines: an object for each file with the same, the kind of output, and
-  /// for masks the colours that `with_mask` draws. Several outputs are a list.
+  /// for masks the colors that `with_mask` draws. Several outputs are a list.
   json,
 };
 

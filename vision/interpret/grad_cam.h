@@ -32,7 +32,7 @@ struct GradCam {
 /// weighted by the mean gradient of the class's logit, summed, negative values
 /// set to 0, divided by the maximum.
 ///
-/// \param sample  One input without the batch dimension, as the data set
+/// \param sample  One input without the batch dimension, as the dataset
 ///                returns it; see Learner::predict.
 /// \throws c10::ValueError if there is no such layer or class, the layer's
 ///         output is not [N, C, h, w], or the targets are boxes or points.

@@ -18,7 +18,7 @@ namespace tern {
 
 /// A sample and its loss.
 struct TopLoss {
-  int64_t index = 0;  // in the data set
+  int64_t index = 0;  // in the dataset
   double loss = 0;
 };
 
@@ -26,7 +26,7 @@ struct TopLoss {
 /// runs once, in `from`.
 class Interpretation {
  public:
-  /// Predicts in the data set's order, without augmentation.
+  /// Predicts in the dataset's order, without augmentation.
   /// \throws c10::ValueError if the split does not exist or has no targets,
   ///         there is no per-sample loss, or the targets are points or boxes, for
   ///         which DetectionInterpretation is.
@@ -38,7 +38,7 @@ class Interpretation {
   const torch::Tensor& preds() const { return answers_.preds; }
   const torch::Tensor& targets() const { return answers_.targets; }
   const torch::Tensor& losses() const { return answers_.losses; }
-  /// Of each row of these, the index of its sample in the data set.
+  /// Of each row of these, the index of its sample in the dataset.
   const std::vector<int64_t>& indices() const { return answers_.indices; }
   const std::vector<std::string>& classes() const { return data_.classes; }
   /// What `preds` predict, and by which threshold.

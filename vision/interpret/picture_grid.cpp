@@ -13,7 +13,7 @@ namespace tern {
 
 namespace {
 
-// Kelly's colours of greatest contrast, less those near white and black.
+// Kelly's colors of greatest contrast, less those near white and black.
 constexpr std::array<std::array<uint8_t, 3>, 16> kColours = {
     {{0, 103, 165},
      {243, 195, 0},
@@ -183,7 +183,7 @@ void draw_tile(
   }
 }
 
-/// Each name beside a square of its colour.
+/// Each name beside a square of its color.
 void draw_legend(
     Page& page,
     const std::vector<CaptionLine>& names,
@@ -278,20 +278,20 @@ torch::Tensor picture_grid(
 }
 
 Rgb class_colour(int64_t index) {
-  Rgb colour = kColours[index % kColours.size()];
-  // Beyond the table the same colours come darker.
+  Rgb color = kColours[index % kColours.size()];
+  // Beyond the table the same colors come darker.
   const int64_t darker = 1 + index / std::ssize(kColours);
-  for (uint8_t& value : colour) value = static_cast<uint8_t>(value / darker);
-  return colour;
+  for (uint8_t& value : color) value = static_cast<uint8_t>(value / darker);
+  return color;
 }
 
 torch::Tensor mask_colours(int64_t classes) {
-  torch::Tensor colours = torch::empty({classes, 3}, torch::kByte);
-  auto* out = colours.data_ptr<uint8_t>();
+  torch::Tensor colors = torch::empty({classes, 3}, torch::kByte);
+  auto* out = colors.data_ptr<uint8_t>();
   for (int64_t i = 0; i < classes; ++i) {
     out = std::ranges::copy(class_colour(i), out).out;
   }
-  return colours;
+  return colors;
 }
 
 torch::Tensor with_mask(
@@ -307,13 +307,13 @@ torch::Tensor with_mask(
                   .to(torch::kLong);
   }
   const torch::Tensor known = (indices >= 0).logical_and(indices < classes);
-  const torch::Tensor colours =
+  const torch::Tensor colors =
       mask_colours(classes)
           .index_select(0, indices.clamp(0, classes - 1).flatten())
           .view({height, width, 3});
   const torch::Tensor rgb = image.expand({height, width, 3});
   const torch::Tensor blended =
-      (rgb.to(torch::kInt) + colours.to(torch::kInt)).div(2, "trunc");
+      (rgb.to(torch::kInt) + colors.to(torch::kInt)).div(2, "trunc");
   return torch::where(known.unsqueeze(2), blended.to(torch::kByte), rgb);
 }
 

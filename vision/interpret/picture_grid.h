@@ -44,7 +44,7 @@ struct PictureGridOptions {
   int64_t columns = 0;
   /// Side of the square that each image is fitted into, in pixels.
   int64_t tile = 176;
-  /// Names below the images, each beside a square of its colour.
+  /// Names below the images, each beside a square of its color.
   std::vector<CaptionLine> legend = {};
 };
 
@@ -56,16 +56,16 @@ torch::Tensor picture_grid(
     const std::vector<Picture>& pictures,
     const PictureGridOptions& options = {});
 
-/// Returns a distinct colour for each class, [classes, 3] kByte.
+/// Returns a distinct color for each class, [classes, 3] kByte.
 torch::Tensor mask_colours(int64_t classes);
-/// Returns the colour of one class among them.
+/// Returns the color of one class among them.
 Rgb class_colour(int64_t index);
 
-/// Blends the colours of the classes into an image: [H, W, 3] kByte.
+/// Blends the colors of the classes into an image: [H, W, 3] kByte.
 ///
 /// \param image    [H, W, 1 or 3] kByte.
 /// \param mask     Class indices, integers of [h, w]; stretched to the image.
-/// \param classes  Pixels with other indices keep their colour.
+/// \param classes  Pixels with other indices keep their color.
 torch::Tensor with_mask(
     const torch::Tensor& image,
     const torch::Tensor& mask,

@@ -132,7 +132,7 @@ void save_mask_results(
       layout);
 }
 
-/// The target, if there is one, and below it the prediction, whose colour says
+/// The target, if there is one, and below it the prediction, whose color says
 /// whether it is right.
 std::vector<CaptionLine> result_caption(
     TargetKind kind,

@@ -24,9 +24,9 @@ struct ShowOptions {
 };
 
 /// Plots the first images of a batch as the model sees them, before
-/// normalisation, with their targets: classes, numbers, boxes and points over
+/// normalization, with their targets: classes, numbers, boxes and points over
 /// the image, or beside it the image with its mask, and a legend of the classes;
-/// pixels of a class without a name keep their colour. fastai's show_batch.
+/// pixels of a class without a name keep their color. fastai's show_batch.
 ///
 ///   show_batch(data, "batch.png");
 ///
@@ -44,7 +44,7 @@ void show_batch(
 /// one, with a legend of the classes; for boxes and points the image with the
 /// actual ones beside the same with the predicted ones, of boxes those with a
 /// score of at least OutputInfo::threshold. Pixels of other classes than the model's,
-/// and of the class that the loss ignores, keep their colour. fastai's
+/// and of the class that the loss ignores, keep their color. fastai's
 /// show_results.
 ///
 /// \throws c10::ValueError if there is no sample or the inputs are not images;

@@ -195,12 +195,12 @@ std::vector<CaptionLine> mask_legend(
     const torch::Tensor known = (mask >= 0).logical_and(mask < classes);
     occurs.index_fill_(0, mask.masked_select(known).to(torch::kLong), true);
   }
-  const torch::Tensor colours = mask_colours(classes);
+  const torch::Tensor colors = mask_colours(classes);
   std::vector<CaptionLine> legend;
   for (int64_t i = 0; i < classes; ++i) {
     if (!occurs[i].item<bool>()) continue;
-    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
-    legend.push_back({class_name(names, i), {colour[0], colour[1], colour[2]}});
+    const auto* color = colors.const_data_ptr<uint8_t>() + 3 * i;
+    legend.push_back({class_name(names, i), {color[0], color[1], color[2]}});
   }
   return legend;
 }

@@ -20,7 +20,7 @@ struct VisibleBatch {
 };
 
 /// Applies the batch transforms of `data` that keep the images as bytes, so not
-/// their normalisation. Floating images outside of 0..1 are scaled to their
+/// their normalization. Floating images outside of 0..1 are scaled to their
 /// range.
 ///
 /// \throws c10::ValueError if the inputs are not images.
@@ -35,7 +35,7 @@ TargetKind target_kind(const DataBunch& data, const torch::Tensor& targets);
 /// \throws c10::ValueError that says what to use instead.
 void refuse_boxes_and_points(const DataBunch& data, const char* who);
 
-/// Returns the colour of a prediction's text: green or red, neutral for
+/// Returns the color of a prediction's text: green or red, neutral for
 /// numbers.
 Rgb answer_color(TargetKind kind, bool is_right);
 
@@ -46,7 +46,7 @@ std::string target_text(
     const torch::Tensor& target,
     const std::vector<std::string>& classes);
 
-/// Boxes to draw over an image, in the colours of their classes, named by class
+/// Boxes to draw over an image, in the colors of their classes, named by class
 /// and score.
 /// \param boxes   [K, 4], x1, y1, x2, y2.
 /// \param labels  [K]; those below 0 are left out.
@@ -57,14 +57,14 @@ std::vector<MarkedBox> box_marks(
     const torch::Tensor& scores,
     const std::vector<std::string>& names);
 
-/// Points to draw over an image, each number in its own colour.
+/// Points to draw over an image, each number in its own color.
 /// \param points   [P, 2], x, y.
 /// \param visible  [P] kBool, or undefined: all are.
 std::vector<MarkedPoint> point_marks(
     const torch::Tensor& points,
     const torch::Tensor& visible);
 
-/// Returns the names of points with their colours; none if they have none.
+/// Returns the names of points with their colors; none if they have none.
 std::vector<CaptionLine> point_legend(const std::vector<std::string>& names);
 
 /// The images of one sample with a mask, side by side: the plain image, the
@@ -72,14 +72,14 @@ std::vector<CaptionLine> point_legend(const std::vector<std::string>& names);
 /// caption has the share of right pixels among those of a known class.
 /// \param image         [H, W, 1 or 3] kByte.
 /// \param target, pred  [h, w] integers.
-/// \param classes       Pixels of others keep their colour.
+/// \param classes       Pixels of others keep their color.
 std::vector<Picture> mask_pictures(
     const torch::Tensor& image,
     const torch::Tensor& target,
     const torch::Tensor& pred,
     int64_t classes);
 
-/// Returns the classes that occur in `masks` with their colours there.
+/// Returns the classes that occur in `masks` with their colors there.
 std::vector<CaptionLine> mask_legend(
     const Tensors& masks,
     const std::vector<std::string>& names,

@@ -25,7 +25,7 @@ struct MattingAugmentOptions {
   /// 0.03.
   float p_noise = 0.4f;
 
-  /// Colour jitter of the background: its brightness, contrast and saturation
+  /// Color jitter of the background: its brightness, contrast and saturation
   /// change by up to 18 %, its hue by up to a tenth of the circle.
   float p_jitter = 0.8f;
 
@@ -45,7 +45,7 @@ struct MattingAugmentOptions {
 /// batches to a random size and augments them: shadow, foreground, noise, then
 /// the background alone. Composites others unchanged.
 ///
-/// Runs on the device of the batch without synchronising with it. Random
+/// Runs on the device of the batch without synchronizing with it. Random
 /// numbers depend only on the run's seed, the epoch and the batch, so that a
 /// resumed training repeats them.
 ///

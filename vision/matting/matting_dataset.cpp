@@ -92,8 +92,8 @@ bool has_colours(const std::string& path) {
 void check_pair(const std::string& pha, const std::string& fgr) {
   const ImageHeader header = header_of(pha), photograph = header_of(fgr);
   const ImageSize alpha = upright_size(header);
-  const ImageSize colours = upright_size(photograph);
-  if (alpha != colours) {
+  const ImageSize colors = upright_size(photograph);
+  if (alpha != colors) {
     throw_data_error(
         pha,
         "is an alpha of {} x {} pixels (height x width), but the "
@@ -101,12 +101,12 @@ void check_pair(const std::string& pha, const std::string& fgr) {
         alpha.height,
         alpha.width,
         fgr,
-        colours.height,
-        colours.width);
+        colors.height,
+        colors.width);
   }
   if (may_be_turned(
           photograph.orientation,
-          colours,
+          colors,
           header.orientation,
           alpha)) {
     throw_data_error(
@@ -120,7 +120,7 @@ void check_pair(const std::string& pha, const std::string& fgr) {
   if (header.channels != 1 && header.channels != 2 && has_colours(pha)) {
     throw DataError(
         pha,
-        "has colours; expected a grey picture of alpha, white where the "
+        "has colors; expected a gray picture of alpha, white where the "
         "foreground is opaque. Are pha and fgr swapped?");
   }
 }
@@ -128,9 +128,9 @@ void check_pair(const std::string& pha, const std::string& fgr) {
 /// A picture of a file, whose bytes are in a buffer of the thread's.
 EncodedImage open_picture(const std::string& path, int64_t channels) {
   // Two: a foreground and its alpha are open at the same time.
-  static thread_local ScratchBuffer colour, grey;
+  static thread_local ScratchBuffer color, gray;
   return EncodedImage(
-      read_image_file(path, channels == 1 ? grey : colour),
+      read_image_file(path, channels == 1 ? gray : color),
       path,
       {.channels = channels});
 }
@@ -140,7 +140,7 @@ EncodedImage open_picture(const std::string& path, int64_t channels) {
 MattingFiles find_matting_files(
     const fs::path& pairs,
     const fs::path& backgrounds) {
-  const auto pha = named_pictures_in(pairs / "pha", "grey pictures of alpha");
+  const auto pha = named_pictures_in(pairs / "pha", "gray pictures of alpha");
   const auto fgr =
       named_pictures_in(pairs / "fgr", "photographs of foregrounds");
   check_partners(pha, fgr, pairs / "fgr");
@@ -198,7 +198,7 @@ MattingTransforms matting_transforms(Range pair_scale, Range background_scale) {
         flip_lr(),
         box_blur(5, 0.1f),
         sharpen(0.1f),
-        // What multiplies mid-grey by 0.85 to 1.15.
+        // What multiplies mid-gray by 0.85 to 1.15.
         brightness({0.425f, 0.575f}, 1),
         contrast({0.85f, 1.15f}, 1),
         saturation(0.15f, 1),
@@ -224,7 +224,7 @@ void MattingDataset::write_pair(
     uint8_t* pha) const {
   static thread_local SamplePlan plan;
   const int64_t pair = index % std::ssize(files_.pha);
-  const EncodedImage colours = open_picture(files_.fgr[pair], 3);
+  const EncodedImage colors = open_picture(files_.fgr[pair], 3);
   const EncodedImage alpha = open_picture(files_.pha[pair], 1);
   const bool trains = context.training;
   SampleRng rng = context.rng(index);
@@ -232,12 +232,12 @@ void MattingDataset::write_pair(
       trains ? options_.transforms.pair : Transforms{},
       {.resize = trains ? ResizeMethod::crop : ResizeMethod::pad,
        .padding = Padding::border},
-      colours.size(),
+      colors.size(),
       options_.size,
       rng,
       plan);
   Warp warp = plan.warp();
-  colours.sample(warp, options_.size, fgr);
+  colors.sample(warp, options_.size, fgr);
   warp.padding = Padding::zeros;
   alpha.sample(warp, options_.size, pha);
   plan.finish_pixels({fgr, options_.size, 3});

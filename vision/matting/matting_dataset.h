@@ -15,7 +15,7 @@ namespace tern {
 
 /// Foregrounds with their alphas, and backgrounds for them.
 struct MattingFiles {
-  /// pha[i] and fgr[i] belong together: a grey image of alpha and the colours
+  /// pha[i] and fgr[i] belong together: a gray image of alpha and the colors
   /// of the foreground.
   std::vector<std::string> pha, fgr;
   /// Any photographs.
@@ -34,9 +34,9 @@ MattingFiles find_matting_files(
     const std::filesystem::path& backgrounds);
 
 /// Checks the header of every image of a pair, and the pixels of alphas that
-/// are stored in colour.
+/// are stored in color.
 /// \throws DataError naming the file if alpha and foreground differ in size or
-///         alpha is not grey, or if there are no or unequally many files.
+///         alpha is not gray, or if there are no or unequally many files.
 void check_matting_files(const MattingFiles& files);
 
 /// Draws a fraction `valid_pct` of the pairs and of the backgrounds for
@@ -47,7 +47,7 @@ split_matting_files(const MattingFiles& files, double valid_pct, uint64_t seed);
 
 /// Transforms of training images, applied by the loader's workers.
 struct MattingTransforms {
-  /// Applied to foreground and alpha alike; colours change in the foreground
+  /// Applied to foreground and alpha alike; colors change in the foreground
   /// only.
   Transforms pair = {};
   Transforms background = {};
@@ -55,8 +55,8 @@ struct MattingTransforms {
 
 /// The transforms of BackgroundMattingV2: rotation by up to 5 degrees,
 /// translation by up to 0.1, scale, shear by up to 5 degrees, flip, sometimes
-/// blur or sharpening, and colour jitter. Brightness, contrast and saturation
-/// change by up to 15 %, at mid-grey, and the hue by 0.05 of the circle.
+/// blur or sharpening, and color jitter. Brightness, contrast and saturation
+/// change by up to 15 %, at mid-gray, and the hue by 0.05 of the circle.
 /// \param pair_scale  Scale of a foreground, relative to covering the batch's
 ///                    size; {0.3, 1} for the refining network.
 MattingTransforms matting_transforms(

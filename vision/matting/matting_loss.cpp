@@ -114,12 +114,12 @@ torch::Tensor steepness(const torch::Tensor& pha) {
 
 /// The pixels of the largest region of `mask`, as 255; none for no region.
 cv::Mat largest_region(const cv::Mat& mask) {
-  cv::Mat labels, stats, centres;
+  cv::Mat labels, stats, centers;
   const int count = cv::connectedComponentsWithStats(
       mask,
       labels,
       stats,
-      centres,
+      centers,
       /*connectivity=*/4);
   int largest = 0;
   for (int i = 1; i < count; ++i) {

@@ -66,8 +66,8 @@ torch::Tensor alpha_gradient_error(
     const torch::Tensor& truth);
 
 /// Sum of the differences in connectivity to the largest region that is opaque
-/// in both, / 1000: levels 0.1 apart, 4 neighbours, and distances below 0.15
-/// counted as 0. Computed on the CPU, so it synchronises with the device.
+/// in both, / 1000: levels 0.1 apart, 4 neighbors, and distances below 0.15
+/// counted as 0. Computed on the CPU, so it synchronizes with the device.
 torch::Tensor alpha_connectivity_error(
     const torch::Tensor& pha,
     const torch::Tensor& truth);

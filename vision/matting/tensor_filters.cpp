@@ -13,7 +13,7 @@ using Color = std::array<float, 3>;
 
 constexpr Color kGrey = {0.299f, 0.587f, 0.114f};
 
-/// Makes a colour more or less colourful and turns its hue: both leave its grey
+/// Makes a color more or less colorful and turns its hue: both leave its gray
 /// Y and are linear in U and V.
 Color changed_chroma(const Color& rgb, const ColorChange& change) {
   constexpr float kU = 0.492f, kV = 0.877f;  // of B - Y and R - Y
@@ -84,8 +84,8 @@ torch::Tensor box_blur_batch(const torch::Tensor& x, int64_t size) {
   return along(along(x, size, 1), 1, size);
 }
 
-// b, c: brightness and contrast; M: saturation and hue, which leave grey as it
-// is. Contrast moves colours from the picture's mean grey g, so that all
+// b, c: brightness and contrast; M: saturation and hue, which leave gray as it
+// is. Contrast moves colors from the picture's mean gray g, so that all
 // together is  M (c b x + (1 - c) b g) = c b M x + (1 - c) b g.
 torch::Tensor change_colors(
     const torch::Tensor& x,
@@ -107,11 +107,11 @@ torch::Tensor change_colors(
   }
   numbers = numbers.to(x.options());
   const torch::Tensor matrices = numbers.slice(1, 0, 9).reshape({-1, 3, 3});
-  const torch::Tensor grey =
+  const torch::Tensor gray =
       (x.mean({2, 3}) *
        torch::tensor({kGrey[0], kGrey[1], kGrey[2]}, x.options()))
           .sum(1, /*keepdim=*/true);
-  const torch::Tensor shift = (grey * numbers.slice(1, 9, 10)).unsqueeze(2);
+  const torch::Tensor shift = (gray * numbers.slice(1, 9, 10)).unsqueeze(2);
   return torch::baddbmm(shift, matrices, x.flatten(2))
       .view(x.sizes())
       .clamp(0, 1);

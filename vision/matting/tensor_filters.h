@@ -14,7 +14,7 @@ namespace tern {
 /// [N, H, W, C] kByte -> [N, C, H, W] kFloat in 0..1, channels-last.
 torch::Tensor from_bytes(const torch::Tensor& bytes);
 
-/// Resizes images bilinearly to cover `size` and crops the centre.
+/// Resizes images bilinearly to cover `size` and crops the center.
 /// \param x  [N, C, H, W] floating.
 torch::Tensor cover_batch(const torch::Tensor& x, ImageSize size);
 
@@ -31,12 +31,12 @@ torch::Tensor warp_batch(
 /// \param x  [N, C, H, W] floating.
 torch::Tensor box_blur_batch(const torch::Tensor& x, int64_t size);
 
-/// Colour jitter of one image, as torchvision's adjust_ functions in this
+/// Color jitter of one image, as torchvision's adjust_ functions in this
 /// order.
 struct ColorChange {
   /// Factors; 1 changes nothing.
   float brightness = 1, contrast = 1, saturation = 1;
-  /// Rotates the colours by this fraction of the circle about the grey axis of
+  /// Rotates the colors by this fraction of the circle about the gray axis of
   /// YUV, so that a change is one matrix per image.
   float hue = 0;
 };

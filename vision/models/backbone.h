@@ -74,7 +74,7 @@ torch::Tensor norm_relu(
 /// loader's images.
 void store_channels_last(torch::nn::Module& module);
 
-/// Initialises all convolutions and linear layers of a module as He et al.
+/// Initializes all convolutions and linear layers of a module as He et al.
 /// (normal with variance 2 / fan_in, or fan_out), biases to 0. Does not change
 /// norms.
 void init_kaiming(torch::nn::Module& module, bool by_fan_out = false);

@@ -38,7 +38,7 @@ torch::Tensor in_size_of(const torch::Tensor& like, const torch::Tensor& x) {
 
 }  // namespace
 
-// Doubles height and width by a 1x1 convolution and pixel shuffle, initialised
+// Doubles height and width by a 1x1 convolution and pixel shuffle, initialized
 // to repeat each value (ICNR; Aitken et al., "Checkerboard artifact free
 // sub-pixel convolution", 2017): [N, in, H, W] -> [N, out, 2 * H, 2 * W].
 class PixelShuffleUpImpl : public torch::nn::Cloneable<PixelShuffleUpImpl> {

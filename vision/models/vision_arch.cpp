@@ -148,7 +148,7 @@ const std::vector<KnownNetwork>& known() {
       known_as<vit_b_16>("vit_b_16", "vit_b_16-c867db91.pth"),
       known_as<vit_b_32>("vit_b_32", "vit_b_32-d86f8d99.pth"),
       // Touvron et al., "Training data-efficient image transformers" (2021),
-      // which learnt from ImageNet with its usual normalisation.
+      // which learnt from ImageNet with its usual normalization.
       known_as<vit_s_16>(
           "vit_s_16",
           "https://dl.fbaipublicfiles.com/deit/"

@@ -74,7 +74,7 @@ TORCH_MODULE(SigmoidRange);
 
 /// Creates the head of a classifier: pooling, then BatchNorm, dropout and a
 /// linear layer for each width, with ReLU between. Layers, names and
-/// initialisation are those of fastai v2's create_head (He's; no biases).
+/// initialization are those of fastai v2's create_head (He's; no biases).
 ///
 ///   classifier_head(512, 10)->forward(features);   // [N, 10], logits
 ///

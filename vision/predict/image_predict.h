@@ -11,7 +11,7 @@
 
 namespace tern {
 
-/// Prepares an image as the data set does in evaluation: decodes, resizes and
+/// Prepares an image as the dataset does in evaluation: decodes, resizes and
 /// transforms it. Returns a sample for `Learner::predict`, [H, W, C] kByte;
 /// `learn.predict("cat.jpg")` and `learn.predict(mat)` do the same, and give boxes
 /// and points in pixels of the photograph.
@@ -21,7 +21,7 @@ namespace tern {
 torch::Tensor prepare_image(
     const DataBunch& data,
     const std::filesystem::path& file);
-/// \param image  BGR, BGRA or grey with 8 or 16 bits, as cv::imread returns it.
+/// \param image  BGR, BGRA or gray with 8 or 16 bits, as cv::imread returns it.
 torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image);
 /// \param image  [H, W] or [H, W, 1 or 3] kByte, RGB, of any size.
 torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);

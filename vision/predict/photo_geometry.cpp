@@ -111,7 +111,7 @@ PhotoGeometry::Samples PhotoGeometry::samples_of(
     const double place = on_map(static_cast<double>(i) + 0.5);
     if (place < 0 || place > size) continue;
     if (first.empty()) samples.begin = i;
-    // Counted from the centre of the first.
+    // Counted from the center of the first.
     const double within = std::clamp(place, begin + inset, end - inset) - 0.5;
     const double floor = std::clamp(std::floor(within), 0.0, size - 1);
     first.push_back(static_cast<int64_t>(floor));

@@ -14,7 +14,7 @@ namespace tern {
 ///   PhotoGeometry geometry(*predictor.card().preprocessing, {1080, 1920});
 ///   torch::Tensor eyes = geometry.points_on_photo(torch::tensor({{31.5, 40.2}}));
 ///
-/// Pixels are squares: the first one spans 0 to 1, and its centre is 0.5.
+/// Pixels are squares: the first one spans 0 to 1, and its center is 0.5.
 class PhotoGeometry {
  public:
   /// \param photo  Height and width, as seen: after the EXIF orientation, where
@@ -22,7 +22,7 @@ class PhotoGeometry {
   /// \throws c10::ValueError for a size without pixels, or one that the model
   ///         does not take; or an unknown way to resize or to pad.
   PhotoGeometry(const ImagePreprocessing& what, ImageSize photo);
-  /// The same of what a data set does in evaluation.
+  /// The same of what a dataset does in evaluation.
   /// \param input  Height and width of the model's input.
   /// \throws c10::ValueError too if its transforms turn or distort an image.
   PhotoGeometry(
@@ -40,7 +40,7 @@ class PhotoGeometry {
   torch::Tensor boxes_on_photo(const torch::Tensor& boxes) const;
 
   /// Gives each pixel of the photograph what is said of its place in the input,
-  /// bilinear between the centres of the map's pixels.
+  /// bilinear between the centers of the map's pixels.
   /// \param map  [C, h, w] floating, over the whole input; h and w may be
   ///             others than its height and width.
   /// \return     [C, height, width] of the photograph, on the CPU in kFloat. The

@@ -45,7 +45,7 @@ void check(const PredictorOptions& options) {
       options.batch_size);
 }
 
-/// Batch normalisation apart, as to_fp16 does.
+/// Batch normalization apart, as to_fp16 does.
 void convert(Model& model, torch::ScalarType precision) {
   for (ModelTensor& t : model.state()) {
     if (t.tensor.is_floating_point() && t.layer != LayerKind::batch_norm) {
@@ -74,7 +74,7 @@ bool is_fused(const PredictorOptions& options) {
 }
 
 /// Whether two inputs make a batch. Whole numbers of another type would become
-/// those of a third, and bytes that are to be normalised floating numbers.
+/// those of a third, and bytes that are to be normalized floating numbers.
 bool are_alike(const torch::Tensor& one, const torch::Tensor& other) {
   const bool are_floating =
       one.is_floating_point() && other.is_floating_point();

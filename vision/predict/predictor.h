@@ -62,7 +62,7 @@ struct FilePrediction {
   std::string error = {};  // empty on success
 };
 
-/// Runs a trained model without Learner and data set, from a file that
+/// Runs a trained model without Learner and dataset, from a file that
 /// `Learner::export_model` wrote.
 ///
 ///   auto predictor = Predictor::load("pets.safetensors");
@@ -84,7 +84,7 @@ struct FilePrediction {
 /// for Tern's and LibTorch's; copies share the model. PredictorQueue batches
 /// the requests of many threads.
 ///
-/// A sample is an image file; a cv::Mat, 8 or 16 bits, BGR, BGRA or grey, of
+/// A sample is an image file; a cv::Mat, 8 or 16 bits, BGR, BGRA or gray, of
 /// any size; a tensor [H, W, C] kByte, RGB, of any size; or the model's own
 /// input without the batch dimension, which is passed unchanged: floating
 /// numbers, or whole ones such as the ids of words and categories, which may be

@@ -74,7 +74,7 @@ void check_is_not_spatial(
       "[augment_batch] a target is {} for images {}, whose pixels are moved; "
       "expected [N], [N, K], or masks [N, H, W] or [N, 1, H, W] of the images' "
       "size. Say that they are boxes or points, or augment pairs of images in "
-      "the data set, or by a batch transform of your own.",
+      "the dataset, or by a batch transform of your own.",
       shapes_of({target}),
       shapes_of({images}));
 }
@@ -196,11 +196,11 @@ torch::Tensor sampling_grid(
     values = std::copy(matrix.values.begin(), matrix.values.end(), values);
   }
   const auto options = torch::TensorOptions(device).dtype(torch::kFloat);
-  const auto centres = [&](int64_t size) {
+  const auto centers = [&](int64_t size) {
     return (torch::arange(size, options) * 2 + 1) / size - 1;
   };
-  const torch::Tensor x = centres(width).expand({height, width});
-  const torch::Tensor y = centres(height).view({-1, 1}).expand({height, width});
+  const torch::Tensor x = centers(width).expand({height, width});
+  const torch::Tensor y = centers(height).view({-1, 1}).expand({height, width});
   const torch::Tensor points =
       torch::stack({x, y, torch::ones_like(x)}, -1).view({1, -1, 3});
   const torch::Tensor mapped =

@@ -18,7 +18,7 @@ namespace tern {
 struct ImageStats {
   std::vector<double> mean, stddev;
 
-  /// Returns one value per channel. Values of colours are averaged for grey.
+  /// Returns one value per channel. Values of colors are averaged for gray.
   ImageStats with_channels(int64_t channels) const;
 };
 
@@ -34,7 +34,7 @@ inline ImageStats cifar() {
 inline ImageStats mnist() {
   return {{0.131}, {0.308}};
 }
-/// No normalisation: values stay in 0..1.
+/// No normalization: values stay in 0..1.
 inline ImageStats none() {
   return {{0.0}, {1.0}};
 }
@@ -43,7 +43,7 @@ inline ImageStats none() {
 
 /// Applies `transforms` to every training batch on its device, with separate
 /// random numbers per sample: to inputs[0], [N, H, W, 1 or 3] kByte, and to
-/// masks with nearest-neighbour sampling: targets [N, H, W] or [N, 1, H, W] of
+/// masks with nearest-neighbor sampling: targets [N, H, W] or [N, 1, H, W] of
 /// any dtype. Boxes and points are moved, clipped and dropped as in the loader.
 /// Lighting and erasing change images alone.
 ///
@@ -51,16 +51,16 @@ inline ImageStats none() {
 ///       augment_batch(
 ///           get_transforms().train, Padding::reflection, stats::imagenet())};
 ///
-/// On a GPU geometry, lighting, erasing and normalisation are one kernel launch
+/// On a GPU geometry, lighting, erasing and normalization are one kernel launch
 /// (`augment_images`); on a CPU the loader's code runs on all threads. Results
 /// agree up to rounding, unless a transform shrinks an image to less than half,
 /// which only the CPU smooths. Transforms with `pixel_functions` need a CPU.
 ///
-/// \param stats  Normalises the images, in evaluation too, as `normalize`: one
+/// \param stats  Normalizes the images, in evaluation too, as `normalize`: one
 ///               value per channel, or one for all. Unset: they stay kByte for
 ///               later transforms.
 /// \param target  What the targets are. Boxes and points are those of BoxTargets
-///                and PointTargets; other targets are recognised by their shape.
+///                and PointTargets; other targets are recognized by their shape.
 /// \param annotations  How boxes and points follow the images.
 /// \throws c10::ValueError, when it is called, for any other images, and where
 ///         pixels are moved for other targets of three or more dimensions.
@@ -107,7 +107,7 @@ torch::Tensor sampling_grid(
     torch::Device device);
 
 /// Renders masks, [N, H, W] or [N, 1, H, W] of any dtype, on their device with
-/// nearest-neighbour sampling.
+/// nearest-neighbor sampling.
 torch::Tensor render_masks(
     const torch::Tensor& masks,
     const std::vector<SamplePlan>& plans);

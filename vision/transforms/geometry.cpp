@@ -217,8 +217,8 @@ TransformPtr rand_crop(bool is_random) {
     const float row = rng.uniform(), column = rng.uniform();
     if (is_random) plan.set_crop_position(row, column);
   };
-  const Describe centre = [](ImagePreprocessing&) {};
-  return drawn("rand_crop", 1, crop, false, is_random ? nullptr : centre);
+  const Describe center = [](ImagePreprocessing&) {};
+  return drawn("rand_crop", 1, crop, false, is_random ? nullptr : center);
 }
 
 TransformPtr random_resized_crop(Range scale, Range ratio, float p) {

@@ -17,13 +17,13 @@ TransformPtr flip_lr(float p = 0.5f);
 /// not square if it is turned on its side.
 TransformPtr dihedral(float p = 1);
 
-/// Rotates about the centre by an angle in degrees, clockwise.
+/// Rotates about the center by an angle in degrees, clockwise.
 TransformPtr rotate(Range degrees = {-10, 10}, float p = 0.75f);
 
 /// Zooms in about a random point.
 TransformPtr rand_zoom(Range scale = {1, 1.1f}, float p = 0.75f);
 
-/// Zooms in about the centre.
+/// Zooms in about the center.
 TransformPtr zoom(Range scale = {1, 1.1f}, float p = 0.75f);
 
 /// Changes the aspect ratio.
@@ -44,13 +44,13 @@ TransformPtr jitter(Range magnitude = {0.005f, 0.02f}, float p = 0.5f);
 // ---- Crops to the target ----
 
 /// Crops the target from a random position of the resized image, or from the
-/// centre if `is_random` is false: fastai's rand_crop and crop_pad. Has an
+/// center if `is_random` is false: fastai's rand_crop and crop_pad. Has an
 /// effect where the image is larger than the target, after `ResizeMethod::crop`
 /// or `none`.
 TransformPtr rand_crop(bool is_random = true);
 
 /// Resizes a random part of the image to the target: torchvision's
-/// RandomResizedCrop. Falls back to a centre crop after ten attempts.
+/// RandomResizedCrop. Falls back to a center crop after ten attempts.
 /// \param scale  Range of the part's fraction of the area.
 /// \param ratio  Range of its aspect ratio, width over height.
 TransformPtr random_resized_crop(
@@ -59,7 +59,7 @@ TransformPtr random_resized_crop(
     float p = 1);
 
 /// Resizes to cover the target enlarged by the fraction `margin`, and crops the
-/// centre: for validation with `random_resized_crop`.
+/// center: for validation with `random_resized_crop`.
 TransformPtr centre_crop(float margin = 0.14f);
 
 // ---- Matrices ----
@@ -72,11 +72,11 @@ Matrix3 perspective_matrix(
 
 /// Ranges of a random affine map, as in torchvision's RandomAffine.
 struct AffineRanges {
-  /// Rotation about the centre, clockwise.
+  /// Rotation about the center, clockwise.
   Range degrees = {0, 0};
   /// Translation by up to this fraction of the width and height.
   float translate = 0;
-  /// Scale about the centre; above 0.
+  /// Scale about the center; above 0.
   Range scale = {1, 1};
   /// Shear along the rows, in degrees.
   Range shear = {0, 0};
@@ -86,7 +86,7 @@ struct AffineRanges {
 /// both of `size`.
 Matrix3 draw_affine(const AffineRanges& ranges, ImageSize size, SampleRng& rng);
 
-/// Applies a random affine map about the centre of the image.
+/// Applies a random affine map about the center of the image.
 /// \throws c10::ValueError for a range that is reversed, a scale that is not
 ///         above 0, or a p outside of 0..1.
 TransformPtr random_affine(const AffineRanges& ranges, float p = 1);

@@ -21,7 +21,7 @@ struct GetTransformsOptions {
 };
 
 /// Random crop, flip, symmetric warp, rotation, zoom, brightness and contrast
-/// for training; a centre crop for validation. Source: fastai v1,
+/// for training; a center crop for validation. Source: fastai v1,
 /// vision/transform.py, get_transforms.
 ///
 ///   auto data = ImageDataBunch::from_folder(

@@ -7,17 +7,17 @@
 
 namespace tern {
 
-// Changes of colour, with fastai's ranges; `p` is the probability that a
+// Changes of color, with fastai's ranges; `p` is the probability that a
 // transform is applied. Brightness and contrast are combined into one table of
 // 256 values.
 
 /// Adds to the logits of all pixels: 0.5 changes nothing, 0 is black, 1 white.
 TransformPtr brightness(Range change = {0.4f, 0.6f}, float p = 0.75f);
 
-/// Multiplies the logits of all pixels: 1 changes nothing, 0 is grey.
+/// Multiplies the logits of all pixels: 1 changes nothing, 0 is gray.
 TransformPtr contrast(Range scale = {0.8f, 1.25f}, float p = 0.75f);
 
-/// Scales the distance of every pixel from grey by a factor, log-uniform in 1 -
+/// Scales the distance of every pixel from gray by a factor, log-uniform in 1 -
 /// max to 1 / (1 - max).
 TransformPtr saturation(float max = 0.2f, float p = 0.75f);
 

@@ -49,10 +49,10 @@ void mix_colours(const Lighting& lighting, const MutablePixels& image) {
     if (is_logit) {
       for (int c = 0; c < 3; ++c) rgb[c] = logit[pixel[c]];
       // ITU-R 601-2, as in fastai's grayscale.
-      const float grey = 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
+      const float gray = 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
       for (float& value : rgb) {
         value = sigmoid(
-            lighting.scale * (value * keep + grey * (1 - keep)) +
+            lighting.scale * (value * keep + gray * (1 - keep)) +
             lighting.shift);
       }
     } else {

@@ -22,13 +22,13 @@ struct MutablePixels {
   int64_t channels = 3;
 };
 
-/// Changes to the colours of an image, brightness in 0..1.
+/// Changes to the colors of an image, brightness in 0..1.
 ///
 /// Brightness, contrast and saturation are fastai's: affine in the logits
 /// log(x / (1 - x)), so any number of them is one affine map.
 struct Lighting {
   /// logit' = scale * mix(logit) + shift, where mix moves every channel
-  /// towards the grey of the pixel: 1 is none, 0 is all grey.
+  /// towards the gray of the pixel: 1 is none, 0 is all gray.
   float scale = 1, shift = 0, saturation = 1;
   /// Rotates the hue by this fraction of the circle; after the above.
   float hue = 0;
@@ -44,8 +44,8 @@ struct Lighting {
   std::array<uint8_t, 256> table() const;
 };
 
-/// Changes the colours of an image, by one table where possible. Saturation and
-/// hue do not affect grey images.
+/// Changes the colors of an image, by one table where possible. Saturation and
+/// hue do not affect gray images.
 void apply_lighting(const Lighting& lighting, const MutablePixels& image);
 
 /// Fills a rectangle, clipped to the image.
@@ -82,7 +82,7 @@ class SamplePlan {
     matrix_ = matrix_ * matrix;
     size_ = size;
   }
-  /// The same about the centre of the canvas, whose size is kept.
+  /// The same about the center of the canvas, whose size is kept.
   void view_about_centre(const Matrix3& matrix);
   /// Stretches the canvas to `size`.
   void resize(ImageSize size);

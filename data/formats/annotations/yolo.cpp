@@ -65,7 +65,7 @@ std::vector<YoloObject> parse_yolo(
           path,
           number,
           "there are " + std::to_string(values.size()) +
-              " numbers; expected five: class, centre and size of the box" +
+              " numbers; expected five: class, center and size of the box" +
               (is_polygon && !polygons
                    ? ", or for a segmentation dataset the option polygons"
                : values.size() == 6 ? "; a sixth is the score of a prediction"

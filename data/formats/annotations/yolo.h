@@ -12,7 +12,7 @@ namespace tern {
 struct YoloObject {
   /// Its class by number; it may be below 0.
   int64_t label = 0;
-  /// Centre and size of the box, relative to the image's: 1 is all of it.
+  /// Center and size of the box, relative to the image's: 1 is all of it.
   double cx = 0, cy = 0, width = 0, height = 0;
   /// In the file, from 1.
   size_t line = 0;

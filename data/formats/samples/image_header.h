@@ -7,7 +7,7 @@
 
 namespace tern {
 
-/// The image formats that are recognised by their first bytes.
+/// The image formats that are recognized by their first bytes.
 enum class ImageFormat { jpeg, png, webp, bmp, tiff, pnm, gif };
 
 /// "JPEG", "PNG", ...
@@ -18,7 +18,7 @@ struct ImageHeader {
   ImageFormat format = ImageFormat::jpeg;
   /// As stored, before any turning; > 0.
   int64_t width = 0, height = 0;
-  /// Colours and alpha as stored; 1 for a palette; 0 when the header does not
+  /// Colors and alpha as stored; 1 for a palette; 0 when the header does not
   /// tell.
   int channels = 0;
   /// How the image must be turned to stand upright, 1..8 as in EXIF. Read from

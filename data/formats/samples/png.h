@@ -25,8 +25,8 @@ constexpr uint32_t png_type(const char (&name)[5]) {
   return type;
 }
 
-/// How many numbers a pixel has, by the colour type of IHDR: grey, RGB, palette,
-/// grey with alpha, RGBA. 0 for a type that PNG does not have.
+/// How many numbers a pixel has, by the color type of IHDR: gray, RGB, palette,
+/// gray with alpha, RGBA. 0 for a type that PNG does not have.
 constexpr int png_channels(uint8_t colour_type) {
   constexpr int kChannels[] = {1, 0, 3, 1, 2, 0, 4};
   return colour_type < std::size(kChannels) ? kChannels[colour_type] : 0;
@@ -85,10 +85,10 @@ class PngChunks {
   bool is_complete_ = false;
 };
 
-/// An 8-bit grey or RGB image as a PNG file.
+/// An 8-bit gray or RGB image as a PNG file.
 ///
 /// \param pixels    [height, width, channels], row by row.
-/// \param channels  1 (grey) or 3 (RGB).
+/// \param channels  1 (gray) or 3 (RGB).
 /// \throws std::invalid_argument if the sizes do not agree.
 std::vector<uint8_t> encode_png(
     std::span<const uint8_t> pixels,

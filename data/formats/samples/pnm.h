@@ -6,8 +6,8 @@
 
 namespace tern {
 
-/// A file in one of the binary formats of Netpbm: P5 is grey (PGM), P6 has
-/// colours (PPM). A view of its bytes.
+/// A file in one of the binary formats of Netpbm: P5 is gray (PGM), P6 has
+/// colors (PPM). A view of its bytes.
 struct PnmFile {
   int64_t width = 0, height = 0;
   int channels = 1;

@@ -188,7 +188,7 @@ class PixelCheck {
           std::to_string(blocks.per_plane));
     }
     const uint64_t count = blocks.per_plane * blocks.planes;
-    // Uncompressed YCbCr leaves out some of its colours.
+    // Uncompressed YCbCr leaves out some of its colors.
     const bool is_plain = compression_ == kUncompressed &&
                           tags_.value(TiffTags::kPhotometric, 0) != kYCbCr;
     // Of one plain strip libtiff takes the size from the width and height. A

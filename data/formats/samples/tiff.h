@@ -24,7 +24,7 @@ class TiffTags {
   static constexpr uint16_t kOldJpegStart = 513, kOldJpegLength = 514;
   static constexpr uint16_t kYCbCrCoefficients = 529;
   static constexpr uint16_t kReferenceBlackWhite = 532;
-  /// A value of kPlanarConfig: the colours are stored one after the other.
+  /// A value of kPlanarConfig: the colors are stored one after the other.
   static constexpr uint32_t kSeparatePlanes = 2;
 
   explicit TiffTags(std::span<const uint8_t> bytes);

@@ -88,7 +88,7 @@ Term rsqrt(const Term& x) {
 
 }  // namespace
 
-// ONNX rounds halves to the even neighbour too.
+// ONNX rounds halves to the even neighbor too.
 OperatorTable functions() {
   return {
       {"aten::abs", abs},

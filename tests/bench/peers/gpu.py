@@ -216,7 +216,7 @@ COMPARISONS = [
     ),
     comparison(
         "feed",
-        "Decoded images of 224 px, from the loader's 4 workers to normalised "
+        "Decoded images of 224 px, from the loader's 4 workers to normalized "
         "half on the device; 150,528 bytes an image over the bus",
         [Row("image_seconds", "an image", unit="us")],
         "feed",
@@ -225,7 +225,7 @@ COMPARISONS = [
         comparison(
             name,
             "Augmentation of 256 images of 224 px on the device, each turned, "
-            "zoomed, flipped, moved and lit in its own way, to normalised half "
+            "zoomed, flipped, moved and lit in its own way, to normalized half "
             f"in channels-last: one launch against {how}",
             [Row(STEP, "a batch", goal=3, unit="ms")],
             "augment",

@@ -57,8 +57,8 @@ def read_floats(path, name):
     return entry["shape"], struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])
 
 
-def write_png(path, width, grey):
-    """grey: bytes, row by row."""
+def write_png(path, width, gray):
+    """gray: bytes, row by row."""
 
     def chunk(kind, data):
         return (
@@ -68,7 +68,7 @@ def write_png(path, width, grey):
             + struct.pack(">I", zlib.crc32(kind + data))
         )
 
-    rows = [grey[i : i + width] for i in range(0, len(grey), width)]
+    rows = [gray[i : i + width] for i in range(0, len(gray), width)]
     size = struct.pack(">IIBBBBB", width, len(rows), 8, 0, 0, 0, 0)
     body = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
     png = chunk(b"IHDR", size) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
@@ -270,11 +270,11 @@ class Checkerboard:
                 with running({precision: training}, left) as programs:
                     report = programs[precision].measure()
                 shape, numbers = read_floats(file, "picture")
-                grey = bytes(
+                gray = bytes(
                     min(255, max(0, round(255 * number))) for number in numbers
                 )
                 png = f"gpu_checkerboard_{precision}.png"
-                write_png(arguments.page.parent / png, shape[-1], grey)
+                write_png(arguments.page.parent / png, shape[-1], gray)
                 images.append(f"![{precision}]({png})")
                 rows.append(
                     f"| {precision} | {1e3 * report['step_seconds']:.3f} ms | "

@@ -383,7 +383,7 @@ COMPARISONS = [
                 "1000 images",
                 goal,
                 "Photographs of clothes (JPEG, median 400 x 533), random "
-                "resized crop to 128 px, flip, normalise, batch 64, 2 workers; "
+                "resized crop to 128 px, flip, normalize, batch 64, 2 workers; "
                 f"decoded by {decoder}",
             )
             for peer, goal, decoder in [

@@ -143,12 +143,12 @@ TEST(PrecisionAudit, FindsWhatIsLostInHalfAndItsListCuresIt) {
                      torch::arange(x.size(0)).remainder(2).unsqueeze(1) > 0;
                  return (x * 1).masked_fill_(mask, -1e9).softmax(1) * x;
                }));
-  expect_cured("a normalisation with eps 1e-8", net([](const Tensor& x) {
+  expect_cured("a normalization with eps 1e-8", net([](const Tensor& x) {
                  const Tensor y =
                      x * (torch::arange(x.size(0)) > 4).unsqueeze(1);
-                 const Tensor centred = y - y.mean(1, true);
-                 return centred *
-                        (centred.square().mean(1, true) + 1e-8).rsqrt();
+                 const Tensor centered = y - y.mean(1, true);
+                 return centered *
+                        (centered.square().mean(1, true) + 1e-8).rsqrt();
                }));
   // Its gradient alone matters: x itself is what it hands on.
   expect_cured(

@@ -43,7 +43,7 @@ void write_small(const fs::path& folder) {
   write_file(folder / "train/a.txt", std::string_view("by hand"));
 }
 
-// A data set called "small" on a server in the test, and folders for it.
+// A dataset called "small" on a server in the test, and folders for it.
 class UntarDataTest : public testing::Test {
  protected:
   UntarDataTest()

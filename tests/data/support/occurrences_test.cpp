@@ -120,7 +120,7 @@ TEST(Occurrences, ViewsOfABatchDifferAndTheFirstIsTheBatch) {
   EXPECT_TRUE(twice.ne(view(2)).all().item<bool>());
 }
 
-// A data set may have more samples than there is memory for their counts.
+// A dataset may have more samples than there is memory for their counts.
 TEST(Occurrences, AreCountedInADataSetOfAnySize) {
   class Pairs final : public Sampler {
    public:
@@ -138,7 +138,7 @@ TEST(Occurrences, AreCountedInADataSetOfAnySize) {
   expect_all_different(drawn);
 }
 
-// A data set of several layers, in which samples come several times.
+// A dataset of several layers, in which samples come several times.
 std::shared_ptr<const Dataset> draw_dataset(std::mt19937_64& random) {
   const auto below = [&](int64_t n) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(n));

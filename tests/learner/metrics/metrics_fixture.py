@@ -72,7 +72,7 @@ def classes(rng, kind, rows, counts=(2, 5), ranked=False):
             scores = scores.round(3)
         outputs = np.moveaxis(scores, -1, 1)
 
-    def favour(of, by):
+    def favor(of, by):
         if outputs.size == targets.size:
             scores[...] += by if of else -by
         else:
@@ -82,11 +82,11 @@ def classes(rng, kind, rows, counts=(2, 5), ranked=False):
         order = rng.permutation(count)
         some = order[: rng.integers(1, count)]
         targets = rng.choice(some, targets.shape)
-        favour(order[-1] if rng.random() < 0.6 else rng.integers(count), -9)
+        favor(order[-1] if rng.random() < 0.6 else rng.integers(count), -9)
     if has("single"):
         targets[...] = rng.integers(count)
         if rng.random() < 0.5:
-            favour(rng.integers(count), 9)
+            favor(rng.integers(count), 9)
     if has("void"):
         share = 1 if rng.random() < 0.1 else 0.3
         void = rng.choice([-100, -1, count, 255], targets.shape)

@@ -28,7 +28,7 @@ def fixture() -> dict:
 
 def is_broken(optimizer: str, writing: str, precision: str) -> bool:
     """Python's fused SGD, when the first step overflows, goes on with a
-    momentum buffer that nobody has initialised: here, to NaN."""
+    momentum buffer that nobody has initialized: here, to NaN."""
     return optimizer.startswith("sgd") and writing == "python_fused" and precision == "float16"
 
 

@@ -48,12 +48,12 @@ std::vector<float> bright_box(const torch::Tensor& image) {
 /// The middle of all that is bright.
 std::pair<float, float> bright_centre(const torch::Tensor& image) {
   const torch::Tensor weight = image.select(2, 0).to(torch::kFloat);
-  const auto centre = [&](int dim) {
+  const auto center = [&](int dim) {
     const torch::Tensor sums = weight.sum(1 - dim);
     const torch::Tensor places = torch::arange(sums.numel()) + 0.5;
     return ((sums * places).sum() / sums.sum()).item<float>();
   };
-  return {centre(1), centre(0)};
+  return {center(1), center(0)};
 }
 
 struct Drawing {

@@ -394,8 +394,8 @@ TEST(ImageDataset, RefusesAMaskThatTheExifOfItsImageMayOrMayNotTurn) {
           static_cast<int>(upright.size(1)),
           CV_8UC3,
           upright.data_ptr());
-      cv::Mat grey;
-      cv::extractChannel(shown, grey, 0);
+      cv::Mat gray;
+      cv::extractChannel(shown, gray, 0);
       const auto check = [&](const cv::Mat& mask,
                              const DecodeOptions& decode,
                              bool is_packed,
@@ -437,7 +437,7 @@ TEST(ImageDataset, RefusesAMaskThatTheExifOfItsImageMayOrMayNotTurn) {
         const bool is_open =
             orientation > 1 && (!lies || stored.height == stored.width);
         check(
-            cv::Mat((grey > 100) / 255),
+            cv::Mat((gray > 100) / 255),
             {},
             is_packed,
             is_open ? "EXIF orientation" : nullptr);

@@ -179,7 +179,7 @@ TEST(ImageFaults, WhatATransformThrowsEndsFitWithTheImagesName) {
         .stats = stats::none(),
         .transforms = {
             .train = {std::make_shared<Doing>(
-                [] { throw std::out_of_range("no such colour"); })},
+                [] { throw std::out_of_range("no such color"); })},
             .valid = {}}};
     options.batch_size = 2;
     options.workers = workers;
@@ -190,7 +190,7 @@ TEST(ImageFaults, WhatATransformThrowsEndsFitWithTheImagesName) {
         quiet());
     expect_error<DataError>(
         [&] { learn.fit(1); },
-        {"/train/", ".png", "no such colour", "sample "});
+        {"/train/", ".png", "no such color", "sample "});
   }
 }
 

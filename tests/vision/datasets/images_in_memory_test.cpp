@@ -110,13 +110,13 @@ TEST(ImagesInMemory, MayBeTensorsWithTensorsOfLabels) {
     EXPECT_EQ(5 * batch.targets[0][row].item<int64_t>(), labels[i].item<int>());
   }
 
-  const DataBunch grey = ImageDataBunch::from_images(
+  const DataBunch gray = ImageDataBunch::from_images(
       images.select(3, 0),
       torch::rand(12),
       {.decode = {.channels = 1}, .batch_size = 4, .workers = 0});
-  EXPECT_EQ(grey.outputs.at(0).kind, TargetKind::number);
+  EXPECT_EQ(gray.outputs.at(0).kind, TargetKind::number);
   EXPECT_EQ(
-      grey.valid->epoch(0).next()->inputs[0].sizes(),
+      gray.valid->epoch(0).next()->inputs[0].sizes(),
       (std::vector<int64_t>{2, 10, 14, 1}));
 }
 

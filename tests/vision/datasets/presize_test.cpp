@@ -161,7 +161,7 @@ TEST_F(Presize, WorksForAWholeDataBunch) {
       [&] {
         other.presize(temp / "cache", {30, 30});
       },
-      {"train data set is no ImageDataset"});
+      {"train dataset is no ImageDataset"});
 }
 
 }  // namespace

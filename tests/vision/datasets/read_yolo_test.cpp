@@ -113,7 +113,7 @@ TEST_F(Yolo, TakesPolygonsAsBoxesIfToldTo) {
 TEST_F(Yolo, NamesTheLineOfABadBox) {
   image("a.png", 10, 10);
   const std::string cure =
-      "; expected centre, width and height relative to the image, from 0 to 1. "
+      "; expected center, width and height relative to the image, from 0 to 1. "
       "Correct it, or leave such boxes out with bad_boxes = BadBoxes::skip.";
   label("a.txt", "0 0.5 0.5 1 1\n0 0.5 0.5 0 1");
   EXPECT_EQ(fault(), "labels/a.txt:2: the box 0.5 0.5 0 1 has no width" + cure);

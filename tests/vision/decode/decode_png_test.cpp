@@ -44,12 +44,12 @@ struct PngBytes {
       uint32_t width,
       uint32_t height,
       uint8_t bit_depth,
-      uint8_t colour,
+      uint8_t color,
       uint8_t interlace = 0) {
     Bytes content;
     put_be32(content, width);
     put_be32(content, height);
-    content.insert(content.end(), {bit_depth, colour, 0, 0, interlace});
+    content.insert(content.end(), {bit_depth, color, 0, 0, interlace});
     return chunk("IHDR", content);
   }
 
@@ -110,7 +110,7 @@ TEST(DecodePng, EqualsOpenCvForEveryKindThatOpenCvWrites) {
 }
 
 TEST(DecodePng, UndoesEveryFilter) {
-  // Three pixels of grey a row; one row for each filter.
+  // Three pixels of gray a row; one row for each filter.
   const Bytes rows = {0, 10, 20, 30,  //
                       1, 1,  1,  1,   // left: 1 2 3
                       2, 5,  5,  5,   // above: 6 7 8
@@ -296,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             "UnknownColourType",
             PngBytes().header(1, 1, 8, 5).pixels({0, 0}).end(),
-            "no colour type 5"},
+            "no color type 5"},
         Mistake{
             "UnknownBitDepth",
             PngBytes().header(1, 1, 3, 0).pixels({0, 0}).end(),

@@ -23,7 +23,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-/// OpenCV's image as ours: RGB or grey, [H, W, C].
+/// OpenCV's image as ours: RGB or gray, [H, W, C].
 torch::Tensor tensor_of(const cv::Mat& image) {
   cv::Mat rgb = image;
   if (image.channels() == 3) {
@@ -172,19 +172,17 @@ TEST(Decode, ReadsTiffsOfEitherByteOrderDepthAndAlpha) {
   for (const int type :
        {CV_8UC1, CV_8UC3, CV_8UC4, CV_16UC1, CV_16UC3, CV_16UC4}) {
     const cv::Mat stored = random_image(5, 7, type);
-    cv::Mat colour = stored;
-    if (stored.channels() == 1)
-      cv::cvtColor(stored, colour, cv::COLOR_GRAY2RGB);
-    if (stored.channels() == 4)
-      cv::cvtColor(stored, colour, cv::COLOR_RGBA2RGB);
+    cv::Mat color = stored;
+    if (stored.channels() == 1) cv::cvtColor(stored, color, cv::COLOR_GRAY2RGB);
+    if (stored.channels() == 4) cv::cvtColor(stored, color, cv::COLOR_RGBA2RGB);
     torch::Tensor expected = torch::empty({5, 7, 3}, torch::kByte);
     for (int i = 0; i < 5 * 7 * 3; ++i) {
       expected.data_ptr<uint8_t>()[i] =
           stored.depth() == CV_8U
-              ? colour.data[i]
-              : static_cast<uint8_t>(colour.ptr<uint16_t>()[i] / 257.0 + 0.5);
+              ? color.data[i]
+              : static_cast<uint8_t>(color.ptr<uint16_t>()[i] / 257.0 + 0.5);
     }
-    // Associated alpha, whose colours are stored multiplied, and unassociated.
+    // Associated alpha, whose colors are stored multiplied, and unassociated.
     for (const uint16_t alpha : {1, 2}) {
       for (const bool big_endian : {false, true}) {
         EXPECT_TRUE(
@@ -220,11 +218,11 @@ TEST(Decode, ShrinksNoiseAsIfAllOfAJpegWereDecoded) {
 TEST(Decode, TurnsATiffUprightOnceAndOnlyIfWanted) {
   for (const int type : {CV_8UC1, CV_8UC3, CV_8UC4}) {
     const cv::Mat stored = random_image(5, 7, type);
-    cv::Mat colour = stored;
-    if (type == CV_8UC1) cv::cvtColor(stored, colour, cv::COLOR_GRAY2RGB);
-    if (type == CV_8UC4) cv::cvtColor(stored, colour, cv::COLOR_RGBA2RGB);
+    cv::Mat color = stored;
+    if (type == CV_8UC1) cv::cvtColor(stored, color, cv::COLOR_GRAY2RGB);
+    if (type == CV_8UC4) cv::cvtColor(stored, color, cv::COLOR_RGBA2RGB);
     const torch::Tensor as_stored =
-        torch::from_blob(colour.data, {5, 7, 3}, torch::kByte).clone();
+        torch::from_blob(color.data, {5, 7, 3}, torch::kByte).clone();
     const torch::Tensor turned = as_stored.transpose(0, 1);
     const std::vector<torch::Tensor> upright = {
         as_stored,
@@ -248,9 +246,9 @@ TEST(Decode, TurnsATiffUprightOnceAndOnlyIfWanted) {
 
 TEST(Decode, RepeatsGreyWhenColourIsWanted) {
   const Bytes bytes = encode(random_image(20, 30, CV_8UC1), ".jpg");
-  const torch::Tensor colour = decode_image(bytes);
-  const torch::Tensor grey = decode_image(bytes, "", {.channels = 1});
-  EXPECT_TRUE(torch::equal(colour, grey.expand({20, 30, 3})));
+  const torch::Tensor color = decode_image(bytes);
+  const torch::Tensor gray = decode_image(bytes, "", {.channels = 1});
+  EXPECT_TRUE(torch::equal(color, gray.expand({20, 30, 3})));
 }
 
 TEST(Decode, TurnsAJpegUprightLikeOpenCv) {
@@ -315,7 +313,7 @@ TEST(Decode, WorksForImagesOfOneRowOrColumn) {
 
 TEST(Decode, TakesCmykAsAdobeWritesIt) {
   // Inverted: 255 is no ink.
-  const std::vector<std::array<uint8_t, 4>> colours = {
+  const std::vector<std::array<uint8_t, 4>> colors = {
       {255, 255, 255, 255},
       {255, 0, 0, 255},
       {0, 0, 0, 0},
@@ -325,10 +323,10 @@ TEST(Decode, TakesCmykAsAdobeWritesIt) {
       {255, 0, 0},
       {0, 0, 0},
       {128, 128, 0}};
-  for (size_t i = 0; i < colours.size(); ++i) {
+  for (size_t i = 0; i < colors.size(); ++i) {
     Bytes pixels;
     for (int k = 0; k < 16 * 16; ++k) {
-      pixels.insert(pixels.end(), colours[i].begin(), colours[i].end());
+      pixels.insert(pixels.end(), colors[i].begin(), colors[i].end());
     }
     const torch::Tensor image = decode_image(cmyk_jpeg(pixels, 16));
     for (int c = 0; c < 3; ++c) {
@@ -453,9 +451,9 @@ TEST(Decode, RefusesOtherFormatsByName) {
 
 // GTSRB is published as PPM, X-rays are as 16-bit PGM.
 TEST(Decode, ReadsTheBinaryFormatsOfNetpbm) {
-  const cv::Mat colour = random_image(5, 7), grey = random_image(5, 7, CV_8UC1);
+  const cv::Mat color = random_image(5, 7), gray = random_image(5, 7, CV_8UC1);
   for (const auto& [image, suffix] :
-       {std::pair(colour, ".ppm"), {grey, ".pgm"}}) {
+       {std::pair(color, ".ppm"), {gray, ".pgm"}}) {
     for (const int64_t channels : {1, 3}) {
       const DecodeOptions options{.channels = channels};
       Bytes bytes = encode(image, suffix);
@@ -543,7 +541,7 @@ TEST(Decode, DamagedFilesShowNothingOfTheImageBefore) {
   });
 }
 
-// What a JPEG stores as brightness is another where colours are strong.
+// What a JPEG stores as brightness is another where colors are strong.
 TEST(Decode, MakesGreyOfAJpegAsPillowDoes) {
   for (const char* const suffix : {".jpg", ".png", ".bmp", ".webp", ".tif"}) {
     for (const int64_t side : {64, 32, 7}) {
@@ -556,11 +554,11 @@ TEST(Decode, MakesGreyOfAJpegAsPillowDoes) {
         return pixels.to(torch::kLong);
       };
       // ImagingConvert's L of RGB.
-      const torch::Tensor grey =
+      const torch::Tensor gray =
           (decoded(3) * torch::tensor({19595, 38470, 7471})).sum(-1, true) +
           0x8000;
       const auto worst =
-          (decoded(1) - grey.bitwise_right_shift(16)).abs().max();
+          (decoded(1) - gray.bitwise_right_shift(16)).abs().max();
       EXPECT_LE(worst.item<int64_t>(), 1) << suffix << ' ' << side;
     }
   }
@@ -674,20 +672,20 @@ TEST(Decode, RefusesAProgressiveJpegOfEndlessScans) {
 }
 
 TEST(Decode, GivesTheNumbersOfAMaskAsTheyAreStored) {
-  const Bytes grey = encode(random_image(20, 30, CV_8UC1), ".png");
+  const Bytes gray = encode(random_image(20, 30, CV_8UC1), ".png");
   EXPECT_TRUE(torch::equal(
-      decode_image(grey, "", {.channels = 1, .indices = true}),
-      tensor_of(cv::imdecode(grey, cv::IMREAD_GRAYSCALE))));
-  const Bytes colour = encode(smooth_image(8, 8), ".png");
+      decode_image(gray, "", {.channels = 1, .indices = true}),
+      tensor_of(cv::imdecode(gray, cv::IMREAD_GRAYSCALE))));
+  const Bytes color = encode(smooth_image(8, 8), ".png");
   const Bytes jpeg = encode(smooth_image(8, 8), ".jpg");
   EXPECT_NE(
-      error_for(colour, {.channels = 1, .indices = true}).find("class numbers"),
+      error_for(color, {.channels = 1, .indices = true}).find("class numbers"),
       std::string::npos);
   EXPECT_NE(
       error_for(jpeg, {.channels = 1, .indices = true}).find("mask as PNG"),
       std::string::npos);
   expect_error<c10::ValueError>(
-      [&] { decode_image(grey, "", {.indices = true}); },
+      [&] { decode_image(gray, "", {.indices = true}); },
       {"one channel"});
 }
 

@@ -78,7 +78,7 @@ TiffFile in_tiles(const cv::Mat& image) {
   return file;
 }
 
-/// A plane for each colour, each in strips of 20 rows.
+/// A plane for each color, each in strips of 20 rows.
 TiffFile in_planes(const cv::Mat& image) {
   TiffFile file = in_strips(image, 20);
   file.tags[TiffTags::kPlanarConfig] = {TiffTags::kSeparatePlanes};
@@ -171,18 +171,18 @@ Bytes bmp(
   return bytes;
 }
 
-/// A palette of `colours` colours, none of them grey.
-Bytes palette(int colours) {
+/// A palette of `colors` colors, none of them gray.
+Bytes palette(int colors) {
   Bytes bytes;
-  for (int i = 0; i < colours; ++i) {
-    const auto blue = static_cast<uint8_t>(i * 255 / (colours - 1));
+  for (int i = 0; i < colors; ++i) {
+    const auto blue = static_cast<uint8_t>(i * 255 / (colors - 1));
     bytes.insert(bytes.end(), {blue, static_cast<uint8_t>(255 - blue), 9, 0});
   }
   return bytes;
 }
 
-/// Runs of random colours, with an end-of-line mark after each row. For 4 bits
-/// a byte is two colours that take turns.
+/// Runs of random colors, with an end-of-line mark after each row. For 4 bits
+/// a byte is two colors that take turns.
 Bytes run_lengths() {
   std::mt19937 random(5);
   Bytes bytes;
@@ -223,11 +223,11 @@ std::vector<Named> bmps() {
 std::vector<Named> every_kind() {
   std::vector<Named> images = tiffs();
   for (Named& image : bmps()) images.push_back(std::move(image));
-  const cv::Mat colour = half_random_image(CV_8UC3);
-  images.emplace_back("JPEG", encode(colour, ".jpg"));
+  const cv::Mat color = half_random_image(CV_8UC3);
+  images.emplace_back("JPEG", encode(color, ".jpg"));
   images.emplace_back(
       "progressive JPEG",
-      encode(colour, ".jpg", {cv::IMWRITE_JPEG_PROGRESSIVE, 1}));
+      encode(color, ".jpg", {cv::IMWRITE_JPEG_PROGRESSIVE, 1}));
   for (const int type : {CV_8UC1, CV_8UC3, CV_8UC4, CV_16UC3}) {
     images.emplace_back(
         "PNG of type " + std::to_string(type),
@@ -236,7 +236,7 @@ std::vector<Named> every_kind() {
   for (const int quality : {50, 101}) {  // 101: without loss
     images.emplace_back(
         "WebP of quality " + std::to_string(quality),
-        encode(colour, ".webp", {cv::IMWRITE_WEBP_QUALITY, quality}));
+        encode(color, ".webp", {cv::IMWRITE_WEBP_QUALITY, quality}));
   }
   return images;
 }
@@ -319,7 +319,7 @@ TEST(TruncatedImages, RefusesPlanesOf16BitsByName) {
   const Bytes bytes = in_planes(half_random_image(CV_16UC3)).bytes();
   expect_error<DataError>(
       [&] { decode_image(bytes, "planes.tif"); },
-      {"planes.tif: ", "a plane for each colour", "save it"});
+      {"planes.tif: ", "a plane for each color", "save it"});
 }
 
 }  // namespace

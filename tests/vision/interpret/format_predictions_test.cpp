@@ -148,15 +148,15 @@ TEST(FormatPredictions, OfAMaskHasSharesNamesAndColours) {
   EXPECT_EQ(
       formatted({output}, mask, PredictionFormat::csv),
       "path,label,sky,road,class 2,error\na.png,road,0.125,0.75,0.125,\n");
-  const torch::Tensor colours = mask_colours(3);
-  const auto* rgb = colours.const_data_ptr<uint8_t>() + 3;
+  const torch::Tensor colors = mask_colours(3);
+  const auto* rgb = colors.const_data_ptr<uint8_t>() + 3;
   const std::string json = formatted({output}, mask, PredictionFormat::json);
   EXPECT_TRUE(json.starts_with(
       R"({"path":"a.png","kind":"mask","height":2,"width":4,"classes":[{)"))
       << json;
   EXPECT_NE(
       json.find(fmt::format(
-          R"({{"name":"road","colour":"#{:02x}{:02x}{:02x}","share":0.75}})",
+          R"({{"name":"road","color":"#{:02x}{:02x}{:02x}","share":0.75}})",
           rgb[0],
           rgb[1],
           rgb[2])),

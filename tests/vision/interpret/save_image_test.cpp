@@ -28,9 +28,9 @@ TEST(SaveImage, WritesBytesAsTheyAre) {
   const auto rgb = torch::randint(256, {5, 7, 3}, torch::kByte);
   save_image(temp / "rgb.png", rgb);
   EXPECT_TRUE(torch::equal(read(temp / "rgb.png"), rgb));
-  const auto grey = torch::randint(256, {5, 7}, torch::kByte);
-  save_image(temp / "grey.png", grey);
-  EXPECT_TRUE(torch::equal(read(temp / "grey.png").squeeze(2), grey));
+  const auto gray = torch::randint(256, {5, 7}, torch::kByte);
+  save_image(temp / "gray.png", gray);
+  EXPECT_TRUE(torch::equal(read(temp / "gray.png").squeeze(2), gray));
 }
 
 TEST(SaveImage, TakesFloatsFromZeroToOneAndClampsTheRest) {

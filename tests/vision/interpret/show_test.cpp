@@ -114,10 +114,10 @@ TEST(ShowResults, DrawsImageTargetAndPredictedMaskSideBySide) {
           .target = TargetKind::mask,
           .classes = {"sky", "road"}}
           .bunch({.batch_size = 2, .workers = 0, .device = torch::kCPU});
-  const torch::Tensor colours = mask_colours(2);
+  const torch::Tensor colors = mask_colours(2);
   const auto has_legend = [&](const torch::Tensor& page, int i) {
-    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
-    return has_color(page, {colour[0], colour[1], colour[2]});
+    const auto* color = colors.const_data_ptr<uint8_t>() + 3 * i;
+    return has_color(page, {color[0], color[1], color[2]});
   };
   show_batch(
       data,
@@ -148,10 +148,10 @@ TEST(MaskLegend, ListsTheClassesThatOccur) {
 
 TEST(ShowResults, LeavesTheClassThatTheLossIgnoresOut) {
   const TempFolder temp;
-  const auto colours = mask_colours(3);
+  const auto colors = mask_colours(3);
   const auto has_legend = [&](int64_t ignored, int i) {
     const auto dataset = std::make_shared<TensorDataset>(
-        Tensors{torch::full({1, 3, 8, 8}, 0.5)},  // the colour of no class
+        Tensors{torch::full({1, 3, 8, 8}, 0.5)},  // the color of no class
         Tensors{torch::ones({1, 8, 8}, torch::kLong)});
     DataBunch data =
         DataBunch::create(dataset, dataset, {.batch_size = 1, .workers = 0});
@@ -166,8 +166,8 @@ TEST(ShowResults, LeavesTheClassThatTheLossIgnoresOut) {
             {.loss = torch::nn::CrossEntropyLoss(
                  torch::nn::CrossEntropyLossOptions().ignore_index(ignored))}));
     show_results(learn, temp / "a.png");
-    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
-    const Rgb rgb = {colour[0], colour[1], colour[2]};
+    const auto* color = colors.const_data_ptr<uint8_t>() + 3 * i;
+    const Rgb rgb = {color[0], color[1], color[2]};
     EXPECT_EQ(
         has_color(Interpretation::from(learn).draw_top_losses(1), rgb),
         has_color(picture(temp / "a.png"), rgb));

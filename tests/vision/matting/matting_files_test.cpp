@@ -21,7 +21,7 @@ TEST(MattingFiles, PairsPicturesByNameWhateverTheirKind) {
     scenes.write(std::string("pairs/pha/") + name, alpha);
   }
   for (const char* name : {"a.PNG", "a-b.jpg", "deep/c.webp"}) {
-    scenes.write(std::string("pairs/fgr/") + name, Scenes::colours(alpha));
+    scenes.write(std::string("pairs/fgr/") + name, Scenes::colors(alpha));
   }
   const MattingFiles files =
       find_matting_files(scenes.pairs(), scenes.backgrounds());
@@ -38,7 +38,7 @@ TEST(MattingFiles, NamesAPictureWithoutPartner) {
   expect_error<DataError>(
       [&] { find_matting_files(scenes.pairs(), scenes.backgrounds()); },
       {"pha/2.png", "has no partner", "there are 4", "and 3 in it"});
-  scenes.write("pairs/fgr/2.png", Scenes::colours(Scenes::disc(22)));
+  scenes.write("pairs/fgr/2.png", Scenes::colors(Scenes::disc(22)));
   fs::remove(scenes / "pairs/pha/0.png");
   expect_error<DataError>(
       [&] { find_matting_files(scenes.pairs(), scenes.backgrounds()); },
@@ -77,13 +77,13 @@ TEST(MattingFiles, SaysWhenSizesDiffer) {
 TEST(MattingFiles, SaysWhenAlphaHasColours) {
   const Scenes scenes;
   const torch::Tensor alpha = Scenes::disc(21);
-  scenes.write("pairs/pha/1.png", Scenes::colours(alpha));
+  scenes.write("pairs/pha/1.png", Scenes::colors(alpha));
   const MattingFiles files =
       find_matting_files(scenes.pairs(), scenes.backgrounds());
   expect_error<DataError>(
       [&] { check_matting_files(files); },
-      {"pha/1.png: has colours", "swapped"});
-  // Grey that is stored in colour is grey.
+      {"pha/1.png: has colors", "swapped"});
+  // Gray that is stored in color is gray.
   scenes.write("pairs/pha/1.png", torch::stack({alpha, alpha, alpha}, 2));
   check_matting_files(files);
 }

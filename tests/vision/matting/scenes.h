@@ -18,7 +18,7 @@
 namespace tern::testing_support {
 
 /// pairs/{pha,fgr} and backgrounds: discs of growing brightness, in front of
-/// shades of grey. A foreground is black where its alpha is, elsewhere a colour
+/// shades of gray. A foreground is black where its alpha is, elsewhere a color
 /// with alpha as its red.
 class Scenes {
  public:
@@ -27,7 +27,7 @@ class Scenes {
       const std::string name = std::to_string(i) + ".png";
       const torch::Tensor alpha = disc(20 + i);
       write("pairs/pha/" + name, alpha);
-      write("pairs/fgr/" + name, colours(alpha));
+      write("pairs/fgr/" + name, colors(alpha));
     }
     for (int64_t i = 0; i < backgrounds; ++i) {
       write(
@@ -59,7 +59,7 @@ class Scenes {
     return ((7 - (x * x + y * y).sqrt()).clamp(0, 1) * 255).to(torch::kByte);
   }
 
-  static torch::Tensor colours(const torch::Tensor& alpha) {
+  static torch::Tensor colors(const torch::Tensor& alpha) {
     return torch::stack({alpha, alpha / 2, alpha / 4}, 2).to(torch::kByte);
   }
 

@@ -71,10 +71,10 @@ TEST(TensorFilters, HueGoesRoundACircleAboutGrey) {
   const torch::Tensor small = turned(0.02f);
   EXPECT_FALSE(test::all_close(small, x, {1e-3, 1e-4}));
   EXPECT_TRUE(test::all_close(grey_of(small), grey_of(x), {1e-3, 1e-4}));
-  const torch::Tensor grey = torch::full({1, 3, 2, 2}, 0.4);
+  const torch::Tensor gray = torch::full({1, 3, 2, 2}, 0.4);
   EXPECT_TRUE(test::all_close(
-      change_colors(grey, {{.saturation = 2, .hue = 0.3f}}),
-      grey,
+      change_colors(gray, {{.saturation = 2, .hue = 0.3f}}),
+      gray,
       {1e-4, 1e-5}));
 }
 

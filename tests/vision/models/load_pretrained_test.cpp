@@ -119,7 +119,7 @@ TEST(VisionLearner, FetchesWeightsByName) {
       if (item.layer != LayerKind::other) continue;  // norms go on learning
       EXPECT_EQ(item.tensor.requires_grad(), item.name.starts_with("head."));
     }
-    // Normalised as ImageNet was.
+    // Normalized as ImageNet was.
     EXPECT_EQ(learn.data().batch_transforms.size(), 1u);
   }
   if (before) {

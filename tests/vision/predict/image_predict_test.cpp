@@ -39,7 +39,7 @@ TEST(PrepareImage, DoesWhatValidationDoes) {
   }
 }
 
-/// What a photograph is like: large shapes in colour, and fine detail.
+/// What a photograph is like: large shapes in color, and fine detail.
 cv::Mat photograph() {
   const auto noise = [](int type, double sigma, double contrast) {
     cv::Mat image(400, 533, type);
@@ -132,8 +132,8 @@ TEST(PrepareImage, TakesOpenCvsKindsOfImages) {
   EXPECT_TRUE(torch::equal(first(bgr), rgb));
   const cv::Mat bgra(20, 20, CV_8UC4, cv::Scalar(10, 20, 30, 0));
   EXPECT_TRUE(torch::equal(first(bgra), rgb));
-  const cv::Mat grey(20, 20, CV_8UC1, cv::Scalar(7));
-  EXPECT_TRUE(torch::equal(first(grey), torch::full({3}, 7, torch::kByte)));
+  const cv::Mat gray(20, 20, CV_8UC1, cv::Scalar(7));
+  EXPECT_TRUE(torch::equal(first(gray), torch::full({3}, 7, torch::kByte)));
   // A part of an image, whose rows do not follow each other.
   const cv::Mat wide(40, 60, CV_8UC3, cv::Scalar(10, 20, 30));
   EXPECT_TRUE(torch::equal(first(wide(cv::Rect(5, 5, 20, 20))), rgb));
@@ -159,11 +159,11 @@ TEST(PrepareImage, DividesOpenCvs16BitsBy257) {
 TEST(PrepareImage, GivesGreyToAModelOfGrey) {
   const Shades shades;
   const DataBunch data = shades.data({.decode = {.channels = 1}});
-  const torch::Tensor grey = prepare_image(
+  const torch::Tensor gray = prepare_image(
       data,
       torch::tensor({100, 50, 200}, torch::kByte).expand({20, 20, 3}));
-  EXPECT_EQ(grey.sizes(), (std::vector<int64_t>{20, 20, 1}));
-  EXPECT_EQ(grey[0][0][0].item<int64_t>(), 82);  // 29.9 + 29.35 + 22.8
+  EXPECT_EQ(gray.sizes(), (std::vector<int64_t>{20, 20, 1}));
+  EXPECT_EQ(gray[0][0][0].item<int64_t>(), 82);  // 29.9 + 29.35 + 22.8
 }
 
 TEST(PrepareImage, SaysWhatIsWrong) {

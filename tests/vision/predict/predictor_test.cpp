@@ -127,7 +127,7 @@ TEST_F(PredictorTest, AnswersAsTheLearnerHoweverImagesGetTheirSize) {
       *trained(data({.transforms = {.train = {}, .valid = {centre_crop()}}})));
 }
 
-/// `vision_learner` normalises data that are not as the pretrained body's were.
+/// `vision_learner` normalizes data that are not as the pretrained body's were.
 TEST_F(PredictorTest, AnswersAsALearnerOnAPretrainedBody) {
   torch::manual_seed(2);
   const VisionBody body = VisionArch(mobilenet_v2).make_body(3);
@@ -154,7 +154,7 @@ TEST_F(PredictorTest, AnswersAsALearnerOnAPretrainedBody) {
 TEST_F(PredictorTest, AnswersAsAGreyLearnerOfOneSize) {
   std::vector<std::string> paths;
   for (int i = 0; i < 6; ++i) {
-    paths.push_back((temp_ / ("grey" + std::to_string(i) + ".png")).string());
+    paths.push_back((temp_ / ("gray" + std::to_string(i) + ".png")).string());
     write_file(paths.back(), encode(random_image(14, 12 + 0 * i), ".png"));
   }
   const DataBunch data = ImageDataBunch::from_lists(
@@ -236,7 +236,7 @@ TEST_F(PredictorTest, RefusesASampleThatIsNone) {
       {"[Predictor::predict]", "4 x 4 of CV_32FC3", "8 or 16 bits"});
   expect_error<c10::ValueError>(
       [&] { predictor.predict(cv::Mat(4, 4, CV_16UC2)); },
-      {"CV_16UC2", "grey, BGR or BGRA"});
+      {"CV_16UC2", "gray, BGR or BGRA"});
   expect_error<IoError>(
       [&] { predictor.predict(temp_ / "none.png"); },
       {"none.png"});

@@ -82,10 +82,10 @@ TEST_P(RenderBatch, GivesTheSameInOneLaunchAsByTheLoadersLoops) {
         testing_support::render_with_tensors(images, plans),
         3,
         0.3);
-    const torch::Tensor grey = images.slice(3, 0, 1).contiguous();
+    const torch::Tensor gray = images.slice(3, 0, 1).contiguous();
     expect_close(
-        render_on_cpu(grey, plans),
-        augment_images(grey, changes_of(plans, 1), {}, {}, torch::kByte),
+        render_on_cpu(gray, plans),
+        augment_images(gray, changes_of(plans, 1), {}, {}, torch::kByte),
         2,
         0.02);
   }
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"all_of_fastai", get_transforms().train},
         Case{"perspective", {perspective(0.2f, 1)}},
         Case{"jitter", {jitter({0.05f, 0.05f}, 1)}},
-        Case{"colours", {saturation(0.3f, 1), hue(0.2f, 1), brightness()}},
+        Case{"colors", {saturation(0.3f, 1), hue(0.2f, 1), brightness()}},
         Case{"erasing", {cutout({2, 2}, {10, 12}, 1), random_erasing(1)}}),
     [](const auto& info) { return std::string(info.param.name); });
 

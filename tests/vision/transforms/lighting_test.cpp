@@ -66,11 +66,11 @@ TEST(Lighting, SaturationIsFastais) {
     for (int c = 0; c < 3; ++c) {
       l[c] = logit(image[y][3][c].item<double>() / 255);
     }
-    const double grey = 0.2989 * l[0] + 0.5870 * l[1] + 0.1140 * l[2];
+    const double gray = 0.2989 * l[0] + 0.5870 * l[1] + 0.1140 * l[2];
     for (int c = 0; c < 3; ++c) {
       EXPECT_NEAR(
           out[y][3][c].item<double>(),
-          255 * sigmoid(l[c] * keep + grey * (1 - keep)),
+          255 * sigmoid(l[c] * keep + gray * (1 - keep)),
           0.51);
     }
   }

@@ -89,13 +89,13 @@ inline torch::Tensor mix_colours(
   const torch::Tensor x =
       (images.to(torch::kFloat) / 255).clamp(1e-7, 1 - 1e-7);
   const torch::Tensor logit = torch::log(x / (1 - x));
-  const torch::Tensor grey =
+  const torch::Tensor gray =
       (logit *
        torch::tensor({0.2989f, 0.5870f, 0.1140f}, torch::TensorOptions(device)))
           .sum(3, /*keepdim=*/true);
   const torch::Tensor keep = number(&Lighting::saturation);
   const torch::Tensor mixed =
-      (logit * keep + grey * (1 - keep)) * number(&Lighting::scale) +
+      (logit * keep + gray * (1 - keep)) * number(&Lighting::scale) +
       number(&Lighting::shift);
   return with_hue(torch::sigmoid(mixed), number(&Lighting::hue));
 }

@@ -51,7 +51,7 @@ struct ResNetOptions {
   /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-  /// Initialises the last norm of each block to 0, so that the block starts as
+  /// Initializes the last norm of each block to 0, so that the block starts as
   /// the identity: trains slightly better from scratch (Goyal et al.,
   /// "Accurate, Large Minibatch SGD", section 5.1).
   bool zero_init_residual = false;
@@ -108,7 +108,7 @@ struct XResNetOptions {
 /// The residual network of He et al., "Bag of Tricks for Image Classification
 /// with Convolutional Neural Networks" (2018), in fastai's form: a stem of
 /// three convolutions, blocks that start as the identity, averaging shortcuts.
-/// Names in its state dict and its initialisation are fastai's.
+/// Names in its state dict and its initialization are fastai's.
 class XResNetImpl : public torch::nn::Cloneable<XResNetImpl>,
                     public ResidualNetwork {
  public:
@@ -135,7 +135,7 @@ struct XResBlockOptions {
   int64_t stride = 1;
   /// More than 1: a bottleneck with that many times more channels at its ends.
   int64_t expansion = 1;
-  /// BatchNorm after each convolution, the last one initialised to 0.
+  /// BatchNorm after each convolution, the last one initialized to 0.
   bool norm = true;
 };
 

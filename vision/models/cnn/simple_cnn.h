@@ -15,7 +15,7 @@ struct SimpleCnnOptions {
   std::vector<int64_t> kernel_sizes = {};
   /// One per convolution; empty: 2 for all.
   std::vector<int64_t> strides = {};
-  /// Batch normalisation after each ReLU but the last.
+  /// Batch normalization after each ReLU but the last.
   bool batch_norm = false;
   /// A ReLU after the last convolution too, as in fastai: the logits are then
   /// never negative.
@@ -33,7 +33,7 @@ struct SimpleCnnOptions {
 /// \throws c10::ValueError if `channels` has fewer than two values, one is not
 ///         positive, or the number of kernel sizes or strides is wrong.
 ///
-/// Initialised as in fastai v1: normal with variance 2 / fan_in (He et al.,
+/// Initialized as in fastai v1: normal with variance 2 / fan_in (He et al.,
 /// "Delving deep into rectifiers", eq. 10), biases 0. Stored channels-last, the
 /// layout of the loader's images.
 torch::nn::Sequential simple_cnn(

@@ -36,11 +36,11 @@ struct RetinaNetLossOptions {
 /// in pixels, and labels [N, K] kLong, 0 to C - 1, or -1 for padding, anywhere
 /// in the row; further targets are ignored. Boxes without area, which
 /// torchvision refuses, count as padding. Without images the loss is 0. Never
-/// synchronises with the device.
+/// synchronizes with the device.
 /// \throws c10::ValueError unless alpha is in 0..1, gamma and box_weight are
 ///         finite and >= 0, and 0 <= bg_iou <= fg_iou <= 1. The loss throws it
 ///         for other outputs or targets, and for a label >= C in host memory;
-///         on a GPU, where that check would synchronise, such a label makes the
+///         on a GPU, where that check would synchronize, such a label makes the
 ///         loss NaN.
 Loss retinanet_loss(const RetinaNetLossOptions& options = {});
 

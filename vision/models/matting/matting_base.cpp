@@ -101,7 +101,7 @@ class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
     TORCH_CHECK_VALUE(
         x.size(0) > 1 || !is_training(),
         "[Aspp] a batch of one picture came in training; expected two or more, "
-        "since the mean of a picture is normalised over the batch. Give larger "
+        "since the mean of a picture is normalized over the batch. Give larger "
         "batches, with drop_last for the last one.");
     Tensors seen;
     for (const auto& conv : *convs_) {

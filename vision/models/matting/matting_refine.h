@@ -22,7 +22,7 @@ struct PatchPlaces {
   int64_t size() const { return image.size(0); }
 };
 
-/// Returns where `chosen` [N, h, w] is not 0. Synchronises with a GPU: the
+/// Returns where `chosen` [N, h, w] is not 0. Synchronizes with a GPU: the
 /// number of squares determines the shapes that follow.
 PatchPlaces patch_places(const torch::Tensor& chosen);
 

@@ -73,7 +73,7 @@ struct TransformerBlockOptions {
   std::string linear1 = "0", linear2 = "3";  // within "mlp"
 };
 
-/// Attention, then a perceptron four times as wide inside, each normalised
+/// Attention, then a perceptron four times as wide inside, each normalized
 /// before and added to its input: [..., width] -> the same shape.
 class TransformerBlockImpl : public torch::nn::Cloneable<TransformerBlockImpl>,
                              public StochasticDepth {
@@ -94,7 +94,7 @@ class TransformerBlockImpl : public torch::nn::Cloneable<TransformerBlockImpl>,
 };
 TORCH_MODULE(TransformerBlock);
 
-/// Initialises all linear layers of a module as timm and torchvision's Swin:
+/// Initializes all linear layers of a module as timm and torchvision's Swin:
 /// normally distributed with a standard deviation of 0.02, biases 0.
 void init_linear_layers(torch::nn::Module& module);
 

@@ -28,7 +28,7 @@ from_windows(const torch::Tensor& x, int64_t window, int64_t height) {
       .flatten(1, 2);
 }
 
-// Keeps those cells of a window apart that were no neighbours before the shift:
+// Keeps those cells of a window apart that were no neighbors before the shift:
 // [windows, 1, cells, cells].
 torch::Tensor apart(
     const Sides& size,

@@ -297,8 +297,8 @@ Taps taps_of_resize(
   for (int64_t i = 0; i < new_size; ++i) {
     const float place = place_before(from, i, scale, size, new_size);
     // Beyond the ends, the first and last elements go on.
-    const auto set = [&](int64_t k, int64_t neighbour, double weight) {
-      place_at[k][i] = std::clamp<int64_t>(neighbour, 0, size - 1);
+    const auto set = [&](int64_t k, int64_t neighbor, double weight) {
+      place_at[k][i] = std::clamp<int64_t>(neighbor, 0, size - 1);
       weight_at[k][i] = weight;
     };
     const auto lower = static_cast<int64_t>(std::floor(place));

@@ -104,7 +104,7 @@ void add_functions(ComputeTable& table) {
   table["Relu"] = of_numbers([](const Tensor& x) { return x.clamp_min(0); });
   table["Ceil"] = of_floats([](const Tensor& x) { return x.ceil(); });
   table["Floor"] = of_floats([](const Tensor& x) { return x.floor(); });
-  // Halves to the even neighbour.
+  // Halves to the even neighbor.
   table["Round"] = of_floats([](const Tensor& x) { return x.round(); });
   table["Sqrt"] = of_floats([](const Tensor& x) { return x.sqrt(); });
   table["Exp"] = of_floats([](const Tensor& x) { return x.exp(); });

@@ -56,16 +56,16 @@ TEST(Yolo, TakesAPolygonAsTheBoxAroundItIfToldTo) {
 TEST(Yolo, NamesTheLineThatIsWrong) {
   EXPECT_EQ(
       fault("0 1 1 1 1\n\n0 1 2 3"),
-      "a.txt:3: there are 4 numbers; expected five: class, centre and size of "
+      "a.txt:3: there are 4 numbers; expected five: class, center and size of "
       "the box. Correct this line of the file.");
   EXPECT_EQ(
       fault("0 0.1 0.1 0.2 0.2 0.3 0.3"),
-      "a.txt:1: there are 7 numbers; expected five: class, centre and size of "
+      "a.txt:1: there are 7 numbers; expected five: class, center and size of "
       "the box, or for a segmentation dataset the option polygons. Correct "
       "this line of the file.");
   EXPECT_EQ(
       fault("0 0.1 0.1 0.2 0.2 0.9", true),
-      "a.txt:1: there are 6 numbers; expected five: class, centre and size of "
+      "a.txt:1: there are 6 numbers; expected five: class, center and size of "
       "the box; a sixth is the score of a prediction. Correct this line of the "
       "file.");
   EXPECT_EQ(

@@ -37,20 +37,20 @@ TEST(Pnm, IsKnownByItsFirstBytes) {
 
 TEST(Pnm, GivesSizeAndPixels) {
   const std::string text = "P6 2 1 255\nabcdef";
-  const PnmFile colours = parse(text);
-  EXPECT_EQ(colours.width, 2);
-  EXPECT_EQ(colours.height, 1);
-  EXPECT_EQ(colours.channels, 3);
-  EXPECT_EQ(colours.bytes_per_value, 1);
-  ASSERT_GE(colours.pixels.size(), 6U);
-  EXPECT_EQ(colours.pixels[0], 'a');
-  EXPECT_EQ(colours.pixels[5], 'f');
+  const PnmFile colors = parse(text);
+  EXPECT_EQ(colors.width, 2);
+  EXPECT_EQ(colors.height, 1);
+  EXPECT_EQ(colors.channels, 3);
+  EXPECT_EQ(colors.bytes_per_value, 1);
+  ASSERT_GE(colors.pixels.size(), 6U);
+  EXPECT_EQ(colors.pixels[0], 'a');
+  EXPECT_EQ(colors.pixels[5], 'f');
 
   const std::string deep = std::string("P5 1 2 65535 ") + "\x01\x02\x03\x04";
-  const PnmFile grey = parse(deep);
-  EXPECT_EQ(grey.channels, 1);
-  EXPECT_EQ(grey.bytes_per_value, 2);
-  EXPECT_EQ(grey.pixels[3], 4);
+  const PnmFile gray = parse(deep);
+  EXPECT_EQ(gray.channels, 1);
+  EXPECT_EQ(gray.bytes_per_value, 2);
+  EXPECT_EQ(gray.pixels[3], 4);
 }
 
 TEST(Pnm, MayHaveCommentsAndAnyBlanksInItsHeader) {

@@ -312,7 +312,7 @@ TEST_F(NonMaxSuppression, KeepsTheBestOfThoseThatOverlap) {
   EXPECT_TRUE(selected(given, 3, 0.5, 0.4).equal(all.slice(0, 0, 2)));
   // Only a larger score counts.
   EXPECT_TRUE(selected(given, 3, 0.5, 0.95).equal(triples({})));
-  // Neighbours have an IoU of 0.9 / 1.1 = 0.818.
+  // Neighbors have an IoU of 0.9 / 1.1 = 0.818.
   EXPECT_EQ(selected(given, 9, 0.82, 0).size(0), 6);
   EXPECT_EQ(selected(given, 9, 0.81, 0).size(0), 3);
 }

@@ -16,7 +16,7 @@ Tensor pictures() {
   return torch::rand({2, 3, 6, 8}, torch::kDouble);
 }
 
-// Corners, neighbours and one in the middle.
+// Corners, neighbors and one in the middle.
 Tensor chosen() {
   Tensor chosen = torch::zeros({2, 3, 4});
   chosen[0][0][0] = chosen[0][0][1] = chosen[0][1][2] = chosen[1][2][3] = 1;
