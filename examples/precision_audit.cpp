@@ -17,8 +17,8 @@
 // %%
 // Normalizes each image by its own variance. In half 1e-8 is 0, and images have
 // constant patches.
-struct NormalisedImpl : torch::nn::Module {
-  NormalisedImpl() {
+struct NormalizedImpl : torch::nn::Module {
+  NormalizedImpl() {
     first = register_module(
         "first",
         torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 16, 3).stride(2)));
