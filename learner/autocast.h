@@ -1,4 +1,4 @@
 #pragma once
 
-// AutocastGuard, at the address that programs with a loop of their own include.
+// The header of AutocastGuard for programs with a custom training loop.
 #include "tern/learner/amp/autocast.h"  // IWYU pragma: export

@@ -12,7 +12,7 @@ namespace tern {
 
 namespace {
 
-// A line for each tensor: type, dimensions, shape and name.
+// One line per tensor: type, number of dimensions, shape and name.
 std::string contents_of(const StateDict& state) {
   std::string text;
   for (const auto& entry : state) {
@@ -26,7 +26,7 @@ std::string contents_of(const StateDict& state) {
   return text;
 }
 
-// Tensors as they were described, not filled yet.
+// Uninitialized tensors with the described names, types and shapes.
 StateDict empty_state(const std::string& contents) {
   StateDict state;
   std::istringstream lines(contents);
@@ -74,7 +74,7 @@ broadcast_state(Communicator& ranks, const StateDict& mine, int64_t root) {
   } else {
     state = empty_state(contents);
   }
-  // As bytes: Gloo does not know all types.
+  // As bytes, because Gloo does not support all types.
   Tensors bytes;
   for (const auto& entry : state) {
     const auto size = static_cast<int64_t>(entry.value().nbytes());

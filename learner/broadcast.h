@@ -6,15 +6,16 @@
 #include "tern/learner/communicator.h"
 #include "tern/learner/state_dict.h"
 
-/// What one rank has, on all of them. Private to Tern.
+/// Broadcasts of text and state. Private to Tern.
 namespace tern {
 
-/// The text that rank `root` gave. Called by all ranks.
+/// Returns the text of rank `root`. Called by all ranks.
 std::string
 broadcast_text(Communicator& ranks, std::string text, int64_t root = 0);
 
-/// What rank `root` gave as `mine`: names, types, shapes and values, for ranks
-/// that do not know them; there in CPU memory. Called by all ranks.
+/// Returns the state `mine` of rank `root`, in CPU memory. Names, types and
+/// shapes are sent too, so the other ranks need not know them. Called by all
+/// ranks.
 StateDict
 broadcast_state(Communicator& ranks, const StateDict& mine, int64_t root = 0);
 

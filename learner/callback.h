@@ -16,7 +16,7 @@ namespace tern {
 
 class Learner;
 
-/// The moments of the training loop; each is a method of Callback, in this
+/// The events of the training loop. Each is a method of Callback, in this
 /// order.
 enum class Event {
   train_begin,
@@ -38,109 +38,120 @@ enum class Event {
 constexpr size_t kEventCount = static_cast<size_t>(Event::load) + 1;
 using EventSet = std::bitset<kEventCount>;
 
-/// What a callback is for; the loop decides by it which events reach it, so
-/// that no callback has to ask.
+/// The kind of a callback, from which the loop decides which events it
+/// receives.
 enum class CallbackRole {
-  trains,   // takes part in training: every event
-  watches,  // prints, judges, averages: nothing of trials, which are undone
-            // (lr_find, plan, dry_run, max_batch_size)
-  writes    // watches and writes files: on rank 0 only
+  /// Takes part in training; receives every event.
+  trains,
+  /// Only observes: prints, evaluates or averages. Gets no events of trials,
+  /// whose effects are undone (lr_find, plan, dry_run, max_batch_size).
+  watches,
+  /// As `watches`, and writes files; receives events on rank 0 only.
+  writes
 };
 
 /// Names and values of a callback's options.
 using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
-/// Code that runs at named moments of the training loop. Derive, and override
-/// just the moments you need; `learner/fit.cpp` shows each in its place.
+/// Code that runs at the events of the training loop. Derive from it and
+/// override only the events you need; `learner/fit.cpp` shows when each one is
+/// sent.
 ///
 ///   struct PrintLoss : tern::Callback {
 ///     void on_epoch_end(tern::Learner& learn) override { ... }
 ///   };
 ///   learn.add<PrintLoss>().fit(3);
 ///
-/// A callback talks to the loop through `learn.state()`: it reads what the loop
-/// wrote and may replace the batch, outputs and loss, or set the skip and stop
-/// fields. What it throws ends `fit` and reaches the caller.
+/// A callback communicates with the loop through `learn.state()`: it reads what
+/// the loop wrote, and may replace the batch, the outputs and the loss, or set
+/// the skip and stop fields. An exception that it throws ends `fit` and reaches
+/// the caller.
 class Callback {
  public:
   virtual ~Callback() = default;
 
   virtual void on_train_begin(Learner&) {}
   virtual void on_epoch_begin(Learner&) {}
-  /// The batch is on the device and transformed. Also in validation, where
-  /// `state().training` is false, as are on_loss_begin and on_batch_end.
+  /// Called when the batch is on the device and transformed. This event,
+  /// on_loss_begin and on_batch_end are also sent during evaluation, with
+  /// `state().training` false.
   virtual void on_batch_begin(Learner&) {}
   virtual void on_loss_begin(Learner&) {}
   virtual void on_backward_begin(Learner&) {}
-  /// From here to on_step `learn.gradients()` are the true ones: fp32, unscaled
-  /// and averaged over ranks. Comes after each backward, also of a batch that
-  /// only accumulates.
+  /// Called after each backward pass, also for a batch that only accumulates
+  /// gradients. From here to on_step, `learn.gradients()` returns unscaled fp32
+  /// gradients, averaged over ranks.
   virtual void on_backward_end(Learner&) {}
-  /// The last word before the optimizer. on_step and on_step_end come when
-  /// weights may move: not for a batch that only accumulates, nor once
-  /// `skip_step` is set.
+  /// Called just before the optimizer's step. on_step and on_step_end are not
+  /// sent for a batch that only accumulates gradients, nor after `skip_step`
+  /// was set.
   virtual void on_step(Learner&) {}
   virtual void on_step_end(Learner&) {}
   virtual void on_batch_end(Learner&) {}
   virtual void on_epoch_end(Learner&) {}
-  /// Runs after an exception too.
+  /// Also called after an exception.
   virtual void on_train_end(Learner&) {}
-  /// Around each pass without training: validation of an epoch, `validate`,
-  /// `get_preds`, `predict`. The end runs after an exception too.
+  /// on_eval_begin and on_eval_end enclose each evaluation: the validation of
+  /// an epoch, `validate`, `get_preds` and `predict`. on_eval_end is also
+  /// called after an exception.
   virtual void on_eval_begin(Learner&) {}
   virtual void on_eval_end(Learner&) {}
-  /// request_stop ends the fit: the step is complete, the epoch is not.
+  /// Called when request_stop ends the fit: the current step is complete, the
+  /// epoch is not.
   virtual void on_interrupt(Learner&) {}
-  /// Weights or optimizer state were replaced from outside training: by load,
-  /// load_state_dict, resume, or when a trial is undone.
+  /// Called when weights or optimizer state were replaced from outside
+  /// training: by load, load_state_dict or resume, or when a trial is undone.
   virtual void on_load(Learner&) {}
-  /// An exception ends the fit; may throw one that says more.
+  /// Called when an exception ends the fit. May throw a more informative one.
   virtual void on_exception(Learner&, const std::exception&) {}
 
-  /// Before the Learner takes this callback in; `learn.callbacks()` are those
-  /// that are there. Throws when it cannot work beside one of them. While a fit
-  /// runs on_train_begin follows at once, and within an epoch on_epoch_begin.
+  /// Called before the callback is added; `learn.callbacks()` does not contain
+  /// it yet. Throws if it cannot work together with another callback. During a
+  /// fit, on_train_begin follows at once, and within an epoch on_epoch_begin.
   virtual void on_add(Learner&) {}
-  /// The Learner has removed this callback; if this throws, it puts it back.
-  /// While a fit runs on_train_end follows, with `state().is_removal`.
+  /// Called after the callback was removed; if this throws, the Learner adds it
+  /// back. During a fit, on_train_end follows, with `state().is_removal` set.
   virtual void on_remove(Learner&) {}
 
-  /// What a bit-exact resume needs of this callback.
+  /// Returns the state that a bit-exact resume of this callback needs.
   virtual StateDict state_dict() const { return StateDict(); }
-  /// Puts back what `state_dict` gave; an empty one too, if it was empty then
-  /// and is not now: at the end of a trial, or on resume.
+  /// Restores what `state_dict` returned. At the end of a trial and on resume
+  /// this is also called with an empty state if the state was empty when it was
+  /// saved and is not empty now.
   virtual void load_state_dict(const StateDict&) {}
 
-  /// For loggers, when a checkpoint is made: flushes the log and returns its
-  /// position, so that a resumed run continues it without gaps or repeats; see
-  /// take_resumed_log of learner/checkpoint/resume.h. Unlike `state_dict` it is
-  /// not part of the training: a resumed run may have other loggers.
+  /// For loggers: flushes the log and returns its position when a checkpoint is
+  /// saved, so that a resumed run continues the log without gaps or repeats;
+  /// see take_resumed_log of learner/checkpoint/resume.h. Unlike `state_dict`
+  /// this is not part of the training state: a resumed run may use other
+  /// loggers.
   virtual StateDict log_state(Learner&) { return StateDict(); }
 
   virtual CallbackRole role() const { return CallbackRole::trains; }
 
-  /// Narrows the events at which the class acts to those at which this object
-  /// does; asked when the callback is added.
+  /// Restricts this object to some of the events that its class overrides.
   virtual bool acts_at(Event) const { return true; }
 
   /// True if from on_loss_begin to on_step_end the callback launches the same
   /// kernels every step and never synchronizes with the host: a CUDA graph then
-  /// replays them without a call. See learner/cuda_graph/step_graph.h.
+  /// replays these kernels without calling the callback. See
+  /// learner/cuda_graph/step_graph.h.
   virtual bool can_be_replayed() const { return false; }
 
-  /// Callbacks run in ascending order; equal ones as they were added.
+  /// Callbacks run in ascending order; those with equal order run in the order
+  /// in which they were added.
   virtual int order() const { return 0; }
 
-  /// What `show_training_loop` calls it: the name of its class.
+  /// The name of the class, as shown by `show_training_loop`.
   virtual std::string name() const;
 
-  /// The options that this callback was created with, for reports; none by
-  /// default.
+  /// Returns the options that this callback was created with, for reports.
+  /// Empty by default.
   virtual OptionValues option_values() const { return {}; }
 };
 
-/// A shared callback that remembers at which events its class acts. A handle
-/// made from a pointer to the base class acts at all of them.
+/// A shared callback together with the events that its class overrides. A
+/// handle created from a pointer to the base class receives all events.
 class CallbackHandle {
  public:
   CallbackHandle() = default;
@@ -186,13 +197,14 @@ class CallbackHandle {
 
 using Callbacks = std::vector<CallbackHandle>;
 
-// `&C::on_step` has Callback's type only where no class between C and Callback
-// overrides it; where it cannot be named (a private override), C acts there.
+// `&C::on_step` has Callback's type only if no class between C and Callback
+// overrides it. If it cannot be named (a private override), C receives the
+// event.
 template <class C>
 EventSet CallbackHandle::overridden_events() {
   using Base = void (Callback::*)(Learner&);
   EventSet events;
-// A macro, because a member can only be looked for by its name.
+// A macro, because a member can only be looked up by name.
 #define TERN_FIND_OVERRIDE(event)                                           \
   events[static_cast<size_t>(Event::event)] =                               \
       []<class T>(std::type_identity<T>) {                                  \
@@ -226,7 +238,7 @@ EventSet CallbackHandle::overridden_events() {
   return events;
 }
 
-/// A callback for `Learner::add`.
+/// Creates a callback for `Learner::add`.
 template <class C, class... A>
 CallbackHandle make_callback(A&&... arguments) {
   static_assert(
@@ -241,11 +253,11 @@ CallbackHandle make_callback(A&&... arguments) {
   }
 }
 
-/// Where the callbacks of Tern itself stand. A callback that rewrites gradients
-/// belongs after `kMixedPrecision`, where they can be had unscaled.
+/// The order of Tern's own callbacks. Give a callback that changes gradients an
+/// order above `kMixedPrecision`, where they are available unscaled.
 namespace callback_order {
 constexpr int kFirst = -1000;
-constexpr int kLoaders = -30;  // changes what is trained on
+constexpr int kLoaders = -30;  // change the training data
 constexpr int kScheduler = -20;
 constexpr int kRecorder = -10;
 constexpr int kTerminate = -9;
@@ -253,14 +265,15 @@ constexpr int kGradientPenalty = 4;
 constexpr int kGradientAccumulation = 5;
 constexpr int kMixedPrecision = 10;
 constexpr int kGradientClip = 20;
-constexpr int kAverages = 30;  // of the weights that a step has made
+constexpr int kAverages = 30;  // averaged weights, after a step
 constexpr int kProgress = 60;
 constexpr int kLogger = 61;
 constexpr int kSaveModel = 70;
 constexpr int kPlateau = 71;
 constexpr int kEarlyStopping = 72;
 constexpr int kLast = 1000;
-/// A checkpoint holds what all others have decided.
+/// Runs last, so that a checkpoint contains the decisions of all other
+/// callbacks.
 constexpr int kSaveCheckpoint = kLast + 1;
 }  // namespace callback_order
 

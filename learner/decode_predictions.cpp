@@ -33,15 +33,16 @@ Activation usual_activation(TargetKind kind) {
   }
 }
 
-// No copy: a thousand names would cost more than what is done with them.
+// Returns a reference, because copying a thousand names would take longer than
+// the work done with them.
 const OutputInfo& info_at(const std::vector<OutputInfo>& info, size_t index) {
   static const OutputInfo numbers{.kind = TargetKind::number};
   return index < info.size() ? info[index] : numbers;
 }
 
-/// What the kind says of [C], [C, ...] or one number alone: the classes of an
-/// image-like output are those of its pixels, and one probability tells two
-/// classes apart.
+/// The kind of an output of shape [C] or [C, ...] or of a single number. The
+/// classes of an image-like output are those of its pixels, and a single
+/// probability distinguishes two classes.
 TargetKind kind_of(const torch::Tensor& output, const OutputInfo& info) {
   if (info.kind == TargetKind::number) return info.kind;
   if (info.kind == TargetKind::points) {
@@ -60,13 +61,14 @@ TargetKind kind_of(const torch::Tensor& output, const OutputInfo& info) {
                                                        : info.kind;
 }
 
-/// Per pixel any number of classes.
+/// True if each pixel may have any number of classes.
 bool is_overlapping(const torch::Tensor& output, const OutputInfo& info) {
   return output.dim() > 1 && output.size(0) > 1 &&
          info.activation == Activation::sigmoid;
 }
 
-/// The probability of a class; one output alone is that of the second of two.
+/// The probability of a class. A single output is the probability of the second
+/// of two classes.
 double probability_of(const torch::Tensor& probabilities, int64_t index) {
   const torch::Tensor all = probabilities.reshape({-1});
   if (all.numel() > 1) return all[index].item<double>();
@@ -95,7 +97,7 @@ void add_numbers(Prediction& answer, const OutputInfo& info) {
   answer.label = fmt::format("{}", fmt::join(words, ", "));
 }
 
-/// \param names  Of the points; may be empty.
+/// \param names  The names of the points; may be empty.
 void add_points(Prediction& answer, const std::vector<std::string>& names) {
   answer.points = answer.probabilities.to(torch::kFloat).contiguous();
   const float* place = answer.points.const_data_ptr<float>();
@@ -111,7 +113,7 @@ void add_points(Prediction& answer, const std::vector<std::string>& names) {
   answer.label = fmt::format("{}", fmt::join(words, ", "));
 }
 
-/// Whether the outputs are those of a detector, boxes [D, 4], scores [D] and
+/// True if the outputs are those of a detector: boxes [D, 4], scores [D] and
 /// labels [D].
 bool are_detections(
     const Tensors& outputs,
@@ -140,7 +142,7 @@ Prediction decode_detector(const Tensors& outputs, const OutputInfo& info) {
   return answer;
 }
 
-/// \param output  Activated, of one sample, on the CPU; may be undefined.
+/// \param output  Activated, for one sample, on the CPU; may be undefined.
 Prediction decode_output(const torch::Tensor& output, const OutputInfo& info) {
   Prediction answer{.probabilities = output, .kind = info.kind};
   if (!output.defined()) return answer;
@@ -279,7 +281,7 @@ decoded(TargetKind kind, const torch::Tensor& preds, double threshold) {
       return (preds > threshold).to(torch::kFloat);
     default:
       if (preds.dim() > 1 && preds.size(1) > 1) return preds.argmax(1);
-      // One channel alone is the probability of class 1.
+      // A single channel is the probability of class 1.
       return (preds.dim() == 1 ? preds : preds.squeeze(1))
           .gt(threshold)
           .to(torch::kLong);

@@ -12,30 +12,30 @@
 
 namespace tern {
 
-/// Returns what the outputs of a model predict, names and activations filled
-/// in: as `data.outputs` says, and the first else as the loss and the classes
-/// tell. At least one.
+/// Describes what the outputs of a model predict, with names and activations
+/// filled in: as `data.outputs` says; otherwise the first is described
+/// according to the loss and the classes. Returns at least one entry.
 std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss);
 
 /// Applies each output's activation, in kFloat. Outputs beyond `info` are
-/// numbers. Of a detector three take the place of its four outputs.
+/// treated as numbers. For a detector, three outputs replace its four.
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 
-/// Whether an output of one sample, without the batch dimension, is a mask:
+/// True if an output of one sample, without the batch dimension, is a mask:
 /// classes of pixels.
 bool is_mask(const torch::Tensor& output, const OutputInfo& info);
 
-/// Says what a model's answer to one sample means. The three outputs of a
-/// detector, boxes, scores and labels, are one answer.
+/// Interprets the model's outputs for one sample. The three outputs of a
+/// detector, boxes, scores and labels, are one prediction.
 ///
 ///   Predictions answers = learn.get_preds();
 ///   fmt::print("{}\n", decode(answers, 0).label);
 ///
 /// \param outputs  Activated, without the batch dimension.
-/// \param info     Outputs beyond it are numbers.
+/// \param info  Further outputs are treated as numbers.
 Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info);
-/// The same for sample `index` of a whole set.
-/// \throws c10::IndexError if there is none.
+/// The same for sample `index` of a whole dataset.
+/// \throws c10::IndexError if there is no such sample.
 Prediction decode(const Predictions& answers, int64_t index);
 
 /// Converts predictions to the form of targets: the most probable class, the
@@ -47,8 +47,8 @@ decoded(TargetKind kind, const torch::Tensor& preds, double threshold = 0.5);
 /// Returns the name of a class, or its index if it has none.
 std::string class_name(const std::vector<std::string>& classes, int64_t index);
 
-/// Returns an answer in words: "cat (0.973)", "haze (0.912), road (0.634)",
-/// "age 41.2"; those of several outputs with semicolons between.
+/// Returns a prediction as text: "cat (0.973)", "haze (0.912), road (0.634)",
+/// "age 41.2". Several outputs are separated by semicolons.
 std::string to_string(const Prediction& prediction);
 
 }  // namespace tern

@@ -12,8 +12,8 @@
 // The parts of `decode_detections`, for exports. Private to Tern.
 namespace tern {
 
-/// \throws c10::ValueError if a threshold or a number is out of range.
-/// \param where  Who is called, for the error.
+/// \throws c10::ValueError if a threshold or a count is out of range.
+/// \param where  The called function, for the error message.
 void check_detection_options(
     const char* where,
     const DetectionOptions& options);
@@ -21,26 +21,28 @@ void check_detection_options(
 /// \throws c10::ValueError unless the outputs are those of a RetinaNet.
 void check_detector_outputs(const char* where, const Tensors& outputs);
 
-/// Number of anchors of each level: those of the options, or as found in the
-/// anchors of the first image.
-/// \param anchors  [N, A, 4]. \throws c10::ValueError if they do not fit.
+/// Returns the number of anchors of each level: from the options, or derived
+/// from the anchors of the first image.
+/// \param anchors  [N, A, 4].
+/// \throws c10::ValueError if they do not match.
 std::vector<int64_t> anchors_per_level(
     const char* where,
     const torch::Tensor& anchors,
     const DetectionOptions& options);
 
-/// Returns all boxes of a RetinaNet, within the images: [N, A, 4] kFloat.
+/// Returns all boxes of a RetinaNet, clipped to the images: [N, A, 4] kFloat.
 torch::Tensor decoded_boxes(const Tensors& outputs);
 
-/// Returns the boxes of some anchors, [N, K, 4] kFloat, where `anchor` [N, K]
-/// counts from `begin`.
+/// Returns the boxes of some anchors, [N, K, 4] kFloat. The indices in
+/// `anchor`, [N, K], count from `begin`.
 using BoxesOf =
     std::function<torch::Tensor(const torch::Tensor& anchor, int64_t begin)>;
 
-/// Returns what `decode_detections` does.
-/// \param logits  [N, A, C] of the classes. \param counts  Anchors per level.
-/// \param keeps_order  Of equal logits, those that come first are candidates,
-///                     which takes longer.
+/// Returns the result of `decode_detections`.
+/// \param logits  [N, A, C], of the classes.
+/// \param counts  Anchors per level.
+/// \param keeps_order  Among equal logits, prefer those that come first.
+///                     Slower.
 Tensors select_detections(
     const torch::Tensor& logits,
     const BoxesOf& boxes_of,

@@ -53,7 +53,8 @@ void check_detector_outputs(const char* where, const Tensors& outputs) {
 
 namespace {
 
-// A level begins at position (0, 0), and all have equally many anchors there.
+// Finds the number of anchors of each level. All levels have the same number of
+// anchors at position (0, 0), and begin with them.
 std::vector<int64_t>
 find_levels(const char* where, const torch::Tensor& anchors, int64_t levels) {
   const torch::Tensor is_first =
@@ -100,7 +101,7 @@ largest(const torch::Tensor& x, int64_t k, bool keeps_order) {
   return {values.slice(1, 0, k), index.slice(1, 0, k)};
 }
 
-// Those of anchors `begin` to `end`, which are a level.
+// The candidates of the anchors from `begin` to `end`, which form a level.
 Candidates candidates_of(
     const torch::Tensor& all_logits,
     const BoxesOf& boxes_of,
@@ -109,7 +110,7 @@ Candidates candidates_of(
     int64_t topk,
     bool keeps_order) {
   const int64_t classes = all_logits.size(2);
-  // A NaN is no detection.
+  // A NaN is not a detection.
   const torch::Tensor logits =
       all_logits.slice(1, begin, end)
           .flatten(1)
@@ -190,7 +191,7 @@ Tensors select_detections(
     labels.push_back(std::move(level.labels));
     begin += count;
   }
-  // So that there are `most` in any case.
+  // Padding, so that there are always at least `most` candidates.
   const auto in_type = [&](torch::ScalarType type) {
     return torch::dtype(type).device(logits.device());
   };
@@ -208,7 +209,7 @@ Tensors select_detections(
           score <= options.score_thresh,
           -1);
   const torch::Tensor keep = nms_mask(box, label, options.nms_thresh);
-  // Those that are kept come first, in their order.
+  // Moves the kept ones to the front, in their order.
   const torch::Tensor first = std::get<1>(keep.logical_not()
                                               .to(torch::kByte)
                                               .sort(

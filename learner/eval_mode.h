@@ -6,9 +6,9 @@
 
 namespace tern {
 
-/// Keeps a model in eval mode while it lives, and then restores the mode that
-/// the model was in. Like NoGradGuard it is for one scope, so it is neither
-/// copied nor moved.
+/// Sets a model to eval mode for its lifetime, and then restores the previous
+/// mode. Like NoGradGuard it belongs to one scope, so it can be neither copied
+/// nor moved.
 ///
 ///   const torch::NoGradGuard no_grad;
 ///   const EvalModeGuard eval(model);

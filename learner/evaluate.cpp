@@ -1,4 +1,4 @@
-// Validation: the loss and the metrics over a split.
+// Validation: computes the loss and the metrics over a split.
 
 #include <limits>
 #include <optional>
@@ -36,8 +36,8 @@ double metric_value(
               : fmt::format("there are: {}", fmt::join(names, ", "))));
 }
 
-// Metrics keep their names, so that a callback can ask for them in an epoch
-// whose validation did not come: NaN.
+// The names of the metrics are kept, so that a callback gets NaN for them in an
+// epoch without validation.
 void loop::forget_validation(LearnerParts& l) {
   l.evaluation.before_epoch = {l.state.valid_loss, l.state.last_metrics};
   l.state.valid_loss = std::numeric_limits<double>::quiet_NaN();
@@ -62,7 +62,7 @@ void loop::validate_after_epoch(LearnerParts& l) {
       l,
       Split::valid,
       {.is_common = true, .can_be_cut = true});
-  // A pass that was stopped in the middle says nothing about the whole set.
+  // A pass that was stopped early gives no result for the whole dataset.
   if (!validation) return;
   l.state.valid_loss = validation->loss;
   l.state.last_metrics = std::move(validation->metrics);
@@ -74,7 +74,8 @@ Validation Learner::validate(Split split) {
 
 namespace {
 
-// Those of a pass within another are copies: the outer one counts in its own.
+// A nested pass gets copies of the metrics, because the outer pass is counting
+// in the originals.
 std::vector<Metric> metrics_of_pass(const LearnerParts& l) {
   std::vector<Metric> metrics = l.options.metrics;
   for (Metric& metric : metrics) {
@@ -93,8 +94,9 @@ std::vector<Metric> metrics_of_pass(const LearnerParts& l) {
   return metrics;
 }
 
-// Sums of values and of their weights, [2] for the loss and for each value that
-// callbacks have logged: a mean is their quotient, also over ranks.
+// Sums of values and of their weights: a pair for the loss and one for each
+// value that callbacks have logged. Their quotient is the mean, also over
+// ranks.
 torch::Tensor weighted_sums(
     const LearnerParts& l,
     const Tensors& batch_losses,
@@ -122,8 +124,8 @@ void check_has_evaluated(bool has_batches, Split split) {
       to_string(split));
 }
 
-// A rank whose samples were all left out has logged nothing: what others have
-// logged counts as zero there. Called by all ranks.
+// A rank whose samples were all left out has logged nothing; it contributes
+// zero to the values that others have logged. Called by all ranks.
 void agree_on_logged(LearnerParts& l, bool has_batches, Split split) {
   const std::optional<int64_t> rank = loop::first_rank_where(l, has_batches);
   check_has_evaluated(rank.has_value(), split);
@@ -140,7 +142,7 @@ void agree_on_logged(LearnerParts& l, bool has_batches, Split split) {
   }
 }
 
-// Adds up what the ranks have seen of the data.
+// Sums the results of the ranks, each of which has seen a part of the data.
 void sum_over_ranks(
     LearnerParts& l,
     std::vector<Metric>& metrics,
@@ -153,7 +155,8 @@ void sum_over_ranks(
   loop::all_reduce_metrics(l, metrics, sums);
 }
 
-// Reads the loss, the metrics and the logged values from the device in one go.
+// Reads the loss, the metrics and the logged values from the device with one
+// synchronization.
 Validation read_validation(
     const LearnerParts& l,
     const std::vector<Metric>& metrics,

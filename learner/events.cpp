@@ -1,4 +1,4 @@
-// Who is told of the loop's events, and in which order.
+// Calls the callbacks for the loop's events, in their order.
 
 #include <algorithm>
 #include <array>
@@ -59,7 +59,8 @@ bool loop::receives(
 
 namespace {
 
-// Who has had this event, if it is one that a late callback gets by itself.
+// The callbacks that have received this event, if it is one that is sent to
+// callbacks added late.
 std::optional<std::set<const Callback*>>* begun(LearnerParts& l, Event event) {
   if (event == Event::train_begin) return &l.callbacks.begun_fit;
   if (event == Event::epoch_begin) return &l.callbacks.begun_epoch;
@@ -68,11 +69,12 @@ std::optional<std::set<const Callback*>>* begun(LearnerParts& l, Event event) {
 
 }  // namespace
 
-// By index: a callback may add or remove callbacks, itself too. What it removes
-// lives until this is over.
+// Iterates by index, because a callback may add or remove callbacks, including
+// itself. Removed callbacks are kept alive until the loop is over.
 void loop::run(LearnerParts& l, Event event) {
   using Clock = std::chrono::steady_clock;
-  // A callback may have the Learner validate, which calls callbacks again.
+  // Nested calls are possible: a callback may call validate, which calls
+  // callbacks.
   const auto leave = c10::make_scope_exit(
       [&l, outer = l.callbacks.running, event = l.callbacks.event] {
         l.callbacks.running = outer;
@@ -99,7 +101,8 @@ void loop::run(LearnerParts& l, Event event) {
           l.callbacks.all.begin(),
           l.callbacks.all.end(),
           [&](const auto& other) { return other.get() == callback; });
-      // Removed: the next one has taken its place. Moved: go on behind it.
+      // If it was removed, the next callback is at its index now. If it was
+      // moved, continue after it.
       i = at == l.callbacks.all.end() ? i - 1 : at - l.callbacks.all.begin();
     }
   }
@@ -112,7 +115,7 @@ void loop::begin_late(LearnerParts& l, const CallbackHandle& callback) {
   if (l.callbacks.begun_fit) l.callbacks.added_in_fits.insert(callback.get());
   std::vector<Event> missed;
   for (const Event event : {Event::train_begin, Event::epoch_begin}) {
-    // `run` gets to those behind the one that it is at.
+    // `run` will still reach the callbacks after the running one.
     const bool is_to_come = l.callbacks.event == event &&
                             place(callback.get()) > place(l.callbacks.running);
     if (*begun(l, event) && !is_to_come) missed.push_back(event);

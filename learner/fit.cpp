@@ -1,5 +1,6 @@
-// The one training loop of the project, and evaluation, which is the same without
-// backward. loop.h says what each function does and which file has it.
+// The training loop of the project, and evaluation, which is the same without
+// the backward pass. loop.h describes each function and names the file that
+// defines it.
 
 #include <optional>
 #include <utility>
@@ -14,7 +15,7 @@ namespace tern {
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
   if (loop::is_fit_skipped(*parts_, epochs, lr)) return *this;
   std::optional<FitScope> fit;
-  // One that cannot begin on a rank begins on none.
+  // If the fit cannot begin on one rank, it begins on none.
   loop::run_on_all_ranks(*parts_, [&] {
     fit.emplace(*parts_, epochs, lr, std::move(extra));
   });

@@ -29,12 +29,12 @@ namespace {
 
 thread_local bool is_repeated = false;
 
-// An operation that the model's forward calls itself.
+// An operation that the model's forward calls directly.
 struct Operation {
   std::string name;      // "linear"
-  std::string module;    // whose weights it has; empty: it has none
-  torch::Tensor weight;  // of these the one with the most dimensions
-  Tensors given;         // what is not a weight
+  std::string module;    // owner of its weights; empty: it has no weights
+  torch::Tensor weight;  // the weight with the most dimensions
+  Tensors given;         // inputs that are not weights
   Tensors results;
 };
 
@@ -61,9 +61,9 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// That which has failed; unset: it was none.
+  /// The operation that failed; unset: no operation failed.
   const std::optional<Operation>& failed() const { return failed_; }
-  /// The last before it that has weights, and the last of all.
+  /// The last operation with weights before it, and the last one of all.
   const Operation& layer_before() const { return layer_; }
   const Operation& before() const { return before_; }
 
@@ -106,7 +106,7 @@ class Watch {
     return tensors;
   }
 
-  // A view of a weight is one too.
+  // A view of a weight counts as the weight.
   const ModelTensor* weight(const torch::Tensor& tensor) const {
     auto found = weights_.find(tensor.unsafeGetTensorImpl());
     if (found == weights_.end() && tensor.is_view()) {
@@ -136,16 +136,17 @@ class Watch {
     return operation;
   }
 
-  // What is made of weights alone, such as a weight with its adapter.
+  // Records results computed only from weights, such as a weight with its
+  // adapter.
   void note_weights(const Operation& done) {
     for (const torch::Tensor& result : done.results) {
       if (weight(result)) continue;
-      made_.push_back(result);  // so that no address comes twice
+      made_.push_back(result);  // kept, so that no address is reused
       weights_[result.unsafeGetTensorImpl()] = {done.module + ".", result};
     }
   }
 
-  // A callback of LibTorch may capture nothing.
+  // LibTorch's callbacks cannot capture anything.
   inline static thread_local Watch* here = nullptr;
 
   int exceptions_ = std::uncaught_exceptions();
@@ -157,7 +158,8 @@ class Watch {
   at::CallbackHandle handle_ = 0;
 };
 
-// Repeats the pass under `watch`. \return whether it failed as before.
+// Repeats the pass, which an existing Watch observes.
+// \return true if it failed with the same reason as before.
 bool fails_again(
     ModelImpl& model,
     const Tensors& inputs,
@@ -235,7 +237,7 @@ std::string type_name(const torch::Tensor& tensor) {
   return c10::toString(tensor.scalar_type());
 }
 
-// Empty: nobody knows.
+// Empty: no advice is known.
 std::string advice_for(const std::string& reason, const Watch& watch) {
   const Operation& layer = watch.layer_before();
   const Operation failed = watch.failed().value_or(Operation());
@@ -320,7 +322,7 @@ std::string explain_forward_error(
   const std::string given = fmt::format(
       "[Model] the model cannot take inputs of {}",
       shapes_of(inputs));
-  // One on several devices runs in other threads.
+  // A model on several devices runs in other threads.
   if (!is_repeated && !dynamic_cast<const ModelAround*>(&model)) {
     const Watch watch(model);
     if (fails_again(model, inputs, reason)) {

@@ -6,22 +6,23 @@
 
 namespace tern {
 
-/// Says where a model's forward pass failed and what would help: the module, by
-/// its name in the state dict, what it was given and its weight's shape.
+/// Describes where a model's forward pass failed and what would help: the
+/// module, by its name in the state dict, its input and the shape of its
+/// weight.
 ///
-/// LibTorch has no hooks on the modules of C++, so the pass is repeated with a
-/// hook on its operations; buffers and random numbers are put back after. Of a
-/// pass that does not fail a second time with the same reason, the inputs alone
-/// are named.
+/// LibTorch has no hooks on C++ modules, so the pass is repeated with a hook on
+/// its operations; buffers and random numbers are restored afterwards. If the
+/// pass does not fail again with the same reason, only the inputs are
+/// described.
 ///
-/// \param reason  What LibTorch says, without a full stop.
+/// \param reason  LibTorch's message, without a full stop.
 std::string explain_forward_error(
     ModelImpl& model,
     const Tensors& inputs,
     const std::string& reason);
 
-/// Whether this thread repeats a forward pass for that. Other ranks do not, so
-/// collectives throw.
+/// True while this thread repeats a forward pass for `explain_forward_error`.
+/// Other ranks do not repeat it, so collectives must throw.
 bool is_forward_repeated();
 
 }  // namespace tern

@@ -1,4 +1,4 @@
 #pragma once
 
-// GradScaler, at the address that programs with a loop of their own include.
+// The header of GradScaler for programs with a custom training loop.
 #include "tern/learner/amp/grad_scaler.h"  // IWYU pragma: export

@@ -9,7 +9,8 @@
 
 namespace tern {
 
-/// Learning rates for the layer groups of a model, in fastai's ways:
+/// Learning rates for the layer groups of a model, in the forms that fastai
+/// accepts:
 ///
 ///   3e-3              every group the same
 ///   {1e-5, 1e-3}      a slice: first group 1e-5, last 1e-3, geometric between
@@ -28,9 +29,9 @@ class LearningRates {
 
   bool empty() const { return rates_.empty(); }
 
-  /// One rate for each of `groups` groups.
-  /// \throws c10::ValueError when a rate is negative or not finite, or when
-  ///         their number fits no form above.
+  /// Returns one learning rate for each of `groups` groups.
+  /// \throws c10::ValueError if a learning rate is negative or not finite, or
+  ///         if their number matches none of the forms above.
   std::vector<double> resolve(int64_t groups, double default_lr) const;
 
  private:
@@ -39,28 +40,29 @@ class LearningRates {
   bool is_up_to_ = false;
 };
 
-/// What a schedule can move.
+/// The hyper-parameters that a schedule can change.
 enum class HyperParameter {
   lr,
-  momentum,  // Adam's first beta too
+  momentum,  // also Adam's first beta
   weight_decay,
 };
 
-/// "lr", "momentum" or "weight_decay".
+/// Returns "lr", "momentum" or "weight_decay".
 std::string to_string(HyperParameter hyper);
 
 }  // namespace tern
 
-// What schedules change from step to step, under one name for every optimizer
-// of LibTorch: SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS. The learning rate has
-// such a name already: `OptimizerOptions::get_lr` and `set_lr`.
+// The hyper-parameters that schedules change from step to step, under one name
+// for every optimizer of LibTorch: SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS.
+// The learning rate has such a name already: `OptimizerOptions::get_lr` and
+// `set_lr`.
 namespace tern::optim {
 
-/// SGD's or RMSprop's momentum, Adam's or AdamW's first beta; 0 for optimizers
-/// without momentum.
+/// Returns the momentum of SGD or RMSprop, or the first beta of Adam or AdamW;
+/// 0 for optimizers without momentum.
 double momentum(const torch::optim::OptimizerOptions& options);
 
-/// Whether `set_momentum` can be called.
+/// True if the optimizer has a momentum, so that `set_momentum` can be called.
 bool has_momentum(const torch::optim::OptimizerOptions& options);
 
 /// \throws c10::ValueError unless 0 <= value < 1.
@@ -68,7 +70,7 @@ bool has_momentum(const torch::optim::OptimizerOptions& options);
 ///         the value is 0.
 void set_momentum(torch::optim::OptimizerOptions& options, double value);
 
-/// 0 for an optimizer without weight decay.
+/// Returns the weight decay; 0 for an optimizer without weight decay.
 double weight_decay(const torch::optim::OptimizerOptions& options);
 
 /// \throws c10::ValueError for a negative value.

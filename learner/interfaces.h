@@ -10,15 +10,15 @@
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/state_dict.h"
 
-/// What the core asks of the folders beside it, which it does not include: each
-/// folder implements one of these interfaces and gives it to LearnerParts.
+/// The interfaces through which the core uses other folders without including
+/// them: each folder implements one of them and passes it to LearnerParts.
 /// Private to Tern.
 namespace tern {
 
 class Learner;
 
-/// The tensors that the optimizer steps in place of the model's parameters:
-/// MasterWeights of learner/amp/.
+/// The tensors that the optimizer steps in place of the model's parameters;
+/// implemented by MasterWeights of learner/amp/.
 class SteppedWeights {
  public:
   virtual ~SteppedWeights() = default;
@@ -27,61 +27,65 @@ class SteppedWeights {
   virtual void zero_grad() = 0;
 };
 
-/// An optimizer whose state holds copies of the parameters, as Lookahead's slow
-/// weights, to which a step leads back. A Learner calls it where weights are
-/// replaced without such a state: by load_state_dict, Swa and Ema for example.
+/// An optimizer whose state contains copies of the parameters to which a step
+/// returns, such as Lookahead's slow weights. A Learner calls it when weights
+/// are replaced without such a state, for example by load_state_dict, Swa and
+/// Ema.
 class CopiesWeights {
  public:
   virtual ~CopiesWeights() = default;
-  /// The copies that exist now; what is written into them counts.
+  /// Returns the copies that exist now. Writing into them changes the state.
   virtual Tensors weight_copies() = 0;
-  /// The copies become what the parameters are now.
+  /// Sets the copies to the current parameters.
   virtual void weights_replaced() = 0;
 };
 
-/// Runs training steps in place of `loop::train_step`: StepGraph of
-/// learner/cuda_graph/, MultiOptimizer of callbacks/.
+/// Runs training steps in place of `loop::train_step`; implemented by StepGraph
+/// of learner/cuda_graph/ and MultiOptimizer of callbacks/.
 class StepRunner {
  public:
   virtual ~StepRunner() = default;
-  /// At the beginning and at the end of a fit.
+  /// Called at the beginning and at the end of a fit.
   virtual void begin(Learner& learn) = 0;
   virtual void end(Learner& learn) = 0;
-  /// Makes one step of the running fit, on the batch in `learn.state()`.
+  /// Runs one step of the running fit on the batch in `learn.state()`.
   virtual void step(Learner& learn) = 0;
-  /// Weights, callbacks or frozen groups have changed since the last step.
+  /// Called when weights, callbacks or frozen groups have changed since the
+  /// last step.
   virtual void forget() = 0;
-  /// Calls `change`, which sets what requires a gradient, perhaps in the middle
-  /// of a step.
+  /// Calls `change`, which changes which parameters require a gradient,
+  /// possibly in the middle of a step.
   virtual void change_frozen(c10::function_ref<void()> change) { change(); }
 };
 
-/// What `Learner::resume` has read and the coming fits have not used yet:
+/// The part of a resumed checkpoint that fits have not used yet; implemented by
 /// ResumePlan of learner/checkpoint/.
 class Continuation {
  public:
   virtual ~Continuation() = default;
-  /// Returns the checkpoint's name, the same on all ranks that found the same
-  /// one.
+  /// Returns the checkpoint's name, which is the same on all ranks that found
+  /// the same checkpoint.
   virtual std::string checkpoint_name() const = 0;
-  /// Whether this fit was complete when the checkpoint was written.
+  /// True if this fit was complete when the checkpoint was written.
   virtual bool
   is_done(Learner& learn, int64_t epochs, const LearningRates& lr) = 0;
-  /// Restores the Learner's state at the checkpoint.
-  /// \param in_epoch  Called after on_epoch_begin, the second time for a
-  ///                  checkpoint that was made in the middle of an epoch.
+  /// Restores the Learner's state from the checkpoint.
+  /// \param in_epoch  False for the call after on_train_begin. True for the
+  ///                  call after on_epoch_begin, if the checkpoint was saved in
+  ///                  the middle of an epoch.
   virtual void restore(Learner& learn, bool in_epoch) = 0;
 };
 
-/// Optimizer state that is divided among ranks: OptimizerShard of
-/// learner/distributed/. All ranks make each call.
+/// Optimizer state that is divided among ranks; implemented by OptimizerShard
+/// of learner/distributed/. All ranks make each call.
 class TrainingShard {
  public:
   virtual ~TrainingShard() = default;
-  /// Returns the optimizer's state of all ranks, of which this one has `mine`,
-  /// on rank 0; elsewhere `mine`.
+  /// Returns the optimizer's state of all ranks on rank 0, and `mine` on the
+  /// others.
+  /// \param mine  This rank's part.
   virtual StateDict gather_state(const StateDict& mine) = 0;
-  /// Whether this rank has released the master weights that others step.
+  /// True if this rank has released the master weights that other ranks step.
   virtual bool has_released_masters() const = 0;
   virtual void gather_masters() = 0;
   virtual void release_masters() = 0;

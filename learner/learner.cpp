@@ -1,6 +1,6 @@
-// Construction of a Learner, its callbacks, hyper-parameters and gradients. What
-// belongs to a subject is defined in its folder, such as to_fp16() in
-// callbacks/precision/.
+// Construction of a Learner, its callbacks, hyper-parameters and gradients.
+// Methods that belong to a subject are defined in the subject's folder, for
+// example to_fp16() in callbacks/precision/.
 
 #include "tern/learner/learner.h"
 
@@ -103,7 +103,7 @@ Learner& Learner::operator=(Learner&& other) noexcept {
 
 namespace {
 
-// Gradients of a step have the type and the loss scale of its beginning.
+// The gradients of a step keep the type and the loss scale with which it began.
 void check_between_steps(
     const LearnerParts& l,
     const char* call,
@@ -141,7 +141,8 @@ Learner& Learner::add(CallbackHandle callback) {
       parts_->callbacks.all.end(),
       callback,
       [](const auto& a, const auto& b) { return a->order() < b->order(); });
-  const CallbackHandle added = callback;  // it may add others, which move it
+  // A copy: the callback may add others, which move the handles.
+  const CallbackHandle added = callback;
   parts_->callbacks.all.insert(after, std::move(callback));
   if (parts_->step.runner) parts_->step.runner->forget();
   try {
@@ -171,7 +172,7 @@ Learner& Learner::remove(const Callback& callback) {
   if (parts_->callbacks.running) parts_->callbacks.removed.push_back(removed);
   try {
     removed->on_remove(*this);
-  } catch (...) {  // it refuses
+  } catch (...) {  // the callback refuses to be removed
     parts_->callbacks.all.insert(
         parts_->callbacks.all.begin() + place,
         removed);
@@ -193,7 +194,8 @@ std::vector<double> LearnerParts::resolve(const LearningRates& lr) const {
 
 namespace {
 
-// LibTorch's RMSprop makes them in its first step alone, if it has momentum then.
+// LibTorch's RMSprop creates these buffers only in its first step, and only if
+// it has a momentum then.
 void make_momentum_buffers(
     torch::optim::Optimizer& optimizer,
     const torch::optim::OptimizerParamGroup& group) {
@@ -253,8 +255,8 @@ std::vector<NamedGradient> Learner::gradients() {
       "[Learner::gradients] there are no gradients now; call it from a "
       "callback's on_backward_end or on_step.");
   const torch::NoGradGuard no_grad;
-  // Without a step for this batch the caller gets copies, and the gradients
-  // keep their loss scale: the next batch may add to them.
+  // If this batch has no optimizer step, the caller gets copies, and the
+  // gradients keep their loss scale: the next batch may add to them.
   const bool is_partial = parts_->state.skip_step;
   const bool is_scaled = is_partial && !parts_->step.detached_gradients.empty();
   torch::Tensor scale;
@@ -304,14 +306,14 @@ LearnerParts& parts_of(const Learner& learner) {
 }
 
 void Learner::request_stop() {
-  // Several ranks have to agree first, which they do between steps.
+  // Several ranks must agree first, which they do between steps.
   StopRequest& stop = parts_->stop;
   (parts_->ranks.communicator ? stop.requested_here : stop.requested) = true;
 }
 
 void LearnerParts::record_call(const std::string& call) {
-  // A resumed program repeats calls that its checkpoint has recorded already;
-  // what a callback calls is part of the fit.
+  // A resumed program repeats calls that its checkpoint has recorded already.
+  // Calls by callbacks are part of the fit.
   if (position.continuation || state.is_fitting) return;
   recorder->add_call(
       position.caller == "fit" ? call : position.caller + ": " + call);

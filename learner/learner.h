@@ -46,13 +46,13 @@ struct PrecisionAudit;         // callbacks/diagnose/precision_audit.h
 struct PrecisionAuditOptions;
 struct DistributedOptions;  // callbacks/distributed.h
 
-/// Owns model, data and optimizer, and trains.
+/// Owns the model, the data and the optimizer, and trains.
 ///
 ///   auto learn = tern::Learner(data, model, {.metrics = {tern::accuracy()}});
 ///   learn.to_fp16().fit(1);
 ///
-/// All calls but `request_stop` come from one thread. After an exception the
-/// Learner is usable; its weights are those of the last complete step.
+/// Call everything except `request_stop` from one thread. After an exception
+/// the Learner stays usable; its weights are those of the last complete step.
 class Learner {
  public:
   Learner(Learner&& other) noexcept;
@@ -62,9 +62,11 @@ class Learner {
 
   // ---- Training ----
 
-  /// Trains for `epochs` epochs; `extra` callbacks take part in it alone.
+  /// Trains for `epochs` epochs. The `extra` callbacks are active during this
+  /// fit only.
   Learner& fit(int64_t epochs, LearningRates lr = {}, Callbacks extra = {});
-  /// Trains with a schedule; callbacks/schedules/one_cycle.h has the options.
+  /// Trains with a one-cycle schedule; for its options see
+  /// callbacks/schedules/one_cycle.h.
   Learner& fit_one_cycle(
       int64_t epochs,
       std::initializer_list<double> max_lr = {});
@@ -77,111 +79,134 @@ class Learner {
       int64_t epochs,
       LearningRates max_lr,
       const OneCycleOptions& options);
-  /// Trains the last layer group for some epochs, then all.
+  /// Trains the last layer group for some epochs, then all groups.
   Learner& fine_tune(int64_t epochs);
   Learner& fine_tune(int64_t epochs, const FineTuneOptions& options);
-  /// Tries learning rates and suggests one; callbacks/schedules/lr_find.h.
+  /// Tries increasing learning rates and suggests one; see
+  /// callbacks/schedules/lr_find.h.
   LrFind lr_find();
   LrFind lr_find(const LrFindOptions& options);
-  /// Ends fit, as FitResult::interrupted, after this step, and later ones until
-  /// `state().result` is set to another; from any thread and signal handlers.
+  /// Stops the running fit after the current step, with FitResult::interrupted.
+  /// Later fits return at once until `state().result` is set to another value.
+  /// May be called from any thread and from signal handlers.
   void request_stop();
 
   // ---- Evaluation, predictions, reports ----
 
-  /// Loss and metrics over a split.
+  /// Computes the loss and the metrics over a split.
   Validation validate(Split split = Split::valid);
-  /// Predictions for a split, in order, not augmented.
+  /// Returns predictions for a split, in order and without augmentation.
   Predictions get_preds(Split split = Split::valid);
-  /// For any data, in order and not augmented even if the loader shuffles or
-  /// trains; of the samples that its sampler names, if it was given one.
-  /// `with_losses` needs a loss with a value for each sample.
+  /// Returns predictions for the data of any loader: in order and without
+  /// augmentation, even if the loader shuffles or is set up for training. If
+  /// the loader was given a sampler, only the samples that it selects are
+  /// predicted.
+  /// \param with_losses  Also return the loss of each sample; requires a loss
+  ///                     with per-sample values.
   Predictions get_preds(const DataLoader& loader, bool with_losses = false);
-  /// The mean of augmented passes and a plain one; learner/predictions.h.
+  /// Test-time augmentation: combines the predictions of augmented passes with
+  /// those of a plain one; see TtaOptions in learner/predictions.h.
   Predictions tta(Split split = Split::valid, const TtaOptions& options = {});
-  /// Predicts one sample as the dataset gives it, Tensors where there are
-  /// several inputs; or an image, prepared: vision/predict/image_predict.h.
+  /// Predicts one sample: its input tensors as the dataset returns them, or an
+  /// image, which is preprocessed first (vision/predict/image_predict.h).
   Prediction predict(at::TensorList inputs);
   Prediction predict(const std::filesystem::path& image_file);
   Prediction predict(const cv::Mat& image);
-  /// The model's layers, shapes, operations; learner/report/model_summary.h.
+  /// Lists the model's layers, shapes and operation counts; see
+  /// learner/report/model_summary.h.
   ModelSummary summary();
-  /// What `fit` will do, measured on steps that are undone; callbacks/diagnose/plan.h.
+  /// Describes what `fit` will do, from measurements on steps that are undone;
+  /// see callbacks/diagnose/plan.h.
   TrainingPlan plan();
   TrainingPlan plan(const TrainingPlanOptions& options);
-  /// Whether it trains in 16 bits; callbacks/diagnose/precision_audit.h.
+  /// Measures whether the model can be trained in 16 bits; see
+  /// callbacks/diagnose/precision_audit.h.
   PrecisionAudit audit_precision();
   PrecisionAudit audit_precision(const PrecisionAuditOptions& options);
 
   // ---- Precision and devices ----
 
-  /// Half model, BatchNorm in fp32, fp32 master weights, dynamic loss scale.
+  /// Switches to a half-precision model with BatchNorm in fp32, fp32 master
+  /// weights and a dynamic loss scale.
   Learner& to_fp16();
   Learner& to_fp16(const MixedPrecisionOptions& options);
   /// The same in bfloat16, which needs no loss scale.
   Learner& to_bf16();
   Learner& to_bf16(const MixedPrecisionOptions& options);
-  /// Autocast and a loss scale; the weights stay fp32. As `torch.amp`.
+  /// Switches to autocast with a loss scale, as `torch.amp`; the weights stay
+  /// fp32.
   Learner& to_amp();
   Learner& to_amp(const AmpOptions& options);
-  /// Back to fp32 computation and weights, exactly the master weights.
+  /// Returns to fp32 computation. The weights become exactly the master
+  /// weights.
   Learner& to_fp32();
-  /// Replays the training step as one CUDA graph; learner/cuda_graph/step_graph.h.
+  /// Replays the training step as one CUDA graph; see
+  /// learner/cuda_graph/step_graph.h.
   Learner& to_cuda_graph();
   Learner& to_cuda_graph(const CudaGraphOptions& options);
-  /// Computes each batch on several, or all CUDA, devices; data_parallel.h.
+  /// Computes each batch on several devices, by default on all CUDA devices;
+  /// see learner/distributed/data_parallel.h.
   Learner& to_parallel();
   Learner& to_parallel(const std::vector<torch::Device>& devices);
-  /// Trains together with the processes that torchrun has started, which all
-  /// make every call that trains; in a single process it changes nothing.
+  /// Trains together with the other processes that torchrun has started. All of
+  /// them must make every call that trains. Changes nothing in a single
+  /// process.
   Learner& to_distributed();
   Learner& to_distributed(const DistributedOptions& options);
 
   // ---- Saving ----
 
-  /// The weights in fp32 (of a 16-bit model the master weights) and the
-  /// buffers, by Python's names. What is fp32 already shares memory.
+  /// Returns the weights in fp32 (the master weights of a 16-bit model) and the
+  /// buffers, by Python's names. Tensors that are fp32 already share memory
+  /// with the model.
   StateDict state_dict() const;
   LoadReport load_state_dict(
       const StateDict& state,
       const LoadOptions& options = {});
-  /// Writes `path / model_dir / name.safetensors`, fp32 weights that Python's
-  /// safetensors opens, and beside it the optimizer's state. Of several ranks
-  /// all call it, and rank 0 writes.
-  /// \throws IoError if they cannot be written; older ones are kept then.
+  /// Writes the fp32 weights to `path / model_dir / name.safetensors`, which
+  /// Python's safetensors opens, and the optimizer's state to a second file
+  /// next to it. In a distributed training all ranks call this, and rank 0
+  /// writes.
+  /// \throws IoError if the files cannot be written; existing ones are then
+  ///         kept.
   void save(const std::string& name);
-  /// Reads what `save` wrote, in whatever precision the model is in now. After a
-  /// stop that came before the file was saved it only warns.
+  /// Reads what `save` wrote, whatever the current precision of the model is.
+  /// If training was stopped before the file was saved, only warns.
   /// \throws DataError, c10::ValueError if the files or their tensors do not
-  ///         fit, or a fit with that SaveModel has saved none and the file is of
-  ///         another training; the Learner then is as it was.
+  ///         fit, or if a callback such as SaveModel saves under this name, has
+  ///         not saved in this training, and the file comes from another one.
+  ///         The Learner is then unchanged.
   Learner& load(const std::string& name);
   Learner& load(const std::string& name, const LoadModelOptions& options);
-  /// Writes all that an exact continuation needs to `folder / step_<n>`;
-  /// between fits, or from a callback's on_batch_end or on_epoch_end. Of several
-  /// ranks all call it, and rank 0 writes. What was there of this step, or of
-  /// later ones of the run, is put aside.
+  /// Writes a checkpoint with everything that an exact continuation needs to
+  /// `folder / step_<n>`. Call it between fits, or from a callback's
+  /// on_batch_end or on_epoch_end. In a distributed training all ranks call
+  /// this, and rank 0 writes. Existing checkpoints of this step with other
+  /// weights, and those of later steps of this run, are renamed, not deleted.
   void save_checkpoint(const std::filesystem::path& folder);
-  /// Reads the newest whole checkpoint of a run's folder, or one step's, once
-  /// precision, frozen groups and callbacks are set up. The program then makes
-  /// the same fits: complete ones return at once, the cut one goes on exactly.
-  /// \throws CheckpointError if there is none that is whole, or it is of other
-  ///         data or settings; the Learner then is as it was.
+  /// Reads the newest intact checkpoint of a run's folder, or the checkpoint of
+  /// one step. Set up precision, frozen groups and callbacks first. Then make
+  /// the same fits as the original program: completed ones return at once, and
+  /// the interrupted one continues exactly.
+  /// \throws CheckpointError if there is no intact checkpoint, or if it belongs
+  ///         to other data or settings. The Learner is then unchanged.
   Learner& resume(const std::filesystem::path& folder);
   Learner& resume(
       const std::filesystem::path& folder,
       const ResumeOptions& options);
-  /// One file with all that a Predictor needs; learner/export/export_model.h.
+  /// Writes one file with everything that a Predictor needs; see
+  /// learner/export/export_model.h.
   void export_model(const std::filesystem::path& path);
   void export_model(
       const std::filesystem::path& path,
       const ExportOptions& options);
-  /// A Predictor of the weights as they are now, in memory of its own: other
-  /// threads may ask it while this Learner trains on, which it does not change.
-  /// Between fits or from a callback; vision/predict/predictor.h.
+  /// Returns a Predictor with a copy of the current weights. Other threads may
+  /// use it while this Learner continues to train, which does not affect the
+  /// Predictor. Call this between fits or from a callback; see
+  /// vision/predict/predictor.h.
   Predictor predictor();
   Predictor predictor(const PredictorOptions& options);
-  /// Writes the model as ONNX, in fp32 whatever the precision is now;
+  /// Writes the model as ONNX, in fp32 whatever the current precision is; see
   /// learner/export/onnx/export_onnx.h.
   void export_onnx(
       const std::filesystem::path& path,
@@ -190,8 +215,8 @@ class Learner {
       const std::filesystem::path& path,
       const Tensors& example_inputs,
       const OnnxOptions& options);
-  /// Writes the traced model as TorchScript, in fp32 whatever the precision is
-  /// now; learner/export/torchscript.h.
+  /// Writes the traced model as TorchScript, in fp32 whatever the current
+  /// precision is; see learner/export/torchscript.h.
   void export_torchscript(
       const std::filesystem::path& path,
       const Tensors& example_inputs);
@@ -202,26 +227,32 @@ class Learner {
 
   // ---- Layer groups and hyper-parameters, also while fit runs ----
 
-  /// Cuts the parameters, in order of registration, into layer groups: a new
+  /// Divides the parameters, in order of registration, into layer groups: a new
   /// group begins at the first parameter of each named module ("layer3", "fc").
   Learner& split(const std::vector<std::string>& first_modules);
-  /// Freezes all groups but the last, those before `group` (negative: from the
-  /// end), or none; `train_bn` and `freeze_clears_optimizer` are options. What
-  /// the program had frozen itself, with `requires_grad_(false)`, stays frozen:
-  /// see `LearnerOptions::unfreeze_all`. A parameter of a group that is frozen
-  /// already cannot be told from the others; unfreeze the group before.
+  /// `freeze` freezes all layer groups but the last, `freeze_to` those before
+  /// `group` (negative: counted from the end), and `unfreeze` unfreezes all.
+  /// See also the options `train_bn` and `freeze_clears_optimizer`.
+  ///
+  /// Parameters that the program has frozen itself, with
+  /// `requires_grad_(false)`, stay frozen unless `LearnerOptions::unfreeze_all`
+  /// is set. Do not freeze a parameter of a group that is frozen already,
+  /// because the Learner cannot distinguish it from the others: unfreeze the
+  /// group first.
   Learner& freeze();
   Learner& freeze_to(int64_t group);
   Learner& unfreeze();
   void set_learning_rates(const LearningRates& lr);
-  /// The learning rates now, one for each layer group.
+  /// Returns the current learning rates, one per layer group.
   std::vector<double> learning_rates();
-  /// The gradients of the step that is being made, by the parameters' names:
-  /// fp32, unscaled, averaged over ranks, from on_backward_end to on_step. The
-  /// optimizer steps with what is written into them; copies without a step.
+  /// Returns the gradients of the current step by parameter name: fp32,
+  /// unscaled, averaged over ranks. Call it from on_backward_end to on_step.
+  /// The optimizer uses values that are written into them. For a batch without
+  /// an optimizer step the tensors are copies.
   std::vector<NamedGradient> gradients();
-  /// Adds a number of a callback to the epoch's metrics: the mean over batches,
-  /// or that of on_epoch_end; learner/recorder.h.
+  /// Adds a value to the epoch's metrics. Values logged in batches are
+  /// averaged; a value logged in on_epoch_end is used directly. See
+  /// LoggedValues in learner/recorder.h.
   void log(const std::string& name, double value);
   void log(const std::string& name, const torch::Tensor& value);
 
@@ -236,10 +267,10 @@ class Learner {
   Learner& add(A&&... arguments) {
     return add(make_callback<C>(std::forward<A>(arguments)...));
   }
-  /// Removes a callback; nothing happens if it is not there.
+  /// Removes a callback. Does nothing if the callback was not added.
   Learner& remove(const Callback& callback);
   const Callbacks& callbacks() const;
-  /// The first callback of class C, or null.
+  /// Returns the first callback of class C, or null.
   template <class C>
   std::shared_ptr<C> find() const {
     for (const std::shared_ptr<Callback>& callback : callbacks()) {
@@ -254,12 +285,12 @@ class Learner {
   Recorder& recorder();
   Model& model();
   DataBunch& data();
-  /// Created at the first call or fit, and kept.
+  /// Created by the first call or fit, and kept from then on.
   torch::optim::Optimizer& optimizer();
   const LearnerOptions& options() const;
 
  private:
-  // For Tern's own folders; learner/learner_parts.h.
+  // For internal use by Tern's other folders; see learner/learner_parts.h.
   friend LearnerParts& parts_of(const Learner& learner);
 
   Learner& one_cycle_at(int64_t epochs, LearningRates max_lr);

@@ -16,57 +16,61 @@
 
 namespace tern {
 
-/// Creates an optimizer over the parameter groups that the Learner has laid
-/// out; `tern::optimizer<SGD>(options)` of learner/optim/optimizer_factory.h
-/// makes one for any optimizer class.
+/// Creates an optimizer over the parameter groups that the Learner has formed.
+/// `tern::optimizer<SGD>(options)` of learner/optim/optimizer_factory.h returns
+/// one for any optimizer class.
 using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
     std::vector<torch::optim::OptimizerParamGroup>)>;
 
 struct LearnerOptions {
-  // ---- What is learnt ----
+  // ---- Loss, optimizer, metrics and callbacks ----
 
-  /// Unset: cross-entropy for kLong targets, mean squared error for others.
+  /// Default: cross-entropy for kLong targets, mean squared error for others.
   Loss loss = {};
-  /// Unset: `default_optimizer()`, the fused `optim::AdamW` with fastai's betas
-  /// (0.9, 0.99).
+  /// Default: `default_optimizer()`, the fused `optim::AdamW` with fastai's
+  /// betas (0.9, 0.99).
   OptimizerFactory optimizer = {};
-  /// Shown in the table, computed on the validation data.
+  /// Computed on the validation data and shown in the table.
   std::vector<Metric> metrics = {};
   Callbacks callbacks = {};
 
-  // ---- How fast, how much decay; fastai v1's defaults ----
+  // ---- Learning rate and weight decay (fastai v1), freezing ----
 
   double lr = 3e-3;
   double weight_decay = 1e-2;
-  /// Decay weights directly (`w *= 1 - lr * wd`) with every optimizer. false:
-  /// the optimizer's own way, which is through the gradient for all but AdamW;
-  /// the default optimizer is Adam then.
+  /// Apply weight decay directly to the weights, `w *= 1 - lr * wd`, with every
+  /// optimizer. If false, the optimizer applies it in its own way, which is
+  /// through the gradient for all but AdamW; the default optimizer is then
+  /// Adam.
   bool true_weight_decay = true;
-  /// Decay normalization layers and biases too.
+  /// Also apply weight decay to normalization layers and biases.
   bool bn_weight_decay = true;
-  /// Normalization layers of frozen groups go on learning.
+  /// Keep training the normalization layers of frozen groups.
   bool train_bn = true;
   /// `unfreeze`, `freeze_to` and `fine_tune` train all parameters of their
-  /// groups, as fastai's. false: those that the program has frozen itself, with
-  /// `requires_grad_(false)`, stay frozen, unless that is the whole model.
+  /// groups, as in fastai. If false, parameters that the program has frozen
+  /// itself, with `requires_grad_(false)`, stay frozen, unless the whole model
+  /// is frozen.
   bool unfreeze_all = false;
-  /// freeze and unfreeze clear the optimizer's state, as fastai v2's.
+  /// `freeze` and `unfreeze` clear the optimizer's state, as in fastai v2.
   bool freeze_clears_optimizer = true;
 
-  // ---- Where things go ----
+  // ---- Files, seed and output ----
 
-  /// Relative names of files and folders, of callbacks too, are within it.
+  /// Base folder for relative names of files and folders, also those of
+  /// callbacks.
   std::filesystem::path path = ".";
   std::string model_dir = "models";
-  /// Not 0: seeds LibTorch's generators (dropout) when the Learner is made.
+  /// If not 0, seeds LibTorch's generators (dropout) when the Learner is
+  /// created.
   uint64_t seed = 0;
-  /// Receives output and warnings; empty: `terminal()`. A function of a string
-  /// is one: `[](const std::string& line) { log(line); }`.
+  /// Receives output and warnings; empty: `terminal()`. A function that takes a
+  /// string converts to a Sink: `[](const std::string& line) { log(line); }`.
   Sink sink = {};
-  /// Warn of parameters that the loss of a fit's first batch does not depend
-  /// on, and that are not frozen.
+  /// Warn of parameters that are not frozen and on which the loss of a fit's
+  /// first batch does not depend.
   bool warn_unused_parameters = true;
-  /// End each row of the table with the epoch's losses as a line of blocks.
+  /// End each row of the table with a sparkline of the epoch's losses.
   bool sparkline = false;
 };
 

@@ -100,7 +100,7 @@ void Loss::check_autocast(torch::Device device) const {
 
 namespace {
 
-// A sum of many 16-bit numbers does not fit in one.
+// A sum of many 16-bit numbers may overflow in 16 bits.
 torch::Tensor in_32_bits(const torch::Tensor& values) {
   return c10::isReducedFloatingType(values.scalar_type())
              ? values.to(torch::kFloat)
@@ -145,7 +145,7 @@ Loss Loss::mean_of_all(ValuesOfAll values, const Counts& counts) {
   TORCH_CHECK_VALUE(
       values,
       "[Loss::mean_of] the function is empty; give one of (outputs, targets).");
-  // The analyzer takes std::function's copy of the values for a leak.
+  // The analyzer mistakes std::function's copy of the values for a leak.
   Loss loss([values, counts](  // NOLINT(clang-analyzer-cplusplus.*)
                 const Tensors& outputs,
                 const Tensors& targets) {
@@ -299,7 +299,7 @@ void Loss::check_class_indices(
     return (static_cast<uint64_t>(index) >= static_cast<uint64_t>(classes)) &
            (index != ignored);
   };
-  // Masks have a class a pixel: without a branch it takes less time.
+  // Masks have one class per pixel, and a loop without branches is faster.
   bool is_wrong = false;
   for (const int64_t* at = first; at != last; ++at) {
     is_wrong |= is_no_class(*at);
@@ -322,7 +322,7 @@ torch::Tensor activate(const torch::Tensor& pred, Activation activation) {
   torch::Tensor x = pred.to(torch::kFloat);
   switch (activation) {
     case Activation::none:
-    case Activation::detections:  // of all outputs together
+    case Activation::detections:  // applies to all outputs together
       return x;
     case Activation::softmax:
       return x.softmax(1);

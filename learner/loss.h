@@ -19,9 +19,10 @@ namespace tern {
 
 namespace detail {
 
-// The target as losses that compare number with number want it: in the shape of
-// the prediction, from which it may differ in dimensions of size 1 alone (else
-// [N, 1] and [N] would be compared as N x N), and floating.
+// Returns the target in the form required by losses that compare numbers:
+// floating-point, and in the shape of the prediction. The two shapes may differ
+// only in dimensions of size 1; otherwise [N, 1] and [N] would be broadcast to
+// N x N.
 torch::Tensor paired_target(
     const torch::Tensor& pred,
     const torch::Tensor& target);
@@ -47,23 +48,23 @@ forward(Holder& loss, const torch::Tensor& pred, const torch::Tensor& target) {
   }
 }
 
-// Losses of class numbers, whose mean leaves some targets out and weighs the
-// others by their class.
+// Losses of class indices. Their mean omits ignored targets and weights the
+// others by class.
 template <class Impl>
 concept ComparesClasses = std::same_as<Impl, torch::nn::CrossEntropyLossImpl> ||
                           std::same_as<Impl, torch::nn::NLLLossImpl>;
 
-// Those whose mean is over all numbers of the target, not over samples.
+// Losses whose mean is over all numbers of the target, not over samples.
 template <class Impl>
 concept CountsNumbers =
     ComparesNumbers<Impl> || std::same_as<Impl, torch::nn::KLDivLossImpl> ||
     std::same_as<Impl, torch::nn::HingeEmbeddingLossImpl>;
 
-// The weights of classes where the targets are. A copy is made once: one for
-// each batch would wait for the device.
+// Class weights on the device of the targets. The copy is cached, because
+// copying for each batch would synchronize with the device.
 class ClassWeights {
  public:
-  // \return undefined for undefined weights, which are all 1.
+  // \return undefined if `weights` is undefined, which stands for weights of 1.
   torch::Tensor on(torch::Device device, const torch::Tensor& weights);
 
  private:
@@ -71,15 +72,15 @@ class ClassWeights {
   int64_t version_ = -1;
 };
 
-// What cross-entropy counts of each sample, [N] kDouble: the weights of the
-// classes of its targets, without ignored ones. Of probabilities of classes
-// [N, C, ...] each position counts 1.
+// Returns what cross-entropy counts for each sample, [N] kDouble: the sum of
+// the class weights of its targets, without ignored ones. For class
+// probabilities [N, C, ...] each position counts 1.
 torch::Tensor class_counts(
     const torch::Tensor& target,
     const torch::Tensor& weights,
     int64_t ignore_index);
 
-// The numbers of each sample, [N] kDouble.
+// Returns the number of values in each sample, [N] kDouble.
 torch::Tensor number_counts(const torch::Tensor& target);
 
 template <class Holder>
@@ -88,8 +89,9 @@ bool is_mean(Holder& loss) {
       loss->options.reduction());
 }
 
-// A loss module's values before they are added up. The module itself, for its
-// weights may move to another device; the reduction is put back at once.
+// Returns a function that computes a loss module's values without reduction. It
+// uses the module itself, not a copy, because the module's weights may move to
+// another device; the reduction is restored at once.
 template <class Holder>
 auto without_reduction(Holder loss) {
   return
@@ -117,20 +119,21 @@ auto without_reduction(Holder loss) {
 ///   })
 ///   Loss([](const Tensors& outputs, const Tensors& targets) { ... })
 ///
-/// A Loss made from nothing chooses itself at the first batch: cross-entropy
-/// for kLong targets, mean squared error for floating ones. Loss modules that
-/// compare number with number take a target of [N] beside outputs of [N, 1].
+/// A default-constructed Loss in LearnerOptions is chosen at the first batch:
+/// cross-entropy for kLong targets, mean squared error for floating-point ones.
+/// Loss modules that compare numbers accept a target of [N] with outputs of [N,
+/// 1].
 class Loss {
  public:
-  /// A number for each sample or pixel from (pred, target).
+  /// Computes one value per sample or pixel from (pred, target).
   using Values = std::function<
       torch::Tensor(const torch::Tensor& pred, const torch::Tensor& target)>;
   /// The same from all outputs and all targets.
   using ValuesOfAll = std::function<
       torch::Tensor(const Tensors& outputs, const Tensors& targets)>;
-  /// How much of each sample counts in the loss, which is a mean: [N], on the
-  /// device of the targets. Those may be in host memory and the outputs on a
-  /// GPU.
+  /// Computes how much of each sample counts in the loss, which is a mean: [N],
+  /// on the device of the targets. The targets may be in host memory while the
+  /// outputs are on a GPU.
   using Counts = std::function<
       torch::Tensor(const Tensors& outputs, const Tensors& targets)>;
 
@@ -225,17 +228,17 @@ class Loss {
   }
 
   /// \return 0-dim.
-  /// \throws c10::ValueError when the loss is no scalar, or when there is not
-  ///         one output and one target for a loss of two tensors.
+  /// \throws c10::ValueError if the loss is not a scalar, or if a loss of
+  ///         (pred, target) does not get exactly one output and one target.
   torch::Tensor operator()(const Tensors& outputs, const Tensors& targets)
       const;
 
-  /// A loss that is the mean of `values(pred, target)`: [N, ...], one for each
-  /// sample or pixel. Gives a custom loss per-sample values, which MixUp and top
-  /// losses need.
-  /// \param counts  How much of each sample counts, where not all values do:
-  ///                the loss is the sum of the values divided by all of it, and
-  ///                0 where nothing counts.
+  /// Creates a loss that is the mean of `values(pred, target)`, [N, ...], one
+  /// value per sample or pixel. This gives a custom loss the per-sample values
+  /// that MixUp and top losses need.
+  /// \param counts  How much of each sample counts, if not all values do. The
+  ///                loss is the sum of the values divided by the sum of the
+  ///                counts, and 0 if nothing counts.
   template <class F>
     requires std::
         is_invocable_r_v<torch::Tensor, F&, torch::Tensor, torch::Tensor>
@@ -254,72 +257,75 @@ class Loss {
     return mean_of_all(std::move(values), counts);
   }
 
-  /// How much of a batch its loss counts, which is what the batch weighs beside
-  /// others: targets that are not ignored, times the weights of their classes;
-  /// for segmentation pixels, for losses of numbers all numbers; for a function,
-  /// a sum and whatever else Tern does not know, samples. 0: nothing counts.
-  /// Waits for the device unless the targets are in host memory.
+  /// Returns how much of a batch its loss counts, which is the weight of the
+  /// batch among others. For class targets this is the number of targets (in
+  /// segmentation, pixels) that are not ignored, each multiplied by its class
+  /// weight; for losses of numbers, the number of values; otherwise, for
+  /// example for functions and sums, the number of samples. 0: nothing counts.
+  /// Synchronizes with the device unless the targets are in host memory.
   double count(const Tensors& outputs, const Tensors& targets) const;
-  /// The same for each sample, [N] kDouble, where the targets are; never waits.
+  /// Returns the same per sample, [N] kDouble, on the device of the targets.
+  /// Never synchronizes.
   torch::Tensor counts(const Tensors& outputs, const Tensors& targets) const;
-  /// Whether it counts samples because nothing else is known.
+  /// True if the loss counts samples because nothing else is known.
   bool counts_samples() const { return !counts_; }
-  /// Says how much of each sample counts in this loss, which is a mean.
+  /// Sets how much of each sample counts in this loss, which is a mean.
   Loss& count_by(Counts counts);
 
-  /// The loss of each sample, [N], as if it were alone: the mean over its numbers
-  /// that count. One class a sample, with a weight or without, is as with
-  /// LibTorch's reduction none.
+  /// Returns the loss of each sample, [N], computed separately: the mean over
+  /// the values that count. With one class per sample, with or without class
+  /// weights, the result equals that of LibTorch's reduction `none`.
   /// \throws c10::ValueError unless `has_per_sample`.
   torch::Tensor per_sample(const Tensors& outputs, const Tensors& targets)
       const;
-  /// What each sample adds to the loss, [N] of 32 bits or more: the loss is the
-  /// sum of these divided by `count`.
+  /// Returns the contribution of each sample to the loss, [N], of 32 bits or
+  /// more: the loss is the sum of these divided by `count`.
   /// \throws c10::ValueError unless `has_per_sample`.
   torch::Tensor sum_per_sample(const Tensors& outputs, const Tensors& targets)
       const;
-  /// Loss modules of LibTorch with a reduction, and `mean_of`.
+  /// True for loss modules of LibTorch with a reduction, and for `mean_of`.
   bool has_per_sample() const { return static_cast<bool>(values_); }
 
   explicit operator bool() const { return static_cast<bool>(function_); }
 
-  /// The loss that suits targets of this type; of several categories, as
-  /// `DataBunch::outputs` says, BCEWithLogitsLoss.
+  /// Returns the default loss for targets of this type; BCEWithLogitsLoss if
+  /// `DataBunch::outputs` describes several categories per sample.
   static Loss for_targets(
       const Tensors& targets,
       const std::vector<OutputInfo>& outputs = {});
 
-  /// Whether the loss compares probabilities of several classes, each with 0 or
-  /// 1: a binary cross-entropy.
+  /// True if the loss is a binary cross-entropy, which compares the probability
+  /// of each class with 0 or 1.
   bool is_multi_category() const {
     return is_bce_of_probabilities_ || activation_ == Activation::sigmoid;
   }
 
-  /// "CrossEntropyLoss"; "a function" for one that is no loss module.
+  /// Returns the name, such as "CrossEntropyLoss"; "a function" if the loss is
+  /// not a loss module.
   const std::string& name() const { return name_; }
   Activation activation() const { return activation_; }
   Loss& activation(Activation activation);
-  /// Whether the activation was said, or is that of a loss module; of a function
-  /// nobody knows it.
+  /// True if the activation was set or follows from a loss module. The
+  /// activation of a function is not known.
   bool knows_activation() const { return knows_activation_; }
-  /// Says that the target is the index of a class, which is then checked.
+  /// Declares that the target is a class index, which is then checked.
   Loss& target_is_class(int64_t ignore_index = -100);
-  /// The class that the loss leaves out; -100 if there is none.
+  /// Returns the class that the loss ignores; -100 if there is none.
   int64_t ignore_index() const { return ignore_index_; }
 
-  /// Says that targets are positions, such as boxes or points, which MixUp then
+  /// Declares that targets are positions, such as boxes or points, which MixUp
   /// refuses to mix.
   Loss& target_is_position();
   bool targets_are_positions() const { return target_is_position_; }
 
   /// Throws a c10::ValueError for a loss that autocast forbids on this device:
-  /// BCELoss on CUDA, whose input a 16-bit sigmoid has rounded to 0 or 1.
+  /// BCELoss on CUDA, because a 16-bit sigmoid rounds its input to 0 or 1.
   void check_autocast(torch::Device device) const;
 
-  /// For a loss whose target is the index of a class: throws a c10::IndexError
-  /// that names the first index in `host_targets` which `outputs` has no column
-  /// for. Looks at targets in host memory only, so it never waits; on a GPU the
-  /// fault would otherwise end the process.
+  /// If the target is a class index, throws a c10::IndexError naming the first
+  /// index in `host_targets` that is out of range for `outputs`. Checks only
+  /// targets in host memory, so it never synchronizes. On a GPU such an index
+  /// would otherwise abort the process.
   void check_class_indices(const Tensors& outputs, const Tensors& host_targets)
       const;
 
@@ -335,9 +341,10 @@ class Loss {
   std::string name_ = "a function";
   ValuesOfAll values_;  // empty: no per-sample loss
   Counts counts_;       // empty: samples
-  // The loss is the sum of `values_`, divided by what counts.
+  // The loss is the sum of `values_` divided by the counts.
   bool sums_values_ = false;
-  // Also where a sample has one value, which is then a sum over what it counts.
+  // True also if a sample has a single value, which is then a sum to be divided
+  // by the sample's count.
   bool divides_single_values_ = false;
   Activation activation_ = Activation::none;
   bool knows_activation_ = false;
@@ -347,11 +354,13 @@ class Loss {
   int64_t ignore_index_ = -100;
 };
 
-/// The mean of values: their sum, 0-dim, divided by all that counts. 0 where
-/// nothing does, and with it the gradient; never waits for the device.
+/// Returns the mean of values: their sum, 0-dim, divided by the sum of the
+/// counts. If nothing counts, the mean and its gradient are 0. Never
+/// synchronizes.
 torch::Tensor mean_over(const torch::Tensor& sum, const torch::Tensor& counts);
 
-/// `pred` with the activation applied, in kFloat; softmax over dimension 1.
+/// Applies the activation to `pred` and returns kFloat; softmax is over
+/// dimension 1.
 torch::Tensor activate(const torch::Tensor& pred, Activation activation);
 
 }  // namespace tern

@@ -8,30 +8,32 @@
 
 namespace tern {
 
-/// A loss and how much it counts, which is what it weighs beside others.
+/// A loss and its weight, `Loss::count`.
 struct CountedLoss {
   double loss = std::numeric_limits<double>::quiet_NaN();
   double count = 0;
 };
 
-/// The mean over ranks, which all call it; NaN where nothing counts.
+/// Returns the weighted mean over ranks; NaN if nothing counts. Called by all
+/// ranks.
 CountedLoss mean_over_ranks(Communicator& ranks, const CountedLoss& own);
 
-/// The exponential average of batch losses that fastai shows: 0.98, debiased. A
-/// loss weighs what it counts beside the first; one that counts nothing changes
-/// nothing.
+/// The exponential moving average of batch losses that fastai shows: beta 0.98,
+/// debiased. Each loss is weighted by its count relative to the first one's. A
+/// loss with count 0 changes nothing.
 class LossAverage {
  public:
   static constexpr double kBeta = 0.98;
 
   void add(const CountedLoss& batch);
-  /// NaN before the first that counts.
+  /// NaN before the first loss with a nonzero count.
   double value() const { return sum_ / weight(); }
   bool is_empty() const { return batches_ == 0; }
-  /// The average, to be averaged over ranks.
+  /// Returns the average with its weight, for the mean over ranks.
   CountedLoss counted() const { return {value(), unit_ * weight()}; }
 
-  // What a checkpoint keeps; those before 0.1 had the first two.
+  // State for a checkpoint; checkpoints before 0.1 contain only the first two
+  // values.
   double sum() const { return sum_; }
   int64_t batches() const { return batches_; }
   double missing() const { return missing_; }
@@ -39,7 +41,7 @@ class LossAverage {
   void restore(double sum, int64_t batches, double missing, double unit);
 
  private:
-  // What all batches weigh if each weighs 1, less what they weigh less.
+  // The total weight if every batch had weight 1, minus the missing weight.
   double weight() const {
     return 1 - std::pow(kBeta, static_cast<double>(batches_)) - missing_;
   }
@@ -47,7 +49,7 @@ class LossAverage {
   double sum_ = 0;  // not debiased
   int64_t batches_ = 0;
   double missing_ = 0;
-  double unit_ = 0;  // what the first batch counts; 0: not known yet
+  double unit_ = 0;  // count of the first batch; 0: none yet
 };
 
 }  // namespace tern

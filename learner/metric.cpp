@@ -15,8 +15,8 @@ constexpr const char* kNanBatches = "nan_batches";
 }  // namespace
 
 torch::Tensor AllReduce::or_zeros(const torch::Tensor& own) const {
-  constexpr int64_t kSizes = 64;  // no operation of LibTorch takes more
-  // Of each rank: whether it has one, device, type, and sizes.
+  constexpr int64_t kSizes = 64;  // LibTorch's limit for dimensions
+  // For each rank: whether it has a tensor, and its device, type and sizes.
   const torch::Tensor kinds =
       torch::zeros({world_size_, 4 + kSizes}, torch::kLong);
   if (own.defined()) {
@@ -94,7 +94,7 @@ std::vector<double> read_numbers(const Tensors& numbers) {
 }
 
 Tensors without_class(Tensors targets, int64_t ignore_index) {
-  // A negative one is no class as it is.
+  // A negative index is not a class anyway.
   if (ignore_index < 0 || targets.empty()) return targets;
   torch::Tensor& target = targets[0];
   if (c10::isIntegralType(target.scalar_type(), /*includeBool=*/false)) {
@@ -107,7 +107,7 @@ torch::Tensor has_nan(const Tensors& outputs) {
   if (outputs.empty() || !outputs[0].defined()) return {};
   const torch::NoGradGuard no_grad;
   const torch::Tensor& output = outputs[0];
-  // The largest number is NaN where one is, and ten times as fast to find.
+  // The maximum is NaN if any number is, and is ten times as fast to compute.
   const torch::Tensor nan = output.is_complex() || output.numel() == 0
                                 ? output.isnan().any()
                                 : output.max().isnan();
@@ -132,7 +132,7 @@ void Metric::update(
       counts_classes() ? without_class(targets, impl_->ignore_index())
                        : targets);
   torch::Tensor& batches = impl_->nan_batches_;
-  // A copy, since `sync` adds up in place and other metrics have it too.
+  // A copy, because `sync` sums in place and other metrics share the tensor.
   batches = batches.defined() ? batches + has_nan : has_nan.clone();
 }
 

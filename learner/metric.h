@@ -32,12 +32,14 @@ class AllReduce {
         device_(device) {}
 
   void operator()(const torch::Tensor& tensor) const { add_up_(tensor); }
-  /// The rows of all ranks, in their order; each may have another number of
-  /// them, or none and an undefined tensor. Waits for the device.
+  /// Concatenates the rows of all ranks in rank order. The number of rows may
+  /// differ between ranks; a rank without rows passes an undefined tensor.
+  /// Synchronizes with the device.
   torch::Tensor gather(const torch::Tensor& own) const;
-  /// `own`, or of a rank that has seen no batch, where it is undefined, zeros
-  /// of the size and type that others have, on this rank's device if theirs are
-  /// on one of its kind; undefined if none has any.
+  /// Returns `own`. On a rank that has seen no batch, where `own` is undefined,
+  /// returns zeros with the size and type of the other ranks, on this rank's
+  /// device if theirs are on a device of the same kind. Undefined if no rank
+  /// has a tensor.
   torch::Tensor or_zeros(const torch::Tensor& own) const;
 
  private:
@@ -55,47 +57,47 @@ class MetricImpl {
   /// Column name in logs, unique within a run, e.g. "top_5_accuracy".
   virtual std::string name() const = 0;
 
-  /// Which way is better; EarlyStopping and SaveModel read it from here.
+  /// True if higher values are better; read by EarlyStopping and SaveModel.
   virtual bool higher_is_better() const = 0;
 
-  /// Whether the targets are class numbers, of which those that are no class of
-  /// the model count nowhere: the class that the loss ignores (`ignore_index`)
-  /// is then -100.
+  /// True if the targets are class indices. Targets of the class that the loss
+  /// ignores (`ignore_index`) are then replaced by -100, and indices that are
+  /// not a class of the model are not counted.
   virtual bool counts_classes() const { return false; }
 
-  /// Whether a Learner gives `update` a detector's boxes, scores and labels, as
-  /// `get_preds` does, in place of the raw outputs they are decoded from.
+  /// True if `update` takes a detector's boxes, scores and labels, as returned
+  /// by `get_preds`, in place of the raw outputs.
   virtual bool takes_detections() const { return false; }
 
-  /// Names the class that the loss ignores, as a Learner does before the first
-  /// `update`: no part of a mean over classes, even where samples are predicted
-  /// as it. -100: none.
+  /// Sets the class that the loss ignores; a Learner calls this before the
+  /// first `update`. The class is left out of a mean over classes, even if
+  /// samples are predicted as it. -100: none.
   void set_ignore_index(int64_t index) { ignore_index_ = index; }
   int64_t ignore_index() const { return ignore_index_; }
 
-  /// Forgets every `update`.
+  /// Clears the counts of all updates.
   virtual void reset() = 0;
 
-  /// Counts one batch in, without waiting for the device.
+  /// Adds one batch, without synchronizing with the device.
   /// \param outputs  The model's outputs, at least one tensor [N, ...].
   /// \param targets  The batch's targets, on the same device.
   virtual void update(const Tensors& outputs, const Tensors& targets) = 0;
 
-  /// Value over every `update` since `reset`, whatever the sizes of the
-  /// batches: 0-dim kDouble, left on the device so that the reader chooses when
-  /// to wait. NaN before the first `update`.
+  /// Returns the value over every `update` since `reset`, independent of the
+  /// batch sizes: 0-dim kDouble, left on the device so that the caller decides
+  /// when to synchronize. NaN before the first `update`.
   virtual torch::Tensor compute() const = 0;
 
-  /// What `update` has counted since `reset`, for a training that is resumed in
-  /// the middle of an epoch; may share memory. Nothing if the class cannot say
-  /// it: its value of that epoch is NaN then.
+  /// Returns what `update` has counted since `reset`, for a training that is
+  /// resumed in the middle of an epoch; may share memory. Returns nothing if
+  /// the class does not support this; the value for that epoch is then NaN.
   virtual std::optional<StateDict> state_dict() const { return std::nullopt; }
-  /// \param state  What `state_dict` gave, on the device of the batches.
+  /// \param state  The result of `state_dict`, on the device of the batches.
   virtual void load_state_dict([[maybe_unused]] const StateDict& state) {}
 
-  /// Makes this the metric of all ranks' data, in a training of several
-  /// processes. All ranks call it, after their last `update`.
-  /// \param all_reduce  Adds a tensor up over the ranks, in place.
+  /// Combines the counts of all ranks of a distributed training. All ranks call
+  /// it, after their last `update`.
+  /// \param all_reduce  Sums a tensor over the ranks, in place.
   /// \throws c10::NotImplementedError unless overridden.
   virtual void sync([[maybe_unused]] const AllReduce& all_reduce) {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -109,33 +111,35 @@ class MetricImpl {
  private:
   friend class Metric;
   int64_t ignore_index_ = -100;
-  // How many batches had a NaN in their first output: 0-dim kFloat on their
-  // device, undefined before the first `update`.
+  // The number of batches with a NaN in their first output: 0-dim kFloat on
+  // their device, undefined before the first `update`.
   torch::Tensor nan_batches_;
 };
 
-/// The state of a metric that keeps one tensor of counts, undefined before the
-/// first `update`; and the tensor of such a state.
+/// For metrics that keep one tensor of counts, which is undefined before the
+/// first `update`: `counted_state` returns their state, and `counts_of_state` a
+/// copy of the tensor in such a state.
 StateDict counted_state(const torch::Tensor& counts);
 torch::Tensor counts_of_state(const StateDict& state);
 
-/// `targets` with -100 in place of the class `ignore_index` in the first, if
-/// that has class numbers.
+/// Returns `targets` with the class `ignore_index` replaced by -100 in the
+/// first tensor, if that holds class indices.
 Tensors without_class(Tensors targets, int64_t ignore_index);
 
-/// Whether a number in the first output is NaN: 0-dim kFloat on its device, 0 or
-/// 1, without waiting for it. Undefined if there is no output.
+/// Returns 1 if a number in the first output is NaN, else 0: 0-dim kFloat on
+/// its device, without synchronizing. Undefined if there is no output.
 torch::Tensor has_nan(const Tensors& outputs);
 
-/// The values of 0-dim tensors on any devices, the CPU among them, with one
-/// wait for all.
+/// Reads 0-dim tensors from any devices, including the CPU, with a single
+/// synchronization.
 std::vector<double> read_numbers(const Tensors& numbers);
 
-/// Holds a MetricImpl; copies share it. A Learner counts in a copy of its own,
-/// so that Learners made from the same options do not count into one.
+/// Holds a MetricImpl; copies share it. A Learner counts in its own copy, so
+/// that Learners created from the same options do not share counts.
 ///
-/// Of any metric the value is NaN if a number in the first output was NaN:
-/// compared with a threshold or sorted, a NaN would count as some answer.
+/// The value of every metric is NaN if a number in the first output was NaN,
+/// because a comparison with a threshold or a sort would treat NaN as a
+/// prediction.
 ///
 ///   .metrics = {tern::accuracy(), tern::Metric("max_error", max_error, false)}
 class Metric {
@@ -170,11 +174,12 @@ class Metric {
         "std::make_shared<YourMetric>(), or tern::Metric(\"name\", function)");
   }
 
-  /// The mean of a function over all samples; learner/metrics/mean_metric.cpp.
+  /// The mean of a function over all samples; see
+  /// learner/metrics/mean_metric.cpp.
   ///
-  /// \param fn  Gets the first output and the first target, gives [N, ...] (one
-  ///            value a sample) or a 0-dim tensor, the batch's mean, which
-  ///            then weighs as much as the batch has samples.
+  /// \param fn  Takes the first output and the first target. Returns [N, ...],
+  ///            one value per sample, or a 0-dim tensor, the batch's mean,
+  ///            which is weighted by the number of samples in the batch.
   Metric(std::string name, Function fn, bool higher_is_better = true);
 
   std::string name() const { return impl_->name(); }
@@ -188,8 +193,8 @@ class Metric {
   void update(const Tensors& outputs, const Tensors& targets) {
     update(outputs, targets, has_nan(outputs));
   }
-  /// \param has_nan  What `has_nan(outputs)` gives, which several metrics of a
-  ///                 batch share.
+  /// \param has_nan  The result of `has_nan(outputs)`, shared by all metrics of
+  ///                 a batch.
   void update(
       const Tensors& outputs,
       const Tensors& targets,
@@ -199,7 +204,7 @@ class Metric {
   std::optional<StateDict> state_dict() const;
   void load_state_dict(const StateDict& state);
 
-  /// A metric of the same kind that has counted nothing yet; this one where
+  /// Returns a metric of the same kind without counts; returns this metric if
   /// its MetricImpl cannot be copied.
   Metric fresh_copy() const;
   bool can_be_copied() const { return copy_ != nullptr; }

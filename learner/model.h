@@ -20,8 +20,8 @@ struct Module;
 
 namespace tern {
 
-/// What kind of layer a tensor belongs to; precision and weight decay treat
-/// normalization layers in their own way.
+/// The kind of layer that a tensor belongs to. Precision and weight decay treat
+/// normalization layers specially.
 enum class LayerKind { batch_norm, other_norm, other };
 
 /// A parameter or buffer of a model, by its name in the state dict.
@@ -33,13 +33,13 @@ struct ModelTensor {
   bool is_bias() const;
 };
 
-/// Operators of a TorchScript module, such as "batch_norm", whose mode is written
-/// in its graph, as by a trace, so that train() and eval() do not change it.
+/// Operators of a TorchScript module, such as "batch_norm", whose mode is fixed
+/// in its graph, as in a trace, so that train() and eval() do not change it.
 struct FixedModes {
   std::set<std::string> training, evaluation;
 };
 
-/// What a Model needs from whatever it holds.
+/// The interface between a Model and the network that it holds.
 class ModelImpl {
  public:
   virtual ~ModelImpl() = default;
@@ -47,18 +47,19 @@ class ModelImpl {
   /// In order of registration, each tensor once.
   virtual std::vector<ModelTensor> parameters() const = 0;
   virtual std::vector<ModelTensor> buffers() const = 0;
-  /// As Python's state_dict: of each module its parameters, its buffers, then
-  /// those of the modules in it; a tensor of two names under both.
+  /// As Python's state_dict: for each module its parameters, its buffers, then
+  /// those of its submodules. A tensor with two names is listed under both.
   virtual std::vector<ModelTensor> state() const = 0;
   virtual void train(bool on) = 0;
   virtual bool is_training() const = 0;
   virtual void to(torch::Device device) = 0;
   virtual FixedModes fixed_modes() const { return {}; }
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
-  /// The same network in memory of its own, sharing nothing; null where only a
-  /// clone of `module()` can be one, or nothing.
+  /// Returns a copy of the network that shares no memory with it; null if only
+  /// a clone of `module()` can be made, or no copy at all.
   virtual std::shared_ptr<ModelImpl> copy() const { return nullptr; }
-  /// Calls `forward` of another module of the type of `module()`.
+  /// Returns a model that calls `forward` of another module of the same type as
+  /// `module()`.
   virtual std::shared_ptr<ModelImpl> with_module(
       const std::shared_ptr<torch::nn::Module>&) const {
     return nullptr;
@@ -96,8 +97,8 @@ Tensors call_forward(M& module, const Tensors& x) {
       return to_tensors(module.forward(x[0], x[1], x[2], x[3]));
     }
   }
-  // A Sequential's forward is a template that takes anything; it would only
-  // fail inside.
+  // A Sequential's forward is a template that accepts any arguments; it would
+  // only fail inside.
   if constexpr (
       requires { module.forward(x); } &&
       !requires(torch::Tensor t) { module.forward(t, t, t, t); }) {
@@ -141,10 +142,10 @@ class NnModelOf final : public NnModel {
 
 }  // namespace detail
 
-/// Any network, as a value. Copies share the network, as LibTorch's own module
-/// holders do.
+/// Any network, as a value. Copies share the network, like LibTorch's module
+/// holders.
 ///
-/// Made implicitly from a module holder (`torch::nn::Sequential`, one's own
+/// Converts implicitly from a module holder (`torch::nn::Sequential`, a user's
 /// TORCH_MODULE), a shared_ptr to a module, or a TorchScript module. `forward`
 /// takes one to four tensors or a vector of them, and returns a tensor, a tuple
 /// of tensors or a vector of them.
@@ -172,7 +173,7 @@ class Model {
   Model(const torch::jit::Module& module);  // NOLINT: implicit on purpose
   /// \throws c10::ValueError for a null pointer.
   explicit Model(std::shared_ptr<ModelImpl> impl);
-  // Moving copies: there is no Model without a network.
+  // A move is a copy, because a Model always has a network.
   Model(const Model&) = default;
   Model& operator=(const Model&) = default;
 
@@ -181,40 +182,40 @@ class Model {
   Tensors forward(const Tensors& inputs);
   std::vector<ModelTensor> parameters() const { return impl_->parameters(); }
   std::vector<ModelTensor> buffers() const { return impl_->buffers(); }
-  /// Parameters and buffers in the order of Python's `state_dict`; a tensor
-  /// that has two names comes twice.
+  /// Returns parameters and buffers in the order of Python's `state_dict`. A
+  /// tensor with two names is listed twice.
   std::vector<ModelTensor> state() const { return impl_->state(); }
   void train(bool on = true) { impl_->train(on); }
   void eval() { impl_->train(false); }
   bool is_training() const { return impl_->is_training(); }
   FixedModes fixed_modes() const { return impl_->fixed_modes(); }
   void to(torch::Device device) { impl_->to(device); }
-  /// The module inside; null for a TorchScript module.
+  /// Returns the module; null for a TorchScript module.
   std::shared_ptr<torch::nn::Module> module() const { return impl_->module(); }
-  /// The same `forward`, on one device, of another module: a clone of
-  /// `module()`, or that itself.
+  /// Returns a model with the same `forward`, on one device, of another module:
+  /// a clone of `module()`, or `module()` itself.
   Model with_module(const std::shared_ptr<torch::nn::Module>& module) const {
     return Model(impl_->with_module(module));
   }
   const std::shared_ptr<ModelImpl>& impl() const { return impl_; }
 
-  /// Parameters and buffers by the names, and in the order, of Python's
+  /// Returns parameters and buffers with the names and in the order of Python's
   /// `state_dict`. They share memory with the model.
   StateDict state_dict() const;
 
   /// Copies `state` into the parameters and buffers, converting devices and
-  /// floating or integer types. `num_batches_tracked`, which PyTorch before 0.4
-  /// did not have, may be missing; so may a tensor that is given under another
-  /// of its names.
+  /// floating-point or integer types. Two kinds of tensors may be missing:
+  /// `num_batches_tracked`, which PyTorch before 0.4 did not have, and a tensor
+  /// that is given under another of its names.
   ///
   ///   LoadReport report = model.load_state_dict(
   ///       load_weights("resnet18.pth"),
   ///       {.strict = false, .ignore_mismatched_sizes = true});
   ///   fmt::print("{}\n", report.to_string());
   ///
-  /// \throws c10::ValueError listing what is missing, unexpected or mis-shaped
-  ///         where the options do not allow it, or if no name is the model's;
-  ///         the model then is as it was.
+  /// \throws c10::ValueError listing what is missing, unexpected or of the
+  ///         wrong shape, if the options do not allow it, or if none of the
+  ///         names belongs to the model. On failure nothing changes.
   LoadReport load_state_dict(
       const StateDict& state,
       const LoadOptions& options = {});

@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// Another way to run a model: everything but `forward` is the model's. Private
-/// to Tern.
+/// A wrapper that runs a model in another way: forwards everything except
+/// `forward` to the model. Private to Tern.
 class ModelAround : public ModelImpl {
  public:
   explicit ModelAround(const Model& model) : model_(model) {}

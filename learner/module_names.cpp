@@ -3,7 +3,7 @@
 namespace tern {
 
 std::string unqualified_name(std::string class_name) {
-  // Colons between < and > belong to the arguments of a template.
+  // Colons between < and > belong to template arguments.
   int open_brackets = 0;
   size_t begin = class_name.size();
   for (; begin > 0; --begin) {
@@ -16,7 +16,7 @@ std::string unqualified_name(std::string class_name) {
 
 std::string module_class_name(const std::string& class_name) {
   std::string name = unqualified_name(class_name);
-  // TORCH_MODULE(Net) makes the holder Net for a class NetImpl.
+  // TORCH_MODULE(Net) defines the holder Net for a class NetImpl.
   if (name.ends_with("Impl")) name.resize(name.size() - 4);
   return name;
 }

@@ -1,5 +1,5 @@
-// What is trained is what is registered: modules may be added, replaced or left out
-// after the Learner was made.
+// All registered parameters are trained: modules may be added, replaced or
+// removed after the Learner was created.
 
 #include <algorithm>
 #include <map>
@@ -31,8 +31,8 @@ std::string quoted(const std::vector<std::string>& names) {
   return text;
 }
 
-// Names of parameters that are not in a layer group; of those that are in one and
-// no longer in the model.
+// Names of parameters that are not in a layer group, and of those that are in
+// one but no longer in the model.
 struct Changes {
   std::vector<std::string> added, removed;
 
@@ -53,7 +53,7 @@ Changes changes_of(const LearnerParts& l) {
   Changes changes;
   for (const ModelTensor& p : l.model.parameters()) {
     there.insert(p.tensor.unsafeGetTensorImpl());
-    // MultiOptimizer's parts may leave out what is frozen.
+    // MultiOptimizer's parts may omit frozen parameters.
     if (!l.groups.own_lr.empty() && !p.tensor.requires_grad()) continue;
     if (!known.contains(p.tensor.unsafeGetTensorImpl())) {
       changes.added.push_back(p.name);
@@ -69,7 +69,8 @@ Changes changes_of(const LearnerParts& l) {
   return changes;
 }
 
-// A parameter has the group of that of its name, or else of the one before it.
+// Assigns each parameter to the group of the old parameter with its name, or
+// else to the group of the parameter before it.
 void regroup(LearnerParts& l) {
   std::map<std::string, size_t> group_of;
   for (size_t i = 0; i < l.groups.parameters.size(); ++i) {
@@ -102,7 +103,7 @@ void loop::follow_model(LearnerParts& l) {
       changes.to_string(),
       owner);
   l.model.to(l.data.device);
-  // New master weights are made, with the values of the old ones.
+  // Creates new master weights with the values of the old ones.
   auto* const policy =
       l.stepped_weights ? dynamic_cast<Callback*>(l.precision) : nullptr;
   if (policy) policy->on_remove(*l.self);

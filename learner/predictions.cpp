@@ -1,4 +1,4 @@
-// Learner::predict, get_preds and tta: passes that keep the answers.
+// Learner::predict, get_preds and tta: passes that collect the predictions.
 
 #include <algorithm>
 #include <string>
@@ -28,8 +28,8 @@ void loop::choose_loss_by_data(LearnerParts& l) {
   }
 }
 
-// No softmax is guessed: the model may have one, or its loss a meaning of its
-// own for the numbers, and a program that asks for them gets them.
+// Does not guess a softmax: the model may contain one, or its loss may
+// interpret the numbers differently, and a program may want them unchanged.
 void loop::warn_of_raw_outputs(LearnerParts& l, const torch::Tensor& output) {
   const Loss& loss = l.options.loss;
   if (l.raw_outputs == RawOutputs::warned_of || !loss ||
@@ -47,13 +47,13 @@ void loop::warn_of_raw_outputs(LearnerParts& l, const torch::Tensor& output) {
   if (output.defined()) {
     if (output.numel() == 0) return;
     const bool has_pixels = output.dim() > 2;
-    if (has_pixels != (info.kind == TargetKind::mask)) {  // numbers
+    if (has_pixels != (info.kind == TargetKind::mask)) {  // plain numbers
       l.raw_outputs = RawOutputs::are_fine;
       return;
     }
     const double least = output.min().item<double>();
     const double most = output.max().item<double>();
-    constexpr double kRounding = 1e-3;  // of 16-bit numbers
+    constexpr double kRounding = 1e-3;  // rounding error of 16-bit numbers
     if (!(least < -kRounding) && !(most > 1 + kRounding)) {
       l.raw_outputs = RawOutputs::are_fine;
       return;
@@ -129,7 +129,7 @@ void mirror_images(Batch& batch, const BatchTransformContext&) {
   }
 }
 
-// Answers for mirror images, whose pixels are mirrored back.
+// Predictions for mirrored images, with pixels mirrored back.
 Predictions mirrored_predictions(Learner& learn, const DataLoader& loader) {
   auto& transforms = learn.data().batch_transforms;
   transforms.emplace_back(mirror_images);
@@ -141,7 +141,7 @@ Predictions mirrored_predictions(Learner& learn, const DataLoader& loader) {
   return result;
 }
 
-/// Joins each output, or target, over all batches.
+/// Concatenates each output, or target, over all batches.
 Tensors join(const std::vector<Tensors>& batches, const char* what) {
   Tensors joined;
   for (size_t i = 0; !batches.empty() && i < batches[0].size(); ++i) {
@@ -166,9 +166,9 @@ Tensors join(const std::vector<Tensors>& batches, const char* what) {
   return joined;
 }
 
-// The loader itself, or one of the same samples that neither shuffles, nor
-// augments, nor leaves the last batch out. A sampler of its own says which samples
-// are asked for, and in which order.
+// Returns the loader itself, or one for the same samples that neither shuffles,
+// nor augments, nor drops the last batch. If the user set a sampler, it
+// determines the samples and their order.
 DataLoader without_training(const DataLoader& loader) {
   DataLoaderOptions options = loader.options();
   const bool shuffles = options.shuffle && !options.sampler;
@@ -187,7 +187,7 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
     const Tensors& host_targets = l.step.host_targets;
     if (host_targets.size() == 1) loop::choose_loss(l, host_targets);
     outputs.push_back(on_cpu(activated(l)));
-    // A callback may have put another batch in the place of the loader's.
+    // A callback may have replaced the loader's batch.
     const std::vector<int64_t>& rows = l.step.sample_indices;
     indices.insert(indices.end(), rows.begin(), rows.end());
     targets.emplace_back();
@@ -219,8 +219,8 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
   return result;
 }
 
-// The outputs for those samples of a pass. One that augments has more than
-// others: it replaces the images that these leave out.
+// Returns a pass's outputs for the given samples. An augmented pass has more
+// samples than others, because it replaces images that they leave out.
 Tensors outputs_of_samples(
     const Predictions& all,
     const std::vector<int64_t>& indices) {
@@ -277,7 +277,7 @@ Prediction Learner::predict(at::TensorList inputs) {
 
 Predictions Learner::get_preds(Split split) {
   const DataLoader& loader = parts_->data.loader(split);
-  // The sampler of a loader for training draws at random.
+  // The sampler of a training loader draws at random.
   return get_preds(loader.options().training ? loader.in_order() : loader);
 }
 
@@ -308,7 +308,7 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
   std::vector<Tensors> passes;
   TtaOptions mixing = options;
   if (has_pixels(result.outputs)) {
-    // Of randomly warped images the pixels would not match.
+    // The pixels of randomly warped images would not match.
     passes = {outputs_of_samples(
         mirrored_predictions(*this, loader.in_order()),
         result.indices)};
@@ -317,7 +317,7 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
   }
   const DataLoader augmented = loader.in_order(/*augments=*/true);
   while (std::ssize(passes) < mixing.n) {
-    // Batch transforms augment though the model does not train.
+    // Batch transforms augment although the model is not in training.
     parts_->evaluation.augmented_pass = std::ssize(passes);
     const auto end = c10::make_scope_exit(
         [&] { parts_->evaluation.augmented_pass.reset(); });

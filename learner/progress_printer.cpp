@@ -13,7 +13,7 @@ namespace tern {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw(200);
-constexpr size_t kIndent = 7;  // of the further lines of a broken row
+constexpr size_t kIndent = 7;  // of the continuation lines of a broken row
 constexpr size_t kSparkline = 16;
 
 double seconds(std::chrono::steady_clock::duration time) {
@@ -26,7 +26,7 @@ size_t columns_of(const SinkImpl& sink) {
                  : std::numeric_limits<size_t>::max();
 }
 
-// At most 8 characters, whatever the value's size, so that columns stay.
+// At most 8 characters for any value, so that columns stay aligned.
 std::string cell(double value) {
   if (std::isnan(value)) return "#na#";
   const std::string text = fmt::format("{:.6f}", value);
@@ -39,7 +39,7 @@ void ProgressPrinter::print(
     SinkImpl& sink,
     const std::vector<std::string>& cells) const {
   std::string text;
-  size_t used = 0;  // characters, of which a block of the sparkline is one
+  size_t used = 0;  // characters, counting a sparkline block as one
   for (size_t i = 0; i < cells.size(); ++i) {
     if (i > 0 && used + 2 + widths_[i] > max_columns_) {
       sink.line(text.substr(0, text.find_last_not_of(' ') + 1));

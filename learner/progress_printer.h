@@ -12,34 +12,37 @@
 
 namespace tern {
 
-/// The columns of a table of epochs: train_loss, valid_loss, the Learner's
-/// metrics, and what callbacks have logged so far.
+/// The columns of the table of epochs: train_loss, valid_loss, the Learner's
+/// metrics, and the names that callbacks have logged so far.
 class EpochColumns {
  public:
   explicit EpochColumns(const Learner& learn);
-  /// With the names that another one had.
+  /// Creates columns with given names.
   explicit EpochColumns(std::vector<std::string> names)
       : names_(std::move(names)) {}
-  /// Adds the names that are new in `epoch`. \return whether there are some.
+  /// Adds the names that are new in `epoch`.
+  /// \return true if there were any.
   bool add(const EpochRecord& epoch);
   const std::vector<std::string>& names() const { return names_; }
-  /// One for each name; NaN for what the epoch does not have.
+  /// Returns one value per name; NaN if the epoch does not have it.
   std::vector<double> values(const EpochRecord& epoch) const;
 
  private:
   std::vector<std::string> names_ = {"train_loss", "valid_loss"};
 };
 
-/// "▁▃▅█": one block for each value, or for the mean of its neighbors where
-/// there are more than `width`; a space for what is not finite. UTF-8.
+/// Returns a sparkline such as "▁▃▅█" in UTF-8: one block per value, or per
+/// mean of neighboring values if there are more than `width`. Values that are
+/// not finite are spaces.
 std::string sparkline(const std::vector<double>& values, size_t width = 16);
 
-/// Prints fastai's table, a row an epoch, and keeps the sink's progress line
-/// up to date. The Learner adds one by itself. The header comes with the first
-/// row, and again when a callback has logged a value under a new name. A table
-/// that is wider than the sink shows (`SinkImpl::columns`: a terminal has a
-/// width, a file has none) is broken, as pandas breaks one: further lines go on
-/// with the columns that did not fit, indented.
+/// Prints fastai's table, one row per epoch, and updates the sink's progress
+/// line. Every Learner adds one automatically. The header is printed before the
+/// first row, and again when a callback has logged a value under a new name.
+///
+/// A table that is wider than the sink (`SinkImpl::columns`: a terminal has a
+/// width, a file has none) is broken as in pandas: the columns that do not fit
+/// continue on further, indented lines.
 class ProgressPrinter final : public Callback {
  public:
   void on_train_begin(Learner& learn) override;
@@ -54,9 +57,9 @@ class ProgressPrinter final : public Callback {
 
   void print(SinkImpl& sink, const std::vector<std::string>& cells) const;
 
-  std::optional<EpochColumns> columns_;  // of the fit
-  // Of the header that was printed, so that the rows below it fit it, whatever
-  // becomes of the terminal's window.
+  std::optional<EpochColumns> columns_;  // of this fit
+  // Column widths of the printed header, so that the rows below it line up even
+  // if the terminal's window is resized.
   std::vector<size_t> widths_;
   size_t max_columns_ = 0;
   Clock::time_point epoch_start_, pass_start_, last_draw_;

@@ -19,7 +19,7 @@ namespace tern {
 
 namespace {
 
-// Bounds what waits on the device when nobody looks for a long time.
+// Limits the number of losses that stay on the device if they are not read.
 constexpr size_t kMaxPending = 8192;
 
 }  // namespace
@@ -76,8 +76,8 @@ void Recorder::on_batch_end(Learner& learn) {
   const PrecisionPolicy* const precision = parts_of(learn).precision;
   loss_counts_.push_back(parts_of(learn).step.loss_count);
   if (state.loss.is_cpu() && state.loss.scalar_type() == torch::kFloat) {
-    // Kept, the small tensor would sit between blocks that the next step wants
-    // back in one piece.
+    // If this small tensor were kept, it would fragment the memory that the
+    // next step reuses.
     flush();
     record(*state.loss.const_data_ptr<float>());
     record_scale(
@@ -116,7 +116,8 @@ void Recorder::on_epoch_end(Learner& learn) {
   epoch_is_recorded_ = true;
 }
 
-// After an exception the device may be unusable: what it still holds is lost.
+// After an exception the device may be unusable, so the values that are still
+// on it are lost.
 void Recorder::on_train_end(Learner& learn) {
   if (!learn.state().failed) return;
   pending_.clear();
@@ -170,8 +171,9 @@ void check_name(const LearnerParts& l, const std::string& name) {
   const auto is_taken = [&](const Metric& metric) {
     return metric.name() == name;
   };
-  // The columns of the table and of CSVLogger, the values of TensorBoard's
-  // epochs. Those of batches have a place of their own for what is logged.
+  // The columns of the table and of CSVLogger, and the names of TensorBoard's
+  // epoch values. TensorBoard's batch values have a separate place for logged
+  // values.
   static constexpr std::array kColumns =
       {"epoch", "train_loss", "valid_loss", "time", "seconds", "losses"};
   TERN_CHECK_VALUE(
@@ -233,7 +235,7 @@ void Learner::log(const std::string& name, const torch::Tensor& value) {
                             fmt::join(value.sizes(), ", "))
                       : "an undefined tensor");
   const torch::NoGradGuard no_grad;
-  // A copy: callbacks write the next step's value where this one is.
+  // A copy, because callbacks write the next step's value into the same tensor.
   const torch::Tensor number =
       value.detach().to(torch::kDouble, /*non_blocking=*/false, /*copy=*/true);
   if (l.evaluation.depth > 0) return add_to_pass(l, name, number);
@@ -302,12 +304,12 @@ void Recorder::read_logged() {
   pending_logged_.clear();
 }
 
-// The means of the epoch that ends, over all ranks.
+// Computes the means of the current epoch, over all ranks.
 void Recorder::average_logged(Learner& learn) {
   const int64_t first =
       static_cast<int64_t>(lrs_.size()) - parts_of(learn).position.batches_done;
   std::vector<std::string> names;
-  std::vector<double> sums;  // of each name, and how many values they are of
+  std::vector<double> sums;  // for each name, the sum and the number of values
   for (const LoggedValues& series : logged_) {
     const auto begin = std::ranges::lower_bound(series.batches, first);
     const auto count = series.batches.end() - begin;
@@ -352,7 +354,7 @@ std::vector<MetricValue> Recorder::logged_in(int64_t batch) const {
 
 namespace {
 
-// Batches are counted from 1.
+// The x axis counts batches from 1.
 Curve over_batches(
     std::string label,
     const std::vector<double>& values,
@@ -366,8 +368,8 @@ Curve over_batches(
 
 constexpr const char* kLoaded = "loaded by SaveModel";
 
-// As the Recorder smooths a fit's losses, but over all fits: it does not jump
-// where one begins.
+// Smooths like the Recorder, but over all fits, so that the curve does not jump
+// where a fit begins.
 std::vector<double> smoothed(
     const std::vector<double>& losses,
     const std::vector<double>& counts) {
@@ -376,7 +378,7 @@ std::vector<double> smoothed(
   for (size_t i = 0; i < losses.size(); ++i) {
     const bool is_finite = std::isfinite(losses[i]);
     if (is_finite) {
-      // As much as the first where it is not known.
+      // If the count is not known, use that of the first batch.
       average.add(
           {losses[i],
            !std::isnan(counts[i]) ? counts[i]
@@ -390,7 +392,7 @@ std::vector<double> smoothed(
 
 }  // namespace
 
-// Marks where each fit after the first begins.
+// Creates a plot with a mark where each fit after the first begins.
 Plot Recorder::batch_plot(
     const std::string& title,
     const std::string& y_label) {
@@ -415,7 +417,8 @@ Plot Recorder::loss_plot(const PlotOptions& options) {
   plot.curves = {
       over_batches("train, each batch", losses_, 0.35),
       over_batches("train, smoothed", smoothed(losses_, loss_counts_))};
-  // An average stays within the range, and long behind an outlier outside it.
+  // The average is within the range of the losses, except that after an outlier
+  // it stays outside the clipped range for a long time.
   plot.curves.back().sets_range = false;
   Curve valid{.label = "valid", .markers = true};
   for (size_t i = 0; i < epochs_.size(); ++i) {
@@ -558,7 +561,7 @@ torch::Tensor column(const Numbers& numbers) {
   return torch::tensor(values, torch::kDouble);
 }
 
-// Older checkpoints have skipped_steps in kLong.
+// Older checkpoints store skipped_steps as kLong.
 std::vector<double> column(const StateDict& state, const std::string& name) {
   const torch::Tensor* const values = state.find(name);
   TERN_CHECK_VALUE(
@@ -575,14 +578,14 @@ std::vector<int64_t> integers(const StateDict& state, const std::string& name) {
   return {numbers.begin(), numbers.end()};
 }
 
-// What callbacks logged under a name in training batches: the batches, then the
-// values.
+// Prefix of values logged in training batches: the batches, then the values.
 const std::string kLogged = "logged ";
 const std::string kMetric = "metric ";
 
 }  // namespace
 
-// Metrics are columns "metric <name>"; an epoch without one has a NaN there.
+// Metrics are columns "metric <name>", with NaN for an epoch that does not have
+// the metric.
 StateDict Recorder::state_dict() const {
   const auto of = [](const auto& records, auto field) {
     return column(records | std::views::transform(field));
@@ -608,8 +611,8 @@ StateDict Recorder::state_dict() const {
   state.insert("train_loss", of(epochs_, &EpochRecord::train_loss));
   state.insert("valid_loss", of(epochs_, &EpochRecord::valid_loss));
   state.insert("seconds", of(epochs_, &EpochRecord::seconds));
-  // Of each epoch the number of its metrics, and which they are: not each epoch
-  // has all of them.
+  // For each epoch, the number of its metrics and their indices, because not
+  // every epoch has all metrics.
   std::vector<int64_t> which;
   std::vector<std::string> names;
   for (size_t i = 0; i < epochs_.size(); ++i) {
@@ -650,7 +653,7 @@ void Recorder::load_state_dict(const StateDict& state) {
   loaded.scales_ = column(state, "loss_scales");
   loaded.skips_ = integers(state, "skipped_steps");
   const auto average = column(state, "average");
-  // Older checkpoints do not say what a loss counts.
+  // Older checkpoints do not contain the counts of losses.
   const bool has_counts = average.size() == 4;
   loaded.average_.restore(
       average.at(0),

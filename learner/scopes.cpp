@@ -57,7 +57,8 @@ void check_trainable(const LearnerParts& l) {
       l.model.parameters().size());
 }
 
-// What was traced in evaluation is trained otherwise than its author may think.
+// Warns because a module that was traced in eval mode behaves differently in
+// training than its author may expect.
 void tell_of_fixed_modes(const LearnerParts& l) {
   const FixedModes modes = l.model.fixed_modes();
   if (modes.evaluation.empty()) return;
@@ -79,7 +80,7 @@ int64_t loop::trained_parameters(const LearnerParts& l) {
 
 namespace {
 
-// Of a parameter, in the tensor of `trained_flags`.
+// The value of a parameter in `trained_flags`.
 enum class Trained : uint8_t { no, yes, frozen_by_learner };
 
 }  // namespace
@@ -108,7 +109,7 @@ void loop::set_trained_flags(LearnerParts& l, const torch::Tensor& flags) {
       "are trained; expected the model's {}.",
       flags.numel(),
       parameters.size());
-  // Older checkpoints do not tell who had frozen it.
+  // Older checkpoints do not distinguish who froze a parameter.
   const bool is_old = flags.scalar_type() == torch::kBool;
   const torch::Tensor bytes = flags.to(torch::kByte);
   const auto* flag = bytes.const_data_ptr<uint8_t>();
@@ -171,8 +172,9 @@ loop::fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr) {
 
 namespace {
 
-// "fit(5, {1e-05, 0.001}, {ParamScheduler})": one rate where all layer groups
-// have the same; the callbacks that a schedule of Tern brings are its own.
+// "fit(5, {1e-05, 0.001}, {ParamScheduler})". Contains a single learning rate
+// if all layer groups have the same. Callbacks that Tern's own schedules add
+// are omitted.
 std::string call_text(LearnerParts& l, int64_t epochs, const Callbacks& extra) {
   const std::vector<double> rates = l.self->learning_rates();
   const bool is_one = std::ranges::count(rates, rates[0]) == std::ssize(rates);
@@ -195,7 +197,7 @@ NoAutocast::NoAutocast(torch::Device device)
       was_on_(at::autocast::is_autocast_enabled(device_)) {
   if (!was_on_) return;
   at::autocast::set_autocast_enabled(device_, false);
-  // An evaluation within a forward pass may be one of other weights (Ema).
+  // An evaluation within a forward pass may use other weights (Ema).
   at::autocast::clear_cache();
 }
 
@@ -294,14 +296,14 @@ std::exception_ptr FitScope::run_train_end(bool failed) {
   TrainState& state = l_.state;
   state.failed = failed;
   if (failed) state.result = FitResult::failed;
-  l_.callbacks.begun_fit.reset();  // what comes and goes now is told nothing
+  l_.callbacks.begun_fit.reset();  // later changes of the list send no event
   return loop::run_all(l_, Event::train_end, failed);
 }
 
 namespace {
 
-// LibTorch has few operations for sparse gradients: none that adds them up in
-// 16 bits on a CPU, and no weight decay that they could be added to.
+// LibTorch has few operations for sparse gradients: on a CPU it cannot sum them
+// in 16 bits, and it cannot add weight decay to them.
 void explain_sparse_gradients(
     const LearnerParts& l,
     const std::exception& error) {
@@ -351,7 +353,7 @@ void FitScope::end() {
           fmt::format("Stopped on request at step {}.", l_.state.iteration));
     }
   }
-  // From here on the result stops later fits.
+  // From here on, `state.result` keeps later fits from running.
   if (l_.state.result == FitResult::interrupted) {
     l_.stop.requested = l_.stop.requested_here = false;
   }
@@ -360,7 +362,7 @@ void FitScope::end() {
   if (error) std::rethrow_exception(error);
 }
 
-// Here after an exception, which goes on to the caller.
+// Open here only after an exception, which propagates to the caller.
 FitScope::~FitScope() {
   if (!is_open_) return;
   try {
@@ -408,9 +410,9 @@ EvalScope::EvalScope(LearnerParts& l, const PassOptions& pass)
   }
 }
 
-// Training draws the same numbers with and without evaluations. A pass of the
-// loop, which a resumed training repeats, gets those of its epoch, any other
-// one new ones each time.
+// Training draws the same random numbers with and without evaluations. A pass
+// of the loop, which a resumed training repeats, is seeded with its epoch; any
+// other pass gets new numbers each time.
 void EvalScope::use_own_random_numbers() {
   constexpr int64_t kOfTheLoop = int64_t{1} << 40;
   random_ = random_state();
@@ -444,7 +446,7 @@ std::exception_ptr EvalScope::leave(bool failed) {
   --l_.evaluation.depth;
   set_random_state(random_);
   l_.evaluation.pass = outer_pass_;
-  // The resumed training makes the pass again, with the same numbers.
+  // The resumed training repeats the pass with the same numbers.
   if (was_cut) l_.evaluation.passes = passes_;
   l_.evaluation.logged_in_last =
       std::exchange(l_.evaluation.logged, std::move(outer_logged_));
@@ -458,7 +460,7 @@ void EvalScope::end() {
   if (const auto error = leave(/*failed=*/false)) std::rethrow_exception(error);
 }
 
-// Here after an exception, which goes on to the caller.
+// Open here only after an exception, which propagates to the caller.
 EvalScope::~EvalScope() {
   if (is_open_) leave(/*failed=*/true);
 }

@@ -18,29 +18,30 @@ struct StateDict : torch::OrderedDict<std::string, torch::Tensor> {
   StateDict(OrderedDict tensors)  // NOLINT: implicit on purpose
       : OrderedDict(std::move(tensors)) {}
 
-  /// Read from a file without checksums: a flipped bit there is a wrong value
-  /// that nothing notices.
+  /// True if the tensors were read from a file without checksums, in which a
+  /// corrupted bit goes unnoticed.
   bool unverified = false;
 };
 
-/// How a state dict is put into a model.
+/// How a state dict is loaded into a model.
 struct LoadOptions {
-  /// Every tensor of the model is given, and every tensor given is one of the
-  /// model's. Without it, what is missing keeps its value.
+  /// Require that every tensor of the model is given and that every given
+  /// tensor belongs to the model. If false, tensors that are missing keep their
+  /// values.
   bool strict = true;
 
-  /// Only names that begin so are looked at, and they lose it: "backbone."
-  /// takes the backbone out of a larger model. Without a prefix, "module." and
-  /// "_orig_mod.", which PyTorch's wrappers put before every name, are dropped
-  /// by themselves.
+  /// Load only names with this prefix, and remove it from them: "backbone."
+  /// loads the backbone of a larger model. Without a prefix, "module." and
+  /// "_orig_mod.", which PyTorch's wrappers put before every name, are removed
+  /// automatically.
   std::string prefix = {};
 
-  /// Leave out tensors of the wrong shape, as of a head for 1000 classes in a
-  /// model for 10, and load the rest.
+  /// Skip tensors of the wrong shape, such as a head for 1000 classes when the
+  /// model has 10, and load the rest.
   bool ignore_mismatched_sizes = false;
 };
 
-/// What became of the names of a state dict.
+/// Result of loading a state dict.
 struct LoadReport {
   struct Mismatch {
     std::string name;
@@ -48,25 +49,25 @@ struct LoadReport {
     std::string expected;  // "[10, 512] float"
   };
 
-  /// Names of the model that were given and fit.
+  /// Number of the model's names that were given and fit.
   int64_t loaded = 0;
-  /// Names of the model that were not given; their tensors keep their values.
+  /// Names of the model that were not given. Their tensors keep their values.
   std::vector<std::string> missing;
-  /// Names given that the model does not have.
+  /// Given names that the model does not have.
   std::vector<std::string> unexpected;
-  /// Names of both with another shape, or a type that cannot be converted
+  /// Names on both sides whose shapes differ, or whose type cannot be converted
   /// without loss of meaning, such as float to integer.
   std::vector<Mismatch> mismatched;
-  /// Names given that are left out on purpose, see VisionArch::load_pretrained.
+  /// Given names that are skipped on purpose; see VisionArch::load_pretrained.
   std::vector<std::string> skipped;
   /// As StateDict::unverified.
   bool unverified = false;
 
-  /// Whether every name was on both sides, and fit.
+  /// True if every name was on both sides and fit.
   bool is_complete() const {
     return missing.empty() && unexpected.empty() && mismatched.empty();
   }
-  /// One sentence with the first names of each kind.
+  /// Returns one sentence with the first names of each kind.
   std::string to_string() const;
 };
 

@@ -1,4 +1,4 @@
-// What the loop does between its events, in the order of learner/fit.cpp.
+// The steps of the loop between its events, in the order of learner/fit.cpp.
 
 #include <algorithm>
 
@@ -15,8 +15,9 @@ namespace tern {
 
 namespace {
 
-// After on_train_begin, and once more after on_epoch_begin when the checkpoint
-// was made in the middle of an epoch: what callbacks set up there is replaced.
+// Restores the checkpoint to resume from, replacing what callbacks have set up.
+// Called after on_train_begin, and again after on_epoch_begin if the checkpoint
+// was saved in the middle of an epoch.
 void go_on(LearnerParts& l, bool in_epoch) {
   if (l.position.continuation && !l.state.is_trial) {
     l.position.continuation->restore(*l.self, in_epoch);
@@ -25,8 +26,8 @@ void go_on(LearnerParts& l, bool in_epoch) {
 
 }  // namespace
 
-// A stop means the program: what it goes on to train would be another course
-// than that of the same program without a stop.
+// A stop also ends later fits: if the program continued with them, the training
+// would take another course than without the stop.
 bool loop::is_fit_skipped(
     LearnerParts& l,
     int64_t epochs,
@@ -58,8 +59,8 @@ void loop::begin_training(LearnerParts& l) {
   if (l.step.runner) l.step.runner->begin(*l.self);
 }
 
-// A checkpoint from the middle of an epoch is not used up before that epoch has
-// begun, which is completed also where a callback had ended the training in it.
+// A checkpoint from the middle of an epoch is kept until that epoch has begun.
+// The epoch is completed even if a callback had ended the training in it.
 bool loop::has_next_epoch(const LearnerParts& l) {
   const bool is_over = (l.state.stop_training || l.position.data_have_ended) &&
                        !l.position.continuation;
@@ -69,7 +70,7 @@ bool loop::has_next_epoch(const LearnerParts& l) {
 void loop::begin_epoch(LearnerParts& l) {
   begin_window(l);
   l.position.resumes_epoch = l.position.continuation && !l.state.is_trial;
-  go_on(l, /*in_epoch=*/true);  // if it is not there yet
+  go_on(l, /*in_epoch=*/true);  // unless it is restored already
   l.position.place = Place::in_epoch;
 }
 
@@ -93,7 +94,7 @@ DataLoader::Epoch loop::begin_batches(LearnerParts& l) {
   return train.epoch(l.position.epochs_begun++, l.position.batches_done);
 }
 
-// What a window that was ended from outside has accumulated goes nowhere.
+// The gradients of an incomplete accumulation window are discarded.
 void loop::end_batches(LearnerParts& l) {
   if (l.step.window.is_open()) zero_grad(l);
   l.step.window.close();
@@ -122,12 +123,12 @@ void loop::end_epoch(LearnerParts& l) {
 
 namespace {
 
-// The epoch ends, and the fit with it, as if it had been so long. One without a
-// batch is left out (`completes_epoch`).
+// Ends the epoch and the fit at the end of the data, as if this were their full
+// length. An epoch without a batch is dropped (`completes_epoch`).
 void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
   TrainState& s = l.state;
   l.position.data_have_ended = true;
-  s.stop_epoch = true;  // so that the last batch makes a step
+  s.stop_epoch = true;  // so that the last batch completes a step
   if (last || s.batch > 0) return;
   TERN_CHECK_VALUE(
       s.epoch > 0,
@@ -146,8 +147,8 @@ std::optional<Batch> loop::next_batch(
     DataLoader::Epoch& batches) {
   TrainState& s = l.state;
   if (s.training && (s.stop_epoch || s.stop_training)) return std::nullopt;
-  // A step that has begun is completed: a stop falls between steps. Passes that
-  // a program or a callback asks for are complete.
+  // A step that has begun is completed: a stop takes effect between steps.
+  // Passes started by a program or a callback always run to the end.
   const bool can_stop =
       s.training ? !l.step.window.is_open() : l.evaluation.pass.can_be_cut;
   std::optional<Batch> batch;
@@ -156,7 +157,7 @@ std::optional<Batch> loop::next_batch(
   } else if (!l.stop.requested) {
     batch = batches.next(&l.stop.requested);
   }
-  // Also when the stop came while it waited for the loader.
+  // Also if the stop was requested while waiting for the loader.
   if (can_stop && !s.training && !batch) {
     l.evaluation.was_cut = l.stop.requested;
   }
@@ -166,7 +167,7 @@ std::optional<Batch> loop::next_batch(
 
 void loop::start_batch(LearnerParts& l, Batch batch) {
   if (l.state.training) {
-    // Ranks and accumulated batches weigh by the sizes of full batches.
+    // The weights of ranks and accumulated batches assume full batches.
     TERN_CHECK_VALUE(
         batch.left_out.empty(),
         "[Learner::fit] the dataset left {} samples out of a training batch; "
@@ -183,7 +184,7 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
   l.step.sample_indices = batch.indices;
   l.state.batch_data = l.step.copy_stream.to(l.data.device, batch);
   if (l.state.training) count_samples_of_ranks(l);
-  // Each rank's part of a batch has random numbers of its own.
+  // Each rank's part of a batch has its own random numbers.
   const int64_t key = l.ranks.communicator && l.state.training
                           ? l.state.batch * l.ranks.communicator->world_size() +
                                 l.ranks.communicator->rank()
@@ -205,7 +206,8 @@ void loop::end_batch(LearnerParts& l) {
   ++l.state.batch;
 }
 
-// Before the next batch is made: it takes the same memory, still in the cache.
+// Frees the batch before the next one is created, which then reuses the memory
+// while it is still in the cache.
 void loop::clear_batch(LearnerParts& l) {
   l.state.outputs.clear();
   l.state.batch_data = {};
@@ -219,7 +221,8 @@ void loop::in_forward_precision(
 }
 
 Tensors loop::run_model(LearnerParts& l, const Tensors& inputs) {
-  if (l.step.part_loss && l.state.training) return {};  // runs what it needs
+  // part_loss runs the model itself.
+  if (l.step.part_loss && l.state.training) return {};
   try {
     return l.model.forward(inputs);
   } catch (const c10::Error& error) {
@@ -235,8 +238,9 @@ void loop::choose_loss(LearnerParts& l, const Tensors& targets) {
 
 namespace {
 
-// A loss of 0 with gradients of 0: the mean over nothing would be NaN. All
-// parameters get a gradient, as ranks that train together expect it.
+// Returns a loss of 0 with gradients of 0, because the mean over nothing would
+// be NaN. All parameters get a gradient, which ranks that train together
+// require.
 torch::Tensor loss_of_nothing(
     const Tensors& outputs,
     const torch::Tensor& loss) {
@@ -284,7 +288,7 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
   } catch (const c10::Error& error) {
     explain_out_of_memory(l, error, "the loss");
     const std::string reason = reason_of(error);
-    if (reason.starts_with('[')) throw;  // a sentence already
+    if (reason.starts_with('[')) throw;  // already explained
     throw c10::ValueError(
         {__func__, __FILE__, __LINE__},
         fmt::format(
@@ -298,7 +302,7 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
   l.step.loss_count = count_of_batch(l, chosen);
   if (l.step.loss_count == 0 && !chosen.counts_samples())
     loss = loss_of_nothing(l.state.outputs, loss);
-  // A sample that another rank has counts there.
+  // If this rank's batch is only padding, its samples count on other ranks.
   if (l.ranks.communicator && l.state.training &&
       samples_of_batch(l).of_rank == 0) {
     l.step.loss_count = 0;
@@ -315,7 +319,7 @@ void loop::run_step(LearnerParts& l) {
   TrainState& s = l.state;
   // A callback may have changed the accumulation since the last step.
   if (!l.step.window.is_open()) begin_window(l);
-  // All have to know alike whether this batch is the last.
+  // All ranks must agree whether this batch is the last.
   if (s.accumulation.batches != 1) sync_decisions(l);
   const bool is_last =
       s.batch + 1 == s.batches || s.stop_epoch || s.stop_training;
@@ -342,9 +346,9 @@ void multiply_gradients(LearnerParts& l, double factor) {
 
 }  // namespace
 
-// After on_backward_begin, which may put another loss in its place.
+// Called after on_backward_begin, which may replace the loss.
 void loop::weight_loss(LearnerParts& l) {
-  attach_scaled_gradients(l);  // backward adds to those of its window
+  attach_scaled_gradients(l);  // backward adds to the window's gradients
   const double weight = l.step.window.weigh(counts_of_ranks(l));
   multiply_gradients(l, l.step.window.rescale());
   if (weight != 1) l.state.loss_grad = l.state.loss_grad * weight;
@@ -412,7 +416,7 @@ void loop::zero_grad(LearnerParts& l) {
   if (l.stepped_weights) l.stepped_weights->zero_grad();
 }
 
-// ---- The window of batches that make one step ----
+// ---- The accumulation window ----
 
 void StepWindow::begin(
     const Accumulation& accumulation,
@@ -456,7 +460,7 @@ double StepWindow::weigh(const Counts& counts) {
   now_.counted += counts.of_all;
   if (now_.counted == 0) return 1;
   if (before_.counted == 0) {
-    // As if all batches were going to count as much as this one.
+    // Assumes that all batches will count as much as this one.
     now_.expected = static_cast<double>(full_) * counts.of_all /
                     static_cast<double>(added_);
   } else if (now_.counted > 2 * before_.expected) {
@@ -467,7 +471,7 @@ double StepWindow::weigh(const Counts& counts) {
   return share / now_.expected;
 }
 
-// As an older checkpoint is, whose losses counted samples.
+// For older checkpoints, whose losses counted samples.
 void StepWindow::restore(int64_t batches, int64_t samples) {
   restore(
       batches,

@@ -7,45 +7,51 @@
 
 namespace tern {
 
-/// The batches whose gradients make one step together, so that all that their
-/// losses count weighs the same, on one rank or on many. When a window is
-/// complete is a matter of the samples of all ranks, so that all ranks reach the
-/// same decisions without a word. Private to learner/.
+/// An accumulation window: the batches whose gradients make one optimizer step,
+/// on one rank or on several. Everything that their losses count
+/// (`Loss::count`) has the same weight. A window is complete according to the
+/// samples of all ranks, so all ranks reach the same decision without
+/// communication. Private to learner/.
 class StepWindow {
  public:
-  /// How much a batch's loss counts, which is a mean over that.
+  /// How much a batch's loss, which is a mean, counts: on this rank and over
+  /// all ranks.
   struct Counts {
     double of_rank, of_all;
   };
 
-  /// At the start of an epoch.
+  /// Starts a new window, at the start of an epoch or when the accumulation has
+  /// changed.
   /// \param batch_size  Of one rank.
   void begin(
       const Accumulation& accumulation,
       int64_t batch_size,
       int64_t world_size);
 
-  /// Counts a batch in, whose loss counts samples.
-  /// \param is_last  The window ends with this batch, full or not.
-  /// \return what to multiply the mean loss of this rank's batch by.
+  /// Adds a batch whose loss counts samples.
+  /// \param is_last  The window ends with this batch even if it is not full.
+  /// \return the factor for this rank's mean loss of the batch.
   double add(const ShardedSampler::RealSamples& samples, bool is_last);
-  /// The same for the batch that was added last, whose loss counts this.
+  /// Returns the factor for the batch that was added last, whose loss counts
+  /// this much.
   double weigh(const Counts& counts);
 
-  /// What to multiply the gradients of the window's earlier batches by, before
-  /// those of the last are added: less than 1 where the first counted so little
-  /// that the sum would grow beyond what 16 bits hold.
+  /// Returns the factor for the gradients of the window's earlier batches, to
+  /// apply before those of the last batch are added. It is less than 1 if the
+  /// first batch counted so little that the sum would exceed the range of 16
+  /// bits.
   double rescale() const { return rescale_; }
-  /// Whether the batch that was added last completes the window.
+  /// True if the batch that was added last completes the window.
   bool is_complete() const { return is_complete_; }
-  /// Batches were added since the last complete window.
+  /// True if batches were added since the last complete window.
   bool is_open() const { return batches_ > 0 && !is_complete_; }
-  /// What to multiply the gradients of the complete window by: not 1 for one
-  /// that ended early, or whose batches did not all count as much as the first.
+  /// Returns the factor for the gradients of the complete window. It is not 1
+  /// if the window ended early, or if its batches did not all count as much as
+  /// the first.
   double correction() const { return correction_; }
   void close() { batches_ = samples_ = 0; }
 
-  // What a checkpoint in an open window needs.
+  // For checkpoints that are saved in an open window.
   int64_t batches() const { return batches_; }
   int64_t samples() const { return samples_; }
   double counted() const { return is_open() ? now_.counted : 0; }
@@ -55,18 +61,18 @@ class StepWindow {
   restore(int64_t batches, int64_t samples, double counted, double expected);
 
  private:
-  // What the losses of an open window have counted, and what the gradients are
-  // divided by until it is known what all of them count.
+  // What the losses of an open window have counted so far, and what the
+  // gradients are divided by until the final count is known.
   struct Sum {
     double counted = 0, expected = 0;
   };
 
   Accumulation accumulation_;
   int64_t world_size_ = 1;
-  int64_t full_ = 0;                   // samples of a whole window
+  int64_t full_ = 0;  // samples of a full window, over all ranks
   int64_t batches_ = 0, samples_ = 0;  // in the open window
   int64_t added_ = 0;                  // samples of the last batch
-  Sum before_, now_;                   // the last batch
+  Sum before_, now_;                   // before and after the last batch
   bool is_complete_ = true;
   double correction_ = 1, rescale_ = 1;
 };

@@ -1,4 +1,4 @@
-// What is the same on all ranks: the start, decisions, shares of the data.
+// Synchronizes the ranks: the start, decisions, shares of the data.
 
 #include <torch/types.h>
 
@@ -24,7 +24,7 @@ class SingleProcess final : public Communicator {
   void check_equal(const std::string&, const std::string&) override {}
 };
 
-// The number that each rank gave: [world_size] kDouble.
+// Returns the value of each rank: [world_size] kDouble.
 torch::Tensor values_of_ranks(Communicator& ranks, double own) {
   auto all = torch::zeros({ranks.world_size()}, torch::kDouble);
   all[ranks.rank()].fill_(own);
@@ -92,8 +92,8 @@ loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
   return *shard;
 }
 
-// A rank that has found another checkpoint than the others would train, or skip
-// fits, alone.
+// A rank that has found a different checkpoint than the others would train, or
+// skip fits, alone.
 void loop::check_same_checkpoint(LearnerParts& l) {
   if (!l.ranks.communicator) return;
   l.ranks.communicator->check_equal(
@@ -105,7 +105,7 @@ void loop::check_same_checkpoint(LearnerParts& l) {
       std::to_string(l.state.iteration));
 }
 
-// Weights that differ before the first step would be averaged in silence.
+// Different weights before the first step would be averaged without notice.
 void loop::check_same_start(LearnerParts& l) {
   if (!l.ranks.communicator) return;
   l.ranks.communicator->check_equal(
@@ -146,7 +146,7 @@ void loop::check_same_weights(LearnerParts& l, const std::string& when) {
       broadcast_text(*l.ranks.communicator, text, *other)));
 }
 
-// What one rank wants, all do; rates are those of rank 0.
+// A flag set by one rank applies to all; learning rates are those of rank 0.
 void loop::sync_decisions(LearnerParts& l) {
   if (!l.ranks.communicator) return;
   TrainState& s = l.state;
@@ -184,8 +184,8 @@ int64_t loop::common_batches(LearnerParts& l, const DataLoader& whole) {
   return values_of_ranks(*l.ranks.communicator, own).min().item<int64_t>();
 }
 
-// A pass that one rank was asked to leave ends on all after the same batch; one
-// of them may have more batches than the others.
+// If one rank received a stop request, the pass ends on all ranks after the
+// same batch; some ranks may have more batches than others.
 void loop::sync_validation_stop(LearnerParts& l, int64_t common_batches) {
   if (l.state.batch >= common_batches) return;
   const auto wishes =
@@ -211,7 +211,7 @@ void loop::run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act) {
   try {
     act();
   } catch (const DistributedError&) {
-    throw;  // the ranks are no longer together
+    throw;  // the ranks are disconnected already
   } catch (const DataError& error) {
     own = std::current_exception();
     text = error.what();
@@ -229,7 +229,7 @@ void loop::run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act) {
         (is_of_data ? "d" : " ") + text,
         *failed);
   } catch (const std::exception&) {
-    // The others may be gone: what happened here tells more.
+    // The other ranks may be lost: this rank's own error is more informative.
     if (own) std::rethrow_exception(own);
     throw;
   }
@@ -252,7 +252,8 @@ AllReduce loop::all_reduce_over_ranks(LearnerParts& l) {
       l.data.device};
 }
 
-// The loss and every metric over all data, of which each rank has seen a part.
+// Combines the loss and every metric over all data, of which each rank has seen
+// a part.
 void loop::all_reduce_metrics(
     LearnerParts& l,
     std::vector<Metric>& metrics,
@@ -262,8 +263,8 @@ void loop::all_reduce_metrics(
   for (Metric& metric : metrics) metric.sync(all_reduce);
 }
 
-// Running statistics differ between ranks while they train, which nobody sees:
-// a forward pass in training does not read them. Rank 0's are taken.
+// Running statistics differ between ranks during training, without an effect: a
+// forward pass in training does not read them. Rank 0's are used.
 void loop::broadcast_buffers(LearnerParts& l) {
   Tensors buffers;
   for (const ModelTensor& b : l.model.buffers()) {
@@ -295,7 +296,7 @@ ShardedSampler::RealSamples loop::samples_of_batch(LearnerParts& l) {
       .real_samples(l.state.batch);
 }
 
-// Losses that count samples need no word of the others.
+// Losses that count samples need no communication.
 StepWindow::Counts loop::counts_of_ranks(LearnerParts& l) {
   const Loss& loss = l.state.batch_loss ? l.state.batch_loss : l.options.loss;
   if (!l.ranks.communicator) return {l.step.loss_count, l.step.loss_count};

@@ -22,25 +22,28 @@ struct MetricValue {
   double value = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// The value of the metric called `name`.
-/// \param what    Whose metrics these are, for the message.
-/// \throws c10::ValueError that lists the names there are.
+/// Returns the value of the metric called `name`.
+/// \param what  Where the metrics come from, for the error message.
+/// \throws c10::ValueError listing the existing names.
 double metric_value(
     const std::vector<MetricValue>& metrics,
     const std::string& name,
     const char* what);
 
-/// How many batches make one optimizer step; by default each makes its own.
+/// The size of an accumulation window. By default every batch makes its own
+/// optimizer step.
 struct Accumulation {
-  int64_t batches = 1;  // a step after this many batches
-  int64_t samples =
-      0;  // not 0: a step as soon as this many samples are accumulated
+  /// Batches per optimizer step; 0: `samples` decides.
+  int64_t batches = 1;
+  /// The optimizer steps as soon as this many samples per rank are accumulated;
+  /// 0: `batches` decides.
+  int64_t samples = 0;
 };
 
 /// How a fit ended.
 enum class FitResult {
-  completed,    // all epochs, or a callback had seen enough
-  interrupted,  // by request_stop or a signal; a checkpoint can go on
+  completed,    // all epochs done, or a callback stopped the fit
+  interrupted,  // by request_stop or a signal; can be resumed
   failed,       // by an exception
   pruned        // by PruneTrial: worse than other trials of a search
 };
@@ -48,90 +51,92 @@ enum class FitResult {
 /// Returns "completed", "interrupted", "failed" or "pruned".
 const char* to_string(FitResult result);
 
-/// What the loop and its callbacks know about the step that is being made. The
-/// comment of a field says who writes it.
+/// State shared by the loop and its callbacks. The section headings and the
+/// comments on the fields say who writes each field.
 struct TrainState {
-  // ---- Where we are; the loop writes ----
+  // ---- Position; written by the loop ----
 
   int64_t epoch = 0;        // of this fit, from 0
   int64_t epochs = 0;       // of this fit
   int64_t batch = 0;        // of this epoch, from 0
   int64_t batches = 0;      // of this epoch
-  int64_t iteration = 0;    // training batches since the Learner was made
+  int64_t iteration = 0;    // training batches since the Learner was created
   bool training = false;    // false: validation or prediction
-  bool is_fitting = false;  // also while a fit validates
+  bool is_fitting = false;  // also during the validation of a fit
 
-  /// When the loader handed this batch over.
+  /// When the loader returned this batch.
   std::chrono::steady_clock::time_point batch_arrived;
 
-  // ---- This batch; the loop writes, callbacks may replace ----
+  // ---- This batch; written by the loop, callbacks may replace it ----
 
-  /// On the device, transformed. on_batch_begin may replace it.
+  /// On the device and transformed. on_batch_begin may replace it.
   Batch batch_data;
-  /// What the model answered. on_loss_begin may replace it.
+  /// The model's outputs. on_loss_begin may replace them.
   Tensors outputs;
-  /// Computes the loss of this batch in place of the Learner's; unset: plain.
-  /// MixUp and CutMix set it in on_batch_begin.
+  /// Replaces the Learner's loss for this batch; empty: the Learner's loss is
+  /// used. MixUp and CutMix set it in on_batch_begin.
   Loss batch_loss;
-  /// What users and logs see: unscaled; detached once backward has run.
+  /// The loss for users and logs: unscaled, and detached after the backward
+  /// pass.
   torch::Tensor loss;
-  /// What backward() sees. on_backward_begin may replace it: MixedPrecision
-  /// multiplies it by the loss scale.
+  /// The loss on which backward() is called. on_backward_begin may replace it:
+  /// MixedPrecision multiplies it by the loss scale.
   torch::Tensor loss_grad;
 
-  // ---- What callbacks ask of the loop; reset for each batch or fit ----
+  // ---- Requests of callbacks to the loop; reset for each batch or fit ----
 
-  /// Keep the weights this time. The loop sets it, with `skip_zero_grad`, for a
-  /// batch whose gradients are only accumulated.
+  /// Skip the optimizer's step for this batch. The loop sets this, together
+  /// with `skip_zero_grad`, for a batch that only accumulates gradients.
   bool skip_step = false;
-  bool skip_zero_grad = false;  // go on adding to the gradients
-  bool stop_epoch = false;      // no more batches in this epoch
-  bool stop_training = false;   // finish this batch, then end fit
-  /// GradientAccumulation writes it in on_train_begin.
+  /// Keep the gradients, so that the next batch adds to them.
+  bool skip_zero_grad = false;
+  bool stop_epoch = false;     // end the epoch after this batch
+  bool stop_training = false;  // end the fit after this batch
+  /// Written by GradientAccumulation in on_train_begin.
   Accumulation accumulation;
-  /// The gradients of this batch are only added to those of its step's other
-  /// batches; the loop writes it before on_backward_begin, the same on all
-  /// ranks.
+  /// True if this batch only accumulates gradients and does not complete its
+  /// accumulation window. The loop writes it before on_backward_begin, with the
+  /// same value on all ranks.
   bool accumulating = false;
-  /// This fit is a trial whose effects are undone (lr_find); callbacks that
-  /// watch hear nothing of it. The loop writes it.
+  /// True if this fit is a trial whose effects are undone (lr_find). Callbacks
+  /// that only observe then receive no events. Written by the loop.
   bool is_trial = false;
 
-  // ---- Precision; MixedPrecision and Amp write ----
+  // ---- Precision; written by MixedPrecision and Amp ----
 
-  /// The type in which the model wants its floating inputs.
+  /// The type to which floating-point inputs of the model are converted.
   torch::ScalarType input_dtype = torch::kFloat;
-  /// What multiplies `loss_grad` during this fit; null: nothing does.
+  /// Multiplies `loss_grad` during this fit; null: no loss scale.
   GradScaler* scaler = nullptr;
-  /// What became of the last step.
+  /// Outcome of the last optimizer step.
   StepResult step_result = StepResult::stepped;
-  /// 0-dim kFloat on the device: not 0 if the last step was skipped for an
-  /// overflow. Defined while `step_result` is unknown.
+  /// 0-dim kFloat on the device: nonzero if the last step was skipped because
+  /// of an overflow. Defined only while `step_result` is unknown.
   torch::Tensor step_overflowed;
 
-  /// Whether this fit ends by an exception; the loop writes it before
+  /// True if this fit ends with an exception. The loop writes it before
   /// on_train_end.
   bool failed = false;
-  /// on_train_end comes because this callback is removed, and the fit goes on;
-  /// the Learner writes it.
+  /// True if on_train_end is called because this callback is being removed
+  /// while the fit continues. Written by the Learner.
   bool is_removal = false;
-  /// How this fit, or the last one, ended; the loop writes it before
+  /// How this fit, or the last one, ended. The loop writes it before
   /// on_train_end. While it is `interrupted`, calls that train return at once;
-  /// a program that wants to go on all the same sets it to `completed`.
+  /// a program that wants to train anyway sets it to `completed`.
   FitResult result = FitResult::completed;
 
-  // ---- Results; the Recorder and the loop write ----
+  // ---- Results; written by the Recorder and the loop ----
 
-  /// Exponential average of the training loss (0.98, debiased), as of the last
-  /// time it was read from the device. 0-dim kDouble on the CPU.
+  /// Exponential moving average of the training loss (beta 0.98, debiased), as
+  /// of the last read from the device. 0-dim kDouble on the CPU.
   torch::Tensor smooth_loss;
-  /// Of this epoch's validation; NaN until it is complete. Without validation
-  /// data there are no metrics.
+  /// Validation loss of this epoch; NaN until its validation is complete.
+  /// Without validation data there are no metrics.
   double valid_loss = std::numeric_limits<double>::quiet_NaN();
   std::vector<MetricValue> last_metrics;
 
-  /// `state["accuracy"]`: the metric of the last complete validation of this
-  /// epoch. \throws c10::ValueError that lists the names there are.
+  /// `state["accuracy"]`: a metric of this epoch's last complete validation.
+  /// \throws c10::ValueError listing the existing names.
   double operator[](const std::string& metric) const {
     return metric_value(last_metrics, metric, "state()");
   }

@@ -4,9 +4,9 @@
 
 namespace tern {
 
-/// Given to a fit as an extra callback, makes it a trial, whose effects will be
-/// undone: there is no validation, and callbacks that only observe get no
-/// events. Private to Tern.
+/// Passed to a fit as an extra callback, makes the fit a trial whose effects
+/// will be undone: it does not validate, and callbacks that only observe
+/// receive no events. Private to Tern.
 class Trial final : public Callback {};
 
 }  // namespace tern

@@ -24,7 +24,7 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The state of the default generator of `device`.
+// Returns the state of the default generator of `device`.
 Tensor random_state(torch::Device device) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
@@ -37,7 +37,7 @@ void set_random_state(torch::Device device, const Tensor& state) {
   generator.set_state(state);
 }
 
-// What backward needs beside the input.
+// What backward needs in addition to the input.
 struct Kept final : torch::CustomClassHolder {
   std::shared_ptr<torch::nn::Module> module;
   ActivationCheckpointImpl::Forward forward;
@@ -46,7 +46,8 @@ struct Kept final : torch::CustomClassHolder {
   std::optional<KeepFp32Guard::Point> fp32;
 };
 
-// With everything as it was in the first forward, and put back after.
+// Repeats the forward pass in the state of the first one, and restores the
+// current state afterwards.
 Tensor forward_again(const Kept& kept, AutogradContext* ctx, const Tensor& x) {
   const Tensor random = random_state(x.device());
   std::vector<std::pair<Tensor, Tensor>> buffers;
@@ -54,7 +55,8 @@ Tensor forward_again(const Kept& kept, AutogradContext* ctx, const Tensor& x) {
     buffers.emplace_back(buffer, buffer.clone());
   }
   const auto restore = c10::make_scope_exit([&] {
-    // Not as a change: what the graph has saved of a BatchNorm stays valid.
+    // Not tracked as a change, so that what the graph has saved of a BatchNorm
+    // stays valid.
     const at::AutoDispatchBelowADInplaceOrView untracked;
     for (auto& [buffer, before] : buffers) buffer.copy_(before);
     set_random_state(x.device(), random);
@@ -67,8 +69,8 @@ Tensor forward_again(const Kept& kept, AutogradContext* ctx, const Tensor& x) {
   return kept.forward(*kept.module, x);
 }
 
-// `anchor`, any tensor with a gradient, makes autograd come back to a module
-// whose input has none.
+// `anchor`, any tensor that requires a gradient, makes autograd call backward
+// even if the module's input requires none.
 struct Recompute : torch::autograd::Function<Recompute> {
   static Tensor forward(
       AutogradContext* ctx,
@@ -97,7 +99,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 };
 
-// Of the parameters that are trained, one; undefined if there is none.
+// Returns one of the trained parameters; undefined if there is none.
 Tensor any_trained(const torch::nn::Module& module) {
   for (const Tensor& p : module.parameters()) {
     if (p.requires_grad()) return p;

@@ -10,30 +10,32 @@
 
 namespace tern {
 
-/// A module that keeps its input alone for backward, and computes what is in
-/// between a second time there: memory for time, for networks that do not fit.
+/// Keeps only the input of a module for the backward pass, and recomputes the
+/// module's intermediate values there. This trades time for memory, for
+/// networks that do not fit otherwise.
 ///
 ///   torch::nn::Sequential net(
 ///       ActivationCheckpoint(torch::nn::Sequential(...)),
 ///       ActivationCheckpoint(torch::nn::Sequential(...)),
 ///       torch::nn::Linear(128, 10));
 ///
-/// The second time sees the random numbers of the first (dropout), its
-/// autocast, and leaves buffers as they are (a BatchNorm counts a batch once),
-/// so gradients are those of the module by itself, bit for bit. Names in the
-/// state dict are the module's own. Python: `torch.utils.checkpoint`, in its
-/// reentrant form, which has the last two points wrong.
+/// The recomputation uses the same random numbers (dropout) and the same
+/// autocast state as the first pass, and leaves buffers unchanged (a BatchNorm
+/// counts a batch once). Gradients are therefore bit-identical to those of the
+/// plain module. Names in the state dict are those of the module. Python:
+/// `torch.utils.checkpoint` in its reentrant form, in which a BatchNorm counts
+/// a batch twice.
 ///
-/// Second derivatives and `torch::autograd::grad` do not go through it.
+/// Second derivatives and `torch::autograd::grad` through it are not supported.
 class ActivationCheckpointImpl : public torch::nn::Module {
  public:
   using Forward =
       std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)>;
 
-  /// \param module  Made of other modules (a Sequential, a block); its forward
-  ///                takes a tensor and returns one.
-  /// \throws c10::ValueError if it has parameters or buffers of its own: a
-  ///         single layer keeps nothing that would be worth it.
+  /// \param module  A module composed of other modules (a Sequential, a block).
+  ///                Its forward takes a tensor and returns one.
+  /// \throws c10::ValueError if the module itself has parameters or buffers:
+  ///         for a single layer, recomputing would not save memory.
   template <class M>
   explicit ActivationCheckpointImpl(const torch::nn::ModuleHolder<M>& module)
       : ActivationCheckpointImpl(
@@ -45,8 +47,9 @@ class ActivationCheckpointImpl : public torch::nn::Module {
       std::shared_ptr<torch::nn::Module> module,
       Forward forward);
 
-  /// \param x  Floating, of any shape.
-  /// \throws c10::Error in backward if `torch::autograd::grad` asked for it.
+  /// \param x  Floating-point, of any shape.
+  /// \throws c10::Error in backward if it was started by
+  ///         `torch::autograd::grad`.
   torch::Tensor forward(const torch::Tensor& x);
 
   void train(bool on = true) override;
@@ -55,7 +58,7 @@ class ActivationCheckpointImpl : public torch::nn::Module {
   void pretty_print(std::ostream& stream) const override;
 
  private:
-  // What Cloneable calls on the modules that it is made of.
+  // Cloneable calls this on its submodules.
   void clone_(
       torch::nn::Module& other,
       const std::optional<torch::Device>& device) override;

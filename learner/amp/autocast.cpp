@@ -52,8 +52,8 @@ AutocastGuard::AutocastGuard(
       outer_enabled_(at::autocast::is_autocast_enabled(device_)),
       outer_cache_enabled_(at::autocast::is_autocast_cache_enabled()),
       uses_cache_(cache_enabled),
-      // The cache knows a weight's copy by the weight alone, not by its type;
-      // and where autocast is off, weights may change behind its back.
+      // The cache finds a copy by the weight alone, not by its type, and while
+      // autocast is off, weights may change without the cache being updated.
       has_own_cache_(dtype_ != outer_dtype_ || !outer_enabled_) {
   at::autocast::set_autocast_enabled(device_, can_be_enabled(device_, enabled));
   at::autocast::set_autocast_dtype(device_, dtype_);
@@ -118,7 +118,7 @@ CastInputs::CastInputs(torch::Device device, torch::ScalarType dtype)
     : device_(device.type()),
       dtype_(dtype),
       casts_(at::autocast::is_autocast_enabled(device_)),
-      // When autocast is off, off again changes nothing.
+      // If autocast is disabled already, this changes nothing.
       off_(
           device,
           {},

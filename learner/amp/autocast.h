@@ -12,8 +12,8 @@ struct AutogradContext;
 
 namespace tern {
 
-/// Runs matrix products and convolutions in 16 bits while it lives, and losses
-/// in fp32: PyTorch's `torch.autocast`. Weights stay fp32.
+/// Runs matrix products and convolutions in 16 bits, and losses in fp32, while
+/// it exists: PyTorch's `torch.autocast`. Weights stay fp32.
 ///
 ///   torch::Tensor loss;
 ///   {
@@ -22,25 +22,26 @@ namespace tern {
 ///   }
 ///   loss.backward();  // outside: it replays in the types of the forward
 ///
-/// It is bound to its scope and its thread, nests, and puts everything back
-/// when an exception passes. A new thread begins without autocast; `amp::wrap`
-/// carries it over. Do not step an optimizer inside: the 16-bit copies of the
-/// weights are kept until the outermost enabled guard ends, and would be stale.
+/// Guards are bound to their scope and thread, can be nested, and restore the
+/// previous state also after an exception. A new thread starts without
+/// autocast; `amp::wrap` transfers the state. Do not step an optimizer inside
+/// the scope: the 16-bit copies of the weights are cached until the outermost
+/// enabled guard ends, and would become stale.
 ///
-/// What is cast differs between CPU and CUDA, and tensors of the other device
-/// type are left alone: give the device on which the model runs.
+/// CPU and CUDA cast different operations, and tensors of the other device type
+/// are not cast: pass the device on which the model runs.
 class AutocastGuard {
  public:
   /// \param device  CPU or CUDA. For CUDA on a machine without it, warns once
-  ///                and does nothing, as Python does.
-  /// \param dtype   kHalf or kBFloat16; unset: the device's current default,
-  ///                which is kBFloat16 on a CPU and kHalf on CUDA.
-  /// \param enabled False: switches autocast off in this scope.
-  /// \param cache_enabled  Keep the 16-bit copies of weights that are used more
-  ///                than once. The copies are shared by all threads, so give
-  ///                false in every thread but one.
+  ///                and does nothing, as in Python.
+  /// \param dtype  kHalf or kBFloat16. Unset: the device's current default,
+  ///               which is kBFloat16 on a CPU and kHalf on CUDA.
+  /// \param enabled  False: disables autocast in this scope.
+  /// \param cache_enabled  Cache the 16-bit copies of weights that are used
+  ///                       more than once. The cache is shared by all threads,
+  ///                       so pass false in every thread but one.
   /// \throws c10::ValueError for another device or dtype; nothing has changed
-  ///         then. (Python warns and goes on in fp32; LibTorch takes any.)
+  ///         then. (Python warns and continues in fp32; LibTorch accepts any.)
   explicit AutocastGuard(
       torch::Device device,
       std::optional<torch::ScalarType> dtype = {},
@@ -59,7 +60,7 @@ class AutocastGuard {
 
 namespace amp {
 
-/// How autocast is set in the calling thread, for one type of device.
+/// The autocast state of the calling thread for one device type.
 struct AutocastState {
   explicit AutocastState(torch::DeviceType device);
 
@@ -67,8 +68,8 @@ struct AutocastState {
   torch::ScalarType dtype;
 };
 
-/// Carries the autocast state of here and now into whatever thread calls the
-/// result, without the cache of weights.
+/// Captures the current autocast state, without the weight cache, and applies
+/// it in whatever thread calls the result.
 ///
 ///   std::thread worker(tern::amp::wrap([&] { y = net->forward(x); }));
 template <class F>
@@ -86,11 +87,11 @@ auto wrap(F function) {
   };
 }
 
-// ---- For one's own torch::autograd::Function ----
+// ---- For custom torch::autograd::Function classes ----
 //
-// Its backward usually runs outside the guard, where nothing casts: a product
-// of a 16-bit gradient and a saved fp32 tensor then fails. So forward notes how
-// autocast was set, and backward sets it again.
+// The backward of such a function usually runs outside the guard, without
+// autocast: a product of a 16-bit gradient and a saved fp32 tensor then fails.
+// Therefore forward saves the autocast state, and backward restores it.
 //
 //   static Tensor forward(AutogradContext* ctx, Tensor a, Tensor b) {
 //     tern::amp::save_autocast(ctx, a.device());
@@ -98,16 +99,16 @@ auto wrap(F function) {
 //   static variable_list backward(AutogradContext* ctx, variable_list grads) {
 //     tern::amp::BackwardGuard autocast(ctx, grads[0].device());
 //
-// A function that needs fp32 inside says so at the beginning of forward:
+// A function that needs fp32 inputs requests them at the beginning of forward:
 //
 //     tern::amp::CastInputs cast(a.device(), torch::kFloat);
 //     a = cast(a);
 //     tern::amp::save_autocast(ctx, a.device());
 
-/// In forward: notes in `ctx` how autocast is set. Python: `custom_fwd`.
+/// In forward: saves the autocast state in `ctx`. Python: `custom_fwd`.
 void save_autocast(torch::autograd::AutogradContext* ctx, torch::Device device);
 
-/// In backward: autocast as it was in forward. Python: `custom_bwd`.
+/// In backward: restores the autocast state of forward. Python: `custom_bwd`.
 /// \throws c10::Error if forward did not call `save_autocast`.
 class BackwardGuard {
  public:
@@ -117,16 +118,17 @@ class BackwardGuard {
   AutocastGuard guard_;
 };
 
-/// In forward, before `save_autocast`: when autocast is on, switches it off
-/// while it lives, and casts what it is given. When autocast is off, it does
+/// In forward, before `save_autocast`: if autocast is enabled, disables it for
+/// this object's lifetime and casts inputs. If autocast is disabled, does
 /// nothing. Python: `custom_fwd(cast_inputs=...)`.
 class CastInputs {
  public:
-  /// \param dtype  Any floating type.
+  /// \param dtype  Any floating-point type.
   CastInputs(torch::Device device, torch::ScalarType dtype);
 
-  /// `tensor` in the wanted type, if it is a floating one of this device type
-  /// and not kDouble; an undefined tensor is returned as it is.
+  /// Returns `tensor` in the requested type if it is a floating-point tensor of
+  /// this device type and not kDouble. Other tensors, and undefined ones, are
+  /// returned unchanged.
   torch::Tensor operator()(const torch::Tensor& tensor) const;
 
  private:

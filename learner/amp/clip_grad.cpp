@@ -26,7 +26,7 @@ void check_dense(const char* call, const Tensors& gradients) {
 torch::Tensor joint_norm(const Tensors& tensors) {
   check_dense("joint_norm", tensors);
   if (tensors.empty()) return torch::zeros({});
-  // A half's square overflows long before the half does: sum in float.
+  // The square of a half overflows long before the half does, so sum in float.
   torch::ScalarType type = torch::kFloat;
   Tensors real;
   for (const torch::Tensor& tensor : tensors) {
@@ -39,8 +39,9 @@ torch::Tensor joint_norm(const Tensors& tensors) {
 }
 
 torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm) {
-  // 1e-6 as PyTorch: a norm of 0 must not divide. And the bits of PyTorch:
-  // Python takes max_norm / tensor for a product with the reciprocal.
+  // 1e-6 as in PyTorch, against a division by a norm of 0. To match PyTorch's
+  // bits, multiply by the reciprocal, because Python computes max_norm / tensor
+  // that way.
   return ((norm + 1e-6).reciprocal() * max_norm).clamp_max(1.0);
 }
 
@@ -54,8 +55,9 @@ Tensors gradients_of(const Tensors& parameters) {
 
 namespace {
 
-// A Learner's callback that clips the parameters itself finds none under a loss
-// scale: a fit's sink says so once.
+// Warns if there are none: a Learner's callback that clips the parameters
+// itself finds no gradients under a loss scale. A fit's sink shows the warning
+// once.
 Tensors found_gradients(const char* call, const Tensors& parameters) {
   Tensors gradients = gradients_of(parameters);
   check_dense(call, gradients);

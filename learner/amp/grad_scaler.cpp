@@ -20,10 +20,10 @@ namespace {
 
 constexpr int64_t kSkipsToWarn = 50;
 
-// The memory of a gradient, whatever its layout.
+// Returns the values of a gradient with any layout.
 torch::Tensor dense_part(const torch::Tensor& grad) {
   if (grad.layout() != torch::kSparse) return grad;
-  // Halves under one index may overflow only once they are added up.
+  // Halves with the same index may overflow only when they are summed.
   return grad.scalar_type() == torch::kHalf ? grad.coalesce()._values()
                                             : grad._values();
 }
@@ -35,7 +35,8 @@ Tensors gradients_read_by(torch::optim::Optimizer& optimizer) {
   return gradients_of(optim::parameters_of(optimizer));
 }
 
-// Of several in one each steps by itself, with an overflow flag of its own.
+// Each part of a combined optimizer steps separately and has its own overflow
+// flag.
 const torch::optim::Optimizer* stepping(
     const torch::optim::Optimizer& optimizer) {
   const auto* const combined =
@@ -216,7 +217,7 @@ void GradScaler::check_gradients(
     bool unscale) {
   const torch::NoGradGuard no_grad;
   std::unordered_map<torch::Device, Tensors> by_device;
-  // Walks all before changing any, so that an error changes none.
+  // Checks all gradients before changing any, so that an error changes none.
   for (const torch::Tensor& grad : gradients_read_by(optimizer)) {
     TORCH_CHECK_VALUE(
         !unscale || grad.scalar_type() != torch::kHalf,
@@ -255,7 +256,7 @@ torch::Tensor GradScaler::found_inf(
 
 torch::Tensor GradScaler::combine(const Record& record, torch::Tensor found)
     const {
-  // The largest, not the sum: two overflows are still one.
+  // The maximum, not the sum: two overflows count as one.
   for (const auto& [device, flag] : record.found_inf) {
     const auto here = flag.to(scale_.device(), /*non_blocking=*/true);
     found = found.defined() ? torch::maximum(found, here) : here;
@@ -285,7 +286,8 @@ void GradScaler::watch_skips() {
     return;
   }
   if (updates_ % kSkipsToWarn != 0) return;
-  // Nobody waits: what arrived in the mailbox was sent that many updates ago.
+  // Does not synchronize: the value in the mailbox was sent that many updates
+  // ago.
   warn_of_skips(static_cast<int64_t>(*skips_mailbox_.const_data_ptr<float>()));
   skips_mailbox_.copy_(skips_, /*non_blocking=*/true);
 }
@@ -432,7 +434,8 @@ void GradScaler::set_backoff_factor(double factor) {
 void GradScaler::set_growth_interval(int64_t interval) {
   check_factors(options_.growth_factor, options_.backoff_factor, interval);
   options_.growth_interval = interval;
-  // `update` compares for equality: a tracker beyond would never grow again.
+  // `update` compares for equality, so with a tracker beyond the interval the
+  // scale would never grow again.
   initial_.growth_tracker = static_cast<int32_t>(
       std::min<int64_t>(initial_.growth_tracker, interval - 1));
   if (growth_tracker_.defined()) growth_tracker_.clamp_max_(interval - 1);
@@ -442,7 +445,8 @@ void GradScaler::update(double new_scale) {
   if (!enabled_) return;
   check_scaled("update");
   check_scale("new_scale should be a positive number, but", new_scale);
-  // Made where it is wanted: a CUDA graph may not read the host's memory later.
+  // Created on the device, because a CUDA graph must not read host memory
+  // later.
   set_scale(torch::full({}, new_scale, scale_.options()));
 }
 

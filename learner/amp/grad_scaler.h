@@ -14,38 +14,41 @@
 namespace tern {
 
 struct GradScalerOptions {
-  /// Where the losses will be. kCUDA on a machine without: warns once, and the
-  /// scaler is disabled. A device or its type, of which the type counts.
+  /// Device of the losses; only the device type is used. If kCUDA is not
+  /// available, warns once and disables the scaler.
   torch::Device device = torch::kCUDA;
 
-  // ---- How the scale moves ----
+  // ---- Changes of the scale ----
 
-  /// First scale, finite and > 0. Too high costs a few skipped steps; too low
-  /// loses small gradients without a sign, so start high.
+  /// Initial scale, finite and > 0. Too high a value costs a few skipped steps;
+  /// too low a value silently loses small gradients, so start high.
   double init_scale = 65536;
-  /// > 1; the scale is multiplied by it after `growth_interval` clean steps.
+  /// Factor by which the scale is multiplied after `growth_interval`
+  /// consecutive steps without an overflow. > 1.
   double growth_factor = 2;
-  /// In (0, 1); the scale is multiplied by it after an overflow.
+  /// Factor by which the scale is multiplied after an overflow. In (0, 1).
   double backoff_factor = 0.5;
-  /// Clean steps in a row before the scale grows, >= 1.
+  /// Number of consecutive steps (at least 1) without an overflow before the
+  /// scale grows.
   int64_t growth_interval = 2000;
 
-  /// false: every method passes things through.
+  /// If false, the scaler changes neither losses nor gradients, and `step`
+  /// always steps.
   bool enabled = true;
 
-  // ---- Where `update` stops; off by default, as in PyTorch ----
+  // ---- Limits of the scale; off by default, as in PyTorch ----
 
   double min_scale = 0;
   double max_scale = std::numeric_limits<double>::infinity();
 };
 
-/// What a scaler must remember; `empty()` when it came from a disabled one.
+/// State of a scaler; `empty()` if the scaler was disabled.
 struct GradScalerState {
   double scale = 0;
   double growth_factor = 0;
   double backoff_factor = 0;
   int64_t growth_interval = 0;
-  int64_t growth_tracker = 0;  // clean steps since the scale changed
+  int64_t growth_tracker = 0;  // overflow-free steps since the scale changed
 
   bool empty() const { return growth_interval == 0; }
   /// Calls `f(name, field)` with PyTorch's name of each field.
@@ -59,8 +62,9 @@ struct GradScalerState {
   }
 };
 
-/// Scales losses so that small gradients survive half precision, and skips the
-/// steps in which large ones did not. Behaves as `torch.amp.GradScaler`.
+/// Scales losses so that small gradients do not underflow in half precision,
+/// and skips steps in which a gradient overflowed. Behaves as
+/// `torch.amp.GradScaler`.
 ///
 ///   tern::GradScaler scaler;
 ///   for (...) {
@@ -71,9 +75,9 @@ struct GradScalerState {
 ///     optimizer.zero_grad();
 ///   }
 ///
-/// Waits for the device once in `step` of an ordinary optimizer and in the
-/// getters of scale, tracker and skips; nowhere with an `AmpAware` one.
-/// Not thread-safe.
+/// Synchronizes with the device once in `step` of an ordinary optimizer, and in
+/// the getters of the scale, the growth tracker and the skips; never with an
+/// `AmpAware` optimizer. Not thread-safe.
 class GradScaler {
  public:
   /// \throws c10::ValueError if an option is out of its range and `enabled`.
@@ -83,75 +87,85 @@ class GradScaler {
 
   // ---- One iteration ----
 
-  /// `output * scale`, differentiable. Half and bfloat16 outputs become kFloat
-  /// first, since the default scale would overflow them by itself.
+  /// Returns `output * scale`, differentiable. Half and bfloat16 outputs are
+  /// converted to kFloat first, because the default scale alone would overflow
+  /// them.
   torch::Tensor scale(const torch::Tensor& output);
   Tensors scale(const Tensors& outputs);
-  /// Any nesting of vectors and tuples keeps its structure.
+  /// The same for any nesting of vectors and tuples, whose structure is kept.
   template <class T>
   std::vector<T> scale(const std::vector<T>& outputs);
   template <class... T>
   std::tuple<T...> scale(const std::tuple<T...>& outputs);
 
-  /// Divides the gradients by the scale in place and notes whether one is not
-  /// finite; for whoever reads or clips gradients before `step`.
-  /// \throws c10::Error if called twice or after `step`, or before `scale`.
-  /// \throws c10::ValueError for kHalf gradients; none has changed then.
+  /// Divides the gradients by the scale in place and records whether one of
+  /// them is infinite or NaN. Call it before reading or clipping gradients.
+  /// \throws c10::Error if called twice, after `step`, or before `scale`.
+  /// \throws c10::ValueError for kHalf gradients; no gradient is changed then.
   void unscale_(torch::optim::Optimizer& optimizer);
 
-  /// Steps unless a gradient is not finite; unscales first if nobody has.
-  /// Gradients that became non-finite after `unscale_` are not seen.
+  /// Runs the optimizer's step unless a gradient is infinite or NaN. Unscales
+  /// the gradients first if `unscale_` was not called. Does not detect
+  /// gradients that became infinite or NaN after `unscale_`.
   /// \throws c10::Error if called twice, before `scale`, without any gradient,
   ///         or for LBFGS, which needs a closure.
   StepResult step(torch::optim::Optimizer& optimizer);
 
-  /// `step` of an AmpAware optimizer (tern::optim) with the joint norm of its
-  /// gradients brought down to `max_norm`. In a loop of your own it saves the
-  /// pass of `unscale_` and `clip_grad_norm_`, if nothing else reads the
-  /// gradients. That norm, read from the scaled gradients, is the check for
-  /// overflow too, and the step divides by scale and clipping at once: nothing
-  /// is written but by the optimizer. A factor of the optimizer's own
-  /// (FusedOptimizer::grad_scale) counts as norm. With `unscale_`,
-  /// `clip_grad_norm_` and `step` the last bits may differ.
-  /// \param max_norm  > 0. A disabled scaler clips all the same.
+  /// Like `step`, and clips the joint norm of the gradients to `max_norm`; for
+  /// AmpAware optimizers (tern::optim). In a custom training loop, this saves
+  /// the extra passes over the gradients of `unscale_` and `clip_grad_norm_`,
+  /// provided that nothing else reads the gradients.
+  ///
+  /// The norm is computed from the scaled gradients and also serves as the
+  /// overflow check. The optimizer divides by the scale and the clipping factor
+  /// within its step, so gradients are not written. The optimizer's own factor
+  /// (FusedOptimizer::grad_scale) is included in the norm. The last bits may
+  /// differ from those of `unscale_`, `clip_grad_norm_` and `step`.
+  /// \param max_norm  > 0. A disabled scaler clips as well.
   /// \throws as `step`; c10::Error after `unscale_`; c10::ValueError for an
   ///         optimizer that is not AmpAware.
   StepResult step_clipped(torch::optim::Optimizer& optimizer, double max_norm);
 
-  /// Moves the scale, once an iteration however many optimizers stepped.
-  /// \throws c10::Error if no `step` or `unscale_` came before it.
+  /// Updates the scale. Call it once per iteration, after all optimizers have
+  /// stepped.
+  /// \throws c10::Error if neither `step` nor `unscale_` was called before.
   void update();
-  /// Sets the scale; the growth tracker stays as it is.
+  /// Sets the scale. The growth tracker keeps its value.
   void update(double new_scale);
-  /// \param new_scale  One floating element without requires_grad, copied.
+  /// \param new_scale  One floating-point element without requires_grad,
+  ///                   copied.
   void update(const torch::Tensor& new_scale);
 
-  /// The host's part of `update`: warns of 50 updates in a row that found an
-  /// overflow. For iterations that are replayed.
+  /// The host part of `update`: warns after 50 consecutive updates that found
+  /// an overflow. For iterations that are replayed from a graph.
   void watch_skips();
-  /// true: `update` is being recorded for replays and leaves its host part out,
-  /// so that nothing of it is recorded; call `watch_skips` after each replay.
+  /// If true, `update` is being recorded for replays and omits its host part,
+  /// so that nothing of that part is recorded; call `watch_skips` after each
+  /// replay.
   void set_recording(bool is_recording) { is_recording_ = is_recording; }
-  /// Drops what is known of an optimizer that dies before `update`.
+  /// Discards the state of an optimizer that is destroyed before `update`.
   void forget(const torch::optim::Optimizer& optimizer);
-  /// The same of all, of an iteration that ended by an exception.
+  /// The same for all optimizers, after an iteration that ended with an
+  /// exception.
   void forget_all();
 
-  // ---- Asking ----
+  // ---- Queries ----
 
-  /// 1 if disabled.
+  /// Returns the current scale; 1 if disabled.
   double get_scale() const;
-  /// Clean steps since the scale changed; 0 if disabled.
+  /// Returns the number of steps without an overflow since the scale changed; 0
+  /// if disabled.
   int64_t growth_tracker() const;
-  /// Updates in a row that found an overflow. At 50 a warning tells of likely
-  /// causes.
+  /// Returns the number of consecutive updates that found an overflow. At 50, a
+  /// warning lists likely causes.
   int64_t consecutive_skips() const;
-  /// 0-dim kFloat: not 0 if a gradient of `optimizer` was not finite. Known
-  /// from `unscale_` or `step` until `update`; reading it is up to the caller.
+  /// Returns a 0-dim kFloat tensor that is nonzero if a gradient of `optimizer`
+  /// was infinite or NaN. Available from `unscale_` or `step` until `update`.
+  /// This does not read the value from the device.
   torch::Tensor found_inf(const torch::optim::Optimizer& optimizer) const;
-  /// Scale and consecutive skips as they are now, [2] kFloat on the device, for
-  /// who reads many at once later. Undefined before the first `scale`, and if
-  /// disabled.
+  /// Returns the current scale and the number of consecutive skips, [2] kFloat
+  /// on the device, for reading many of them later at once. Undefined before
+  /// the first `scale`, and if disabled.
   torch::Tensor record() const;
   bool is_enabled() const { return enabled_; }
 
@@ -160,7 +174,8 @@ class GradScaler {
   double get_backoff_factor() const { return options_.backoff_factor; }
   void set_backoff_factor(double factor);
   int64_t get_growth_interval() const { return options_.growth_interval; }
-  /// A tracker beyond the new interval grows the scale at the next clean step.
+  /// If the growth tracker is already beyond the new interval, the scale grows
+  /// at the next step without an overflow.
   void set_growth_interval(int64_t interval);
 
   // ---- Saving; call between `update` and the next `scale` ----
@@ -168,7 +183,7 @@ class GradScaler {
   GradScalerState state_dict() const;
   /// \throws c10::ValueError if `state` is empty or out of range.
   void load_state_dict(const GradScalerState& state);
-  /// Under PyTorch's names.
+  /// Saves and loads the state under PyTorch's names.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 
@@ -179,7 +194,7 @@ class GradScaler {
     std::unordered_map<torch::Device, torch::Tensor>
         found_inf;  // 0-dim kFloat each
   };
-  /// Scale, tracker and skips, read from the device in one go.
+  /// Scale, growth tracker and skips, read from the device in one transfer.
   struct Values {
     float scale;
     int32_t growth_tracker;
@@ -202,13 +217,14 @@ class GradScaler {
 
   GradScalerOptions options_;
   bool enabled_;
-  /// What the tensors begin with, and what the getters say before there are
-  /// any.
+  /// The initial values of the tensors, which the getters return until the
+  /// tensors exist.
   Values initial_;
-  /// [3] kFloat: the values, the tracker as the bits of an int32.
+  /// [3] kFloat: the values; the growth tracker is stored as the bits of an
+  /// int32.
   torch::Tensor packed_;
-  torch::Tensor scale_, growth_tracker_, skips_;  // 0-dim views of it
-  torch::Tensor skips_mailbox_;  // pinned; `skips_` of some updates ago
+  torch::Tensor scale_, growth_tracker_, skips_;  // 0-dim views of packed_
+  torch::Tensor skips_mailbox_;  // pinned; the value of `skips_` 50 updates ago
   int64_t updates_ = 0;
   bool is_recording_ = false;
   mutable bool has_warned_ = false;

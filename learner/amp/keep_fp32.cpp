@@ -26,11 +26,10 @@ namespace tern {
 
 namespace {
 
-// LibTorch has no hooks on the modules of C++, whose forward calls each other
-// directly; but each of their operations goes through its dispatcher. This key
-// lies above autograd, so that what is converted has a gradient, and above
-// autocast; it is that of a backend from outside LibTorch, of which there is
-// none in the process.
+// LibTorch has no hooks on C++ modules, whose forward methods call each other
+// directly, but all their operations go through the dispatcher. This key is
+// above autograd, so that conversions are differentiated, and above autocast.
+// It belongs to a backend outside LibTorch, which no process of Tern uses.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::AutocastPrivateUse1;
 
 thread_local KeepFp32Guard::State* here = nullptr;
@@ -41,11 +40,11 @@ bool autocast_is_on() {
 }
 
 enum class Kind {
-  weighted,    // takes one type; weights, if any, are its last arguments
-  product,     // takes one type; any of its arguments may be a weight
-  statistics,  // BatchNorm takes any input beside its fp32 weights
-  embedding,   // floating weights, indices
-  conversion,  // the program says to which type
+  weighted,    // inputs of one type; weights, if any, come last
+  product,     // inputs of one type; any of them may be a weight
+  statistics,  // BatchNorm accepts any input with fp32 weights
+  embedding,   // floating-point weights, indices
+  conversion,  // the program specifies the type
   other
 };
 
@@ -105,25 +104,26 @@ const std::unordered_map<std::string_view, Kind> kKinds = [] {
   return kinds;
 }();
 
-// What a tensor is to the operations of a forward pass.
+// The role of a tensor in a forward pass.
 enum class Origin {
   unknown,
-  kept_weight,   // or made of these alone, or of these and other weights
-  other_weight,  // or made of these alone
-  projection,    // another weight, of a MultiheadAttention
-  scores,        // of one: products of its queries and keys
+  kept_weight,   // or computed only from these, or these and others
+  other_weight,  // or computed only from these
+  projection,    // other weight, of a MultiheadAttention
+  scores,        // of an attention: products of queries and keys
   kept_result    // in fp32 because of a kept layer
 };
 
-// What an operation computes in, and what comes after it.
+// How an operation is computed, and the state after it.
 struct Computation {
   Kind kind = Kind::other;
   Origin results = Origin::unknown;
-  bool is_kept = false;           // fp32, out of autocast's reach
-  bool is_in_kept_layer = false;  // what comes after it
-  bool is_in_attention = false;   // after the projections, the same
-  bool is_about_to_mask = false;  // scores
-  // To which its floating arguments are converted; of BatchNorm the first.
+  bool is_kept = false;           // fp32, excluded from autocast
+  bool is_in_kept_layer = false;  // after this operation
+  bool is_in_attention = false;   // the same, after the projections
+  bool is_about_to_mask = false;  // its result is scores to be masked
+  // The type to which its floating-point arguments are converted; for
+  // BatchNorm, only the first one.
   std::optional<torch::ScalarType> type = {};
 };
 
@@ -145,10 +145,11 @@ struct KeepFp32Guard::State {
   const KeptParameters* kept;
   std::optional<torch::ScalarType> dtype;
   bool is_in_kept_layer = false, is_in_attention = false;
-  // An operation of a backward pass within the forward pass is in another one.
+  // Operations of a backward pass within the forward pass have another task id.
   int graph_task = torch::autograd::get_current_graph_task_id();
   State* outer = here;
-  // Weak: they cost no memory, and no address comes twice.
+  // Weak references keep no memory alive, but prevent addresses from being
+  // reused.
   std::unordered_map<const c10::TensorImpl*, std::pair<WeakTensor, Origin>>
       origins = {};
 
@@ -160,7 +161,7 @@ struct KeepFp32Guard::State {
     const auto found = origins.find(impl);
     return found == origins.end() ? Origin::unknown : found->second.second;
   }
-  // A view of a weight may be older than the guard.
+  // A view of a weight may have been created before the guard.
   Origin origin(const torch::Tensor& tensor) const {
     const Origin own = own_origin(tensor);
     if (own != Origin::unknown || !tensor.is_view()) return own;
@@ -200,7 +201,7 @@ Computation KeepFp32Guard::State::computation(
   bool has_kept = false, has_other = false, has_result = false;
   bool has_projection = false;
   bool is_of_weights = !inputs.empty(), is_mixed = false;
-  bool is_wide_elsewhere = false;  // fp32 that is no kept layer's
+  bool is_wide_elsewhere = false;  // fp32 not from a kept layer
   std::optional<torch::ScalarType> of_weight, narrow, widest, last;
   for (const torch::Tensor& input : inputs) {
     const Origin origin = this->origin(input);
@@ -220,7 +221,7 @@ Computation KeepFp32Guard::State::computation(
     last = own;
   }
 
-  // Adapters of a weight, its norm, its transpose.
+  // For example adapters of a weight, its norm, its transpose.
   if (is_of_weights && c.kind != Kind::weighted) {
     c.is_kept = has_kept;
     c.results = has_kept         ? Origin::kept_weight
@@ -295,7 +296,7 @@ void convert_arguments(
     const c10::OperatorHandle& operation,
     const Computation& c,
     torch::jit::Stack& stack) {
-  // What is written in place has its type.
+  // An operation in place keeps the type of its output.
   if (!c.type || operation.schema().is_mutable()) return;
   const auto all = std::span(stack).last(operation.schema().arguments().size());
   const bool is_first_alone = c.kind == Kind::statistics && !c.is_kept;
@@ -308,7 +309,7 @@ void compute(
     torch::jit::Stack* stack) {
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
   KeepFp32Guard::State* const state = here;
-  // Threads of a backward pass take the key along.
+  // Threads of a backward pass inherit the key.
   if (!state ||
       state->graph_task != torch::autograd::get_current_graph_task_id()) {
     return operation.redispatchBoxed(keys, stack);
@@ -333,7 +334,8 @@ void compute(
   }
 }
 
-// At the first use: other programs never have it in their dispatcher.
+// Registered at the first use, so that other programs never have it in their
+// dispatcher.
 void register_once() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -353,7 +355,8 @@ bool matches(const std::string& module, const std::string& pattern) {
   return fnmatch(pattern.c_str(), module.c_str(), 0) == 0;
 }
 
-// "a.b.weight": "a.b" and "a"; a tensor of the model itself: its own name.
+// For "a.b.weight" visits "a.b" and "a"; for a tensor of the model itself, its
+// own name.
 template <class Function>
 bool any_module_of(const std::string& tensor, const Function& function) {
   if (tensor.find('.') == std::string::npos) return function(tensor);
@@ -379,7 +382,7 @@ void KeptParameters::add(const torch::Tensor& tensor, bool is_kept) {
 void KeptParameters::add_projections(const torch::nn::Module& module) {
   for (const auto& part : module.modules()) {
     const torch::nn::Module& own = *part;
-    // Not one that is derived from it, whose forward is another.
+    // Not a derived class, whose forward may differ.
     if (typeid(own) != typeid(torch::nn::MultiheadAttentionImpl)) continue;
     for (const torch::Tensor& p : own.parameters(/*recurse=*/false)) {
       projections_.insert(p.unsafeGetTensorImpl());

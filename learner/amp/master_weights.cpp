@@ -17,8 +17,8 @@ bool converts(const ModelTensor& item, const KeptParameters& kept) {
          !kept.contains(item.tensor.unsafeGetTensorImpl());
 }
 
-// The parameters of the module itself: a model's buffers that are among them are
-// the frozen weights of add_lora.
+// Returns the parameters of the module itself. Buffers of the model that are
+// among them are frozen weights of add_lora.
 std::unordered_set<c10::TensorImpl*> module_parameters(const Model& model) {
   std::unordered_set<c10::TensorImpl*> result;
   if (!model.module()) return result;
@@ -56,7 +56,7 @@ MasterWeights::MasterWeights(
   }
   int64_t offset = 0;
   for (torch::Tensor& weight : weights_) {
-    // The old fp32 storage itself becomes the master: no bit is lost.
+    // The old fp32 storage itself becomes the master weight, so no bit is lost.
     torch::Tensor master = weight.detach().to(torch::kFloat);
     if (block.defined() && master.is_non_overlapping_and_dense()) {
       const torch::Tensor view =
@@ -101,13 +101,13 @@ torch::Tensor MasterWeights::exact(const torch::Tensor& tensor) {
   return buffers_[at->second].exact;
 }
 
-// An element that still is the rounded copy's is the copy's.
+// An element that equals the rounded copy keeps the exact value of the copy.
 void MasterWeights::follow(Buffer& buffer) {
   const torch::NoGradGuard no_grad;
   buffer.version = buffer.of_model._version();
   const torch::Tensor now = buffer.of_model.detach();
   const torch::Tensor written = now.to(buffer.exact.scalar_type());
-  if (now.sizes() != buffer.exact.sizes()) {  // the model has set other data
+  if (now.sizes() != buffer.exact.sizes()) {  // replaced by the model
     buffer.exact = written.clone();
     return;
   }
@@ -119,7 +119,8 @@ void MasterWeights::follow(Buffer& buffer) {
 
 void MasterWeights::follow_buffers() {
   for (Buffer& buffer : buffers_) {
-    // A replayed CUDA graph does not count what it writes.
+    // A replayed CUDA graph does not increment the versions of tensors that it
+    // writes.
     const bool is_counted = buffer.of_model.is_cpu();
     if (is_counted && buffer.version == buffer.of_model._version()) continue;
     follow(buffer);
@@ -185,7 +186,7 @@ void rebind_parameters(
     const Tensors& to) {
   auto& state = optimizer.state();
   std::unordered_map<c10::TensorImpl*, torch::Tensor> by_old;
-  // All are taken out before the first goes in: the lists may overlap.
+  // Remove all before inserting any, because the lists may overlap.
   std::vector<std::unique_ptr<torch::optim::OptimizerParamState>> moved;
   for (size_t i = 0; i < from.size(); ++i) {
     by_old[from[i].unsafeGetTensorImpl()] = to[i];

@@ -15,23 +15,24 @@
 
 namespace tern {
 
-/// The fp32 masters of a model whose parameters are half or bfloat16.
+/// The fp32 master weights of a model whose parameters are half or bfloat16.
 ///
-/// The optimizer owns the masters; forward and backward use the low-precision
-/// weights, whose gradients go to the masters and which are copied back from
-/// them. Parameters that stayed fp32 (BatchNorm, kept layers) are their own
-/// masters.
+/// The optimizer owns the master weights. Forward and backward use the 16-bit
+/// weights; their gradients are moved to the master weights, whose values are
+/// copied back after a step. Parameters that stayed fp32 (BatchNorm, kept
+/// layers) are their own master weights.
 ///
-/// Buffers in 16 bits have fp32 copies too, which training does not move: what
-/// the model writes into a buffer during training replaces the copy's element.
+/// 16-bit buffers also have fp32 copies, which training does not change: an
+/// element that the model writes into a buffer during training replaces that of
+/// the copy.
 class MasterWeights final : public SteppedWeights {
  public:
-  /// Converts floating parameters and buffers of `model` to `dtype`, but for
-  /// those of batch normalization, and keeps fp32 copies of them. Frozen weights
-  /// of `add_lora` have none.
-  /// Gradients are dropped: they have the old type.
+  /// Converts the floating-point parameters and buffers of `model` to `dtype`,
+  /// except those of batch normalization, and keeps fp32 copies of them. Frozen
+  /// weights of `add_lora` have no copies. Gradients are dropped, because they
+  /// have the old type.
   ///
-  /// \param flat  Keep the masters in one block of memory.
+  /// \param flat  Keep the master weights in one block of memory.
   /// \param kept  Tensors that are not converted.
   /// \param has_masters  False: no copies of parameters; the optimizer owns the
   ///                     converted ones, and `weights` and `masters` are empty.
@@ -43,63 +44,65 @@ class MasterWeights final : public SteppedWeights {
       bool has_masters = true);
 
   torch::ScalarType dtype() const { return dtype_; }
-  /// Parameters with a master of their own, and these masters.
+  /// Parameters that have a master weight, and these master weights.
   const Tensors& weights() const { return weights_; }
   const Tensors& masters() const { return masters_; }
   torch::Tensor of(const torch::Tensor& parameter) const override;
-  /// Returns a model's tensor, parameter or buffer, as it is before rounding: to
-  /// be read, or written before `copy_to_model`.
+  /// Returns the unrounded version of a parameter or buffer of the model, for
+  /// reading, or for writing before `copy_to_model`.
   torch::Tensor exact(const torch::Tensor& tensor);
 
-  /// For an optimizer that knows nothing of masters: the weights' gradients, in
-  /// fp32 and still scaled, become the masters'.
+  /// For an optimizer without support for master weights: moves the weights'
+  /// gradients, in fp32 and still scaled, to the master weights.
   void move_gradients_to_masters();
-  /// The other way: the masters' gradients become those of the weights, in
-  /// their type.
+  /// The reverse: moves the master weights' gradients to the weights, in the
+  /// weights' type.
   void move_gradients_to_weights();
-  /// Rounds the masters into the weights.
+  /// Rounds the master weights into the weights.
   void copy_masters_to_weights();
-  /// The same, and the fp32 copies of buffers into these: after both were
-  /// written, as by a load.
+  /// The same, and rounds the fp32 copies of buffers into the buffers. Call
+  /// this after both were written, as by a load.
   void copy_to_model();
-  /// Takes over what the model has written into its buffers. Costs nothing on a
-  /// CPU when it has not.
+  /// Updates the fp32 copies with values that the model has written into its
+  /// buffers. On a CPU this costs nothing if there are none.
   void follow_buffers();
   void zero_grad() override;
 
-  /// Gives the model back its parameters and buffers, the parameters with the
-  /// values of the masters, the buffers as they were but for what the model has
-  /// written.
+  /// Restores the model's parameters and buffers in their original types: the
+  /// parameters with the values of the master weights, and the buffers with
+  /// their fp32 copies, including what the model has written.
   void restore();
 
  private:
-  /// A buffer and its copy, of the type that it had.
+  /// A buffer and its copy in the original type.
   struct Buffer {
     torch::Tensor of_model, exact;
-    int64_t version;  // of `of_model` when it was compared last
+    int64_t version;  // of `of_model` at the last comparison
   };
 
   static void follow(Buffer& buffer);
-  /// Converts a tensor that has no copy.
+  /// Converts a tensor without keeping a copy.
   void round(torch::Tensor tensor);
 
   torch::ScalarType dtype_;
   Tensors weights_, masters_;
   std::vector<Buffer> buffers_;
-  // Parameters without a master, with the types that they had.
+  // Tensors without a master weight, with their original types.
   std::vector<std::pair<torch::Tensor, torch::ScalarType>> rounded_;
   std::unordered_map<c10::TensorImpl*, size_t> index_, buffer_index_;
 };
 
-/// Those of a Learner; null if its model is not 16-bit.
+/// Returns the master weights of a Learner; null if its model is not 16-bit.
 std::shared_ptr<MasterWeights> master_weights(const Learner& learn);
 
-/// Sets or removes them. The optimizer's state moves with its parameters.
+/// Sets or removes the master weights. The optimizer's state moves with its
+/// parameters.
 void set_master_weights(Learner& learn, std::shared_ptr<MasterWeights> masters);
 
-/// Lets `optimizer` own `to[i]` where it owned `from[i]`, with its moments and
-/// step count: how a parameter becomes its fp32 master, and back. Lists may
-/// overlap, so a permutation is allowed. State stays on its device.
+/// Replaces the parameters `from[i]` of `optimizer` by `to[i]`, keeping moments
+/// and step counts. Used to replace a parameter by its fp32 master weight, and
+/// back. The lists may overlap, so a permutation is allowed. State stays on its
+/// device.
 void rebind_parameters(
     torch::optim::Optimizer& optimizer,
     const Tensors& from,

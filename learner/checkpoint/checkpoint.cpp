@@ -1,6 +1,5 @@
-// The files of a checkpoint. Nothing is ever changed in place: a folder is
-// filled under a name that nobody reads and renamed when all of it is on the
-// disk.
+// The files of a checkpoint. Files are never changed in place: a folder is
+// written under a temporary name and renamed when all of it is on the disk.
 
 #include "tern/learner/checkpoint/checkpoint.h"
 
@@ -38,9 +37,11 @@ constexpr const char* kUnfinished = "unfinished";
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kTraining = "training.safetensors";
-// While another takes its name: it counts until that one has it.
+// A checkpoint that is being replaced by another one of its name; it is valid
+// until the new one has the name.
 constexpr std::string_view kBefore = ".before";
-// Put aside, with a number behind it: nobody reads these by themselves.
+// Replaced or damaged checkpoints, with a number appended; not read
+// automatically.
 constexpr std::string_view kReplaced = ".replaced-";
 constexpr std::string_view kDamaged = ".damaged-";
 
@@ -48,10 +49,10 @@ constexpr std::string_view kDamaged = ".damaged-";
 struct StepName {
   int64_t step;
   std::string_view kind;  // empty, kBefore, kReplaced or kDamaged
-  int64_t number = 0;     // behind the last two
+  int64_t number = 0;     // number of the last two
 };
 
-// All of `text` as a number that is not negative.
+// Parses all of `text` as a nonnegative number.
 std::optional<int64_t> number_in(std::string_view text) {
   int64_t number = 0;
   const char* const end = text.data() + text.size();
@@ -60,7 +61,7 @@ std::optional<int64_t> number_in(std::string_view text) {
   return number;
 }
 
-// Nothing for another name.
+// Returns nothing for other names.
 std::optional<StepName> parse_name(const fs::path& folder) {
   const std::string name = folder.filename().string();
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -87,7 +88,7 @@ fs::path before_of(const fs::path& step) {
   return step.string() + std::string(kBefore);
 }
 
-// Every folder with such a name.
+// Returns all folders with such names.
 std::vector<std::pair<StepName, fs::path>> named_folders(
     const fs::path& folder) {
   std::vector<std::pair<StepName, fs::path>> found;
@@ -107,7 +108,7 @@ Manifest read_manifest(const fs::path& folder) {
   return parse_manifest(read_file(file, 1 << 20), file);
 }
 
-// Everything that the manifest promises is there, byte for byte.
+// Checks that all files in the manifest exist and match it byte for byte.
 Manifest verify(const fs::path& folder) {
   Manifest manifest = read_manifest(folder);
   for (const Manifest::File& file : manifest.files) {
@@ -161,8 +162,8 @@ class Files {
     add(folder, kModel, checkpoint.model, {});
     add(folder, kOptimizer, checkpoint.optimizer, {});
     add(folder, kTraining, checkpoint.training, checkpoint.settings);
-    // Hashed while they are written. The default policy of std::async does it
-    // in get() where no thread is to be had.
+    // Hashes are computed while the files are written. If no thread is
+    // available, std::async's default policy computes them in get().
     for (Part& part : parts_) {
       part.sha256 = std::async([&part] { return part.image.sha256(); });
     }
@@ -179,7 +180,7 @@ class Files {
     return manifest_;
   }
 
-  // The manifest is written last, and after it nothing can be missing.
+  // The manifest is written last; if it exists, nothing is missing.
   void write(const fs::path& folder, bool durable) {
     for (const Part& part : parts_) {
       part.image.write(folder / part.name, durable);
@@ -210,7 +211,7 @@ class Files {
   std::vector<Part> parts_;
 };
 
-// Nothing if it is not there or not whole.
+// Returns nothing if the checkpoint is missing or not intact.
 std::optional<Manifest> manifest_of_whole(const fs::path& step) {
   std::error_code error;
   if (!fs::exists(step, error)) return std::nullopt;
@@ -221,9 +222,9 @@ std::optional<Manifest> manifest_of_whole(const fs::path& step) {
   }
 }
 
-// The weights of the same moment: the two differ by where in the epoch they were
-// captured, as after a batch and at the end of its epoch, where a callback may
-// have frozen groups, which clears the optimizer.
+// True if both have the same weights. They may still have been captured at
+// different points: after a batch, and at the end of its epoch, where a
+// callback may have frozen groups, which clears the optimizer.
 bool is_same_moment(const Manifest& a, const Manifest& b) {
   const auto weights = [](const Manifest& manifest) {
     return std::ranges::find(manifest.files, kModel, &Manifest::File::name)
@@ -232,7 +233,7 @@ bool is_same_moment(const Manifest& a, const Manifest& b) {
   return a.run == b.run && weights(a) == weights(b);
 }
 
-// What a save that did not wait has left to the system.
+// Writes to the disk what a save that was not durable has left to the system.
 void sync_files(const fs::path& step, const Manifest& manifest) {
   const auto sync = [](const fs::path& path) {
     sync_file(open_regular_file(path), path);
@@ -255,15 +256,15 @@ bool has_manifest(const fs::path& step) {
   return fs::exists(step / kManifest, error);
 }
 
-// Without its manifest it is no checkpoint, however far removing gets; the next
-// run removes the rest.
+// Removes the manifest first: without it, the folder is not a checkpoint, even
+// if removal is interrupted. The next run removes the rest.
 void remove_checkpoint(const fs::path& step) {
   std::error_code error;
   fs::remove(step / kManifest, error);
   if (!error) fs::remove_all(step, error);
 }
 
-// One number for all that a save puts aside.
+// Returns one number for all checkpoints that a save renames.
 int64_t next_number(const fs::path& folder) {
   int64_t last = 0;
   for (const auto& [name, path] : named_folders(folder)) {
@@ -272,8 +273,8 @@ int64_t next_number(const fs::path& folder) {
   return last + 1;
 }
 
-// A checkpoint makes room without being lost: people may want to go back to it,
-// or look at what is damaged.
+// Renames a checkpoint instead of deleting it: users may want to go back to it,
+// or examine what is damaged.
 fs::path
 put_aside(const fs::path& step, std::string_view kind, int64_t number) {
   fs::path aside =
@@ -283,21 +284,21 @@ put_aside(const fs::path& step, std::string_view kind, int64_t number) {
   return aside;
 }
 
-// At every moment the old one or the new one is a checkpoint of the step.
+// At any time, either the old or the new folder is the checkpoint of the step.
 void take_name(const fs::path& staged, const fs::path& target, int64_t number) {
   const fs::path before = before_of(target);
   std::error_code error;
   if (fs::exists(target, error)) {
-    // Of a program that was killed in here.
+    // Left by a program that was killed in this function.
     if (fs::exists(before, error)) put_aside(before, kReplaced, number + 1);
     move_to_name(target, before);
   }
   move_to_name(staged, target);
 }
 
-// The same training goes on from an earlier step: its later checkpoints are of
-// a branch that it has left. The newest first, so that those that a killed
-// program leaves are whole until some step.
+// The training was resumed from an earlier step, so its later checkpoints
+// belong to an abandoned branch. Renames the newest first, so that if the
+// program is killed, the remaining ones are complete up to some step.
 std::vector<fs::path> put_later_aside(
     const fs::path& folder,
     const Checkpoint& checkpoint,
@@ -322,15 +323,15 @@ void prune_step_folders(
     int64_t keep) {
   int64_t kept = 0;
   for (const fs::path& path : list_checkpoints(folder)) {
-    // Later ones are of a branch that was given up, others may be of another
-    // run: neither is ours to remove.
+    // Later ones belong to an abandoned branch, others may belong to another
+    // run; do not remove either.
     if (parse_name(path)->step > newest.step) continue;
     if (++kept <= keep) continue;
     if (run_of_checkpoint(path) == newest.run) remove_checkpoint(path);
   }
 }
 
-// As many of those put aside, the last first.
+// Keeps the same number of replaced checkpoints, the last ones.
 void prune_replaced(
     const fs::path& folder,
     const Checkpoint& newest,
@@ -384,8 +385,10 @@ std::string run_of_checkpoint(const fs::path& step) {
 
 void remove_unfinished_checkpoints(const fs::path& folder) {
   StagingFolder::remove_leftovers(folder / kUnfinished);
-  // Removing takes the manifest first. The newest is never removed: one that
-  // has lost its manifest otherwise stays, for people to look at.
+  // A checkpoint without a manifest was removed in part, because a removal
+  // deletes the manifest first. But the newest checkpoint is never removed: one
+  // that is newer than all with a manifest has lost its manifest in another
+  // way, and stays so that users can examine it.
   const std::vector<fs::path> steps = list_checkpoints(folder);
   const auto newest = std::ranges::find_if(steps, has_manifest);
   const int64_t newest_step =

@@ -12,8 +12,8 @@
 
 namespace tern {
 
-/// Nothing in a folder can be resumed, or it does not fit this program;
-/// `what()` says which and what to do.
+/// Thrown if no checkpoint in a folder can be resumed, or if it does not fit
+/// this program. `what()` says which is the case and what to do.
 class CheckpointError : public DataError {
  public:
   using DataError::DataError;
@@ -21,19 +21,20 @@ class CheckpointError : public DataError {
 
 class Learner;
 
-/// Whether `folder` holds something that `Learner::resume` would try. A relative
-/// one is taken from the current folder, as any path.
+/// True if `folder` contains something that `Learner::resume` would try. Like
+/// any path, a relative one starts from the current folder.
 bool has_checkpoint(const std::filesystem::path& folder);
-/// Whether it does where `learn.resume(folder)` looks: a relative folder is
-/// within LearnerOptions::path.
+/// True if that holds for the folder in which `learn.resume(folder)` looks: a
+/// relative folder is within LearnerOptions::path.
 bool has_checkpoint(const Learner& learn, const std::filesystem::path& folder);
 
 struct ResumeOptions {
-  /// Go on although the data's size, the batch size, the classes, the rates or
-  /// the number of epochs are others than when the checkpoint was written. The
-  /// result then is not that of an uninterrupted training.
+  /// Resume even if the size of the data, the batch size, the classes, the
+  /// learning rates or the number of epochs have changed since the checkpoint
+  /// was written. The result then differs from that of an uninterrupted
+  /// training.
   bool allow_change = false;
-  /// Do nothing if the folder holds no checkpoint, so that the same command
+  /// Do nothing if the folder contains no checkpoint, so that the same command
   /// starts and restarts a run.
   ///
   ///   learn.resume("run", {.if_exists = true});
@@ -41,72 +42,76 @@ struct ResumeOptions {
   bool if_exists = false;
 };
 
-/// All that an exact continuation needs of a Learner.
+/// Everything that an exact continuation of a Learner needs.
 struct Checkpoint {
-  std::string run;   // which training; kept over its continuations
+  std::string run;   // id of the training, kept when it is resumed
   int64_t step = 0;  // training batches done
-  /// By Python's names: fp32 weights (the masters) and buffers. On the CPU.
+  /// fp32 weights (the master weights) and buffers, by Python's names. On the
+  /// CPU.
   StateDict model;
-  StateDict optimizer;  // as optim::named_state gives it
-  StateDict training;   // place in the data, random numbers, callbacks, ...
-  /// What has to be equal in the program that goes on, in words.
+  StateDict optimizer;  // as returned by optim::named_state
+  StateDict training;   // position, random numbers, callbacks, ...
+  /// Descriptions of the settings that must be equal in the program that
+  /// resumes.
   std::map<std::string, std::string> settings;
-  std::filesystem::path folder = {};  // that it was read from
+  std::filesystem::path folder = {};  // the folder from which it was read
 };
 
 struct WriteCheckpointOptions {
-  /// Older ones beyond this many are removed, once the new one is safe. 0: all
-  /// are kept.
+  /// Number of checkpoints to keep; older ones are removed once the new one is
+  /// safely written. 0: all are kept.
   int64_t keep = 0;
-  /// Wait until everything is on the disk. Without it a killed program loses
-  /// nothing still, a power cut may take the newest checkpoint.
+  /// Wait until everything is on the disk. Without this, a killed program still
+  /// loses nothing, but a power failure may lose the newest checkpoint.
   bool durable = true;
-  /// The last step that this training has in common with what is in the folder:
-  /// its checkpoints of later steps are of a branch that was given up, and are
-  /// put aside. Unset: they stay.
+  /// The last step that this training shares with the checkpoints in the
+  /// folder. Its checkpoints of later steps belong to an abandoned branch and
+  /// are renamed. Unset: they are not renamed.
   std::optional<int64_t> branch_step = std::nullopt;
 };
 
 /// Writes `folder/step_<n>`: three safetensors files and a manifest with their
-/// SHA-256, each on the disk before the folder gets its name; then points
-/// `folder/latest` to it. An existing checkpoint of this step with the same
-/// content is kept; one with other weights is renamed to
+/// SHA-256. All of them are on the disk before the folder gets its name; then
+/// `folder/latest` is set to it. An existing checkpoint of this step with the
+/// same content is kept; one with other weights is renamed to
 /// `step_<n>.replaced-<i>`, a damaged one to `step_<n>.damaged-<i>`. Neither is
-/// resumed automatically; the last `keep` replaced ones of the run are kept.
-/// \return what was put aside.
-/// \throws IoError if something cannot be written; what was there before is as
-///         it was.
+/// resumed automatically. Of the replaced ones of this run, the last `keep` are
+/// kept.
+/// \return the folders that were renamed.
+/// \throws IoError if something cannot be written; existing checkpoints are
+///         then unchanged.
 std::vector<std::filesystem::path> write_checkpoint(
     const std::filesystem::path& folder,
     const Checkpoint& checkpoint,
     const WriteCheckpointOptions& options = {});
 
-/// Reads `folder`, one step's or the newest good one of a run, and checks
-/// every byte against the manifest.
-/// \param problems  Gets a sentence for each newer checkpoint that is damaged.
-/// \throws CheckpointError if there is none that is whole.
+/// Reads the checkpoint of one step, or the newest intact one in a run's
+/// folder, and checks every byte against the manifest.
+/// \param problems  Receives a sentence for each newer checkpoint that is
+///                  damaged.
+/// \throws CheckpointError if there is no intact checkpoint.
 Checkpoint read_checkpoint(
     const std::filesystem::path& folder,
     std::vector<std::string>& problems);
 
-/// Removes what killed programs left half written or half removed. Only for the
-/// holder of the folder's RunLock.
+/// Removes checkpoints that killed programs have written or removed only in
+/// part. Only for the holder of the folder's RunLock.
 void remove_unfinished_checkpoints(const std::filesystem::path& folder);
 
-/// Which training a step's folder is of; empty if its manifest is damaged.
+/// Returns the run id of a step's folder; empty if its manifest is damaged.
 std::string run_of_checkpoint(const std::filesystem::path& step);
 
-/// The names of the checkpoints in a run's folder, the newest first.
+/// Returns the paths of the checkpoints in a run's folder, newest first.
 std::vector<std::filesystem::path> list_checkpoints(
     const std::filesystem::path& folder);
 
-/// Keeps other programs from writing checkpoints into a folder. The system
-/// gives it up when the program ends, however it ends.
+/// Prevents other programs from writing checkpoints into a folder. The system
+/// releases the lock when the program ends, however it ends.
 class RunLock {
  public:
   /// Creates the folder.
   /// \throws CheckpointError naming the holder if another program, or another
-  ///         Learner of this one, has it; IoError.
+  ///         Learner of this one, has the lock; IoError.
   explicit RunLock(const std::filesystem::path& folder);
 
  private:

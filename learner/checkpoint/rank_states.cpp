@@ -17,7 +17,7 @@ namespace tern {
 
 namespace {
 
-// Entries that rank 0 does not have, or with other values, and those that only
+// Entries that rank 0 lacks or has with other values, and entries that only
 // rank 0 has.
 constexpr const char* kHas = "has";
 constexpr const char* kLacks = "lacks";
@@ -30,7 +30,7 @@ std::string folder_of(int64_t rank, const char* kind) {
   return fmt::format("ranks/{}/{}", rank, kind);
 }
 
-// It may share memory with the Learner.
+// Returns the state of this rank, which may share memory with the Learner.
 StateDict own_state(Learner& learner) {
   StateDict state;
   for (const StatePart& part : state_parts(learner)) {
@@ -52,8 +52,8 @@ StateDict state_in(const Checkpoint& checkpoint) {
   return state;
 }
 
-// An average of all weights is compared where it is; what is small may be counts,
-// of which every bit matters.
+// A large tensor, such as an average of all weights, is hashed on its device.
+// Small tensors may be counts, of which every bit matters.
 std::string hash_of(const torch::Tensor& tensor) {
   constexpr size_t kLarge = 1 << 20;
   const bool is_large = tensor.nbytes() >= kLarge;
@@ -63,7 +63,8 @@ std::string hash_of(const torch::Tensor& tensor) {
       {static_cast<const uint8_t*>(bytes.const_data_ptr()), bytes.nbytes()});
 }
 
-// One line; equal where name, type, shape and values are.
+// Returns one line, which is equal if and only if name, type, shape and values
+// are.
 std::string description(const std::string& name, const torch::Tensor& tensor) {
   return fmt::format(
       "{} {} {} {}",
@@ -73,7 +74,7 @@ std::string description(const std::string& name, const torch::Tensor& tensor) {
       name);
 }
 
-// What this rank has that rank 0, which gives its descriptions, has not.
+// Returns the differences of this rank to rank 0, whose descriptions are given.
 StateDict differences(const StateDict& own, const std::string& descriptions) {
   std::set<std::string, std::less<>> of_rank_0;
   std::set<std::string, std::less<>> only_rank_0;

@@ -6,18 +6,18 @@
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner.h"
 
-/// What the ranks of a training do not have in common: the losses of their own
-/// batches, what their callbacks count, their random numbers. A checkpoint holds
-/// rank 0's state, and what another rank's differs in under "ranks/1/...".
-/// Private to Tern.
+/// State that differs between the ranks of a training: the losses of their own
+/// batches, what their callbacks count, their random numbers. A checkpoint
+/// contains the state of rank 0 and, under "ranks/1/...", the differences of
+/// the other ranks. Private to Tern.
 namespace tern {
 
-/// Adds what the other ranks differ in to the checkpoint of rank 0. Called by
-/// all ranks, whose `checkpoint` is not looked at.
+/// Adds the differences of the other ranks to the checkpoint of rank 0. Called
+/// by all ranks; the `checkpoint` of the other ranks is ignored.
 void gather_rank_states(Learner& learner, Checkpoint& checkpoint);
 
-/// What the checkpoint holds of a part, such as "callbacks/Recorder 0", for the
-/// rank that asks; nothing if it does not know the part.
+/// Returns the state of a part, such as "callbacks/Recorder 0", for the calling
+/// rank; nothing if the checkpoint does not contain the part.
 std::optional<StateDict> saved_part(
     const Learner& learner,
     const Checkpoint& checkpoint,

@@ -1,4 +1,4 @@
-// A Learner as a checkpoint, and the way back into its fits.
+// Captures a Learner as a checkpoint and resumes its fits from one.
 
 #include "tern/learner/checkpoint/resume.h"
 
@@ -22,7 +22,7 @@ namespace tern {
 
 namespace {
 
-// ---- What a training is, in words: a continuation has to agree ----
+// ---- Settings of a training, which must match on resume ----
 
 using Settings = std::map<std::string, std::string>;
 
@@ -32,7 +32,7 @@ constexpr const char* kProcesses = "processes";
 constexpr const char* kRates = "learning rates";
 constexpr const char* kWeightDecay = "weight decay";
 
-// Data, optimizer and precision; without a fit.
+// Data, optimizer and precision, without the settings of a fit.
 Settings training_settings(Learner& learner) {
   const auto masters = master_weights(learner);
   Settings result = loop::data_settings(parts_of(learner));
@@ -44,7 +44,7 @@ Settings training_settings(Learner& learner) {
   return result;
 }
 
-// Also what a callback such as LimitBatches leaves of the batches.
+// Includes the number of batches that a callback such as LimitBatches leaves.
 Settings running_fit_settings(Learner& learner) {
   Settings result = parts_of(learner).position.fit_settings;
   result[kUsedBatches] =
@@ -52,11 +52,11 @@ Settings running_fit_settings(Learner& learner) {
   return result;
 }
 
-// With those of the fit that runs or ran last.
+// Includes those of the running or last fit.
 Settings all_settings(Learner& learner) {
   Settings result = training_settings(learner);
   Settings of_fit = parts_of(learner).position.fit_settings;
-  // Those of a running fit were taken before callbacks changed the loaders.
+  // Those of a running fit were recorded before callbacks changed the loaders.
   if (learner.state().is_fitting) {
     of_fit = running_fit_settings(learner);
     std::swap(result, of_fit);
@@ -65,11 +65,12 @@ Settings all_settings(Learner& learner) {
   return result;
 }
 
-// Where `now` is not what the checkpoint has, as sentences.
+// Returns, as sentences, where `now` differs from the checkpoint.
 std::vector<std::string> differences(
     const Settings& now,
     const Checkpoint& checkpoint) {
-  // Older checkpoints do not say these; the number of batches tells.
+  // Older checkpoints do not contain these; the number of batches reveals a
+  // difference.
   static const std::set<std::string> kNew = {
       kProcesses,
       kUsedBatches,
@@ -91,8 +92,8 @@ std::vector<std::string> differences(
 constexpr std::string_view kCallbacks = "callbacks/";
 constexpr const char* kAdded = "added";
 
-// The callbacks that the checkpoint says were added while a fit ran, by name;
-// null: the Learner has none of that name.
+// Returns the callbacks that, according to the checkpoint, were added during a
+// fit, by name. Null: the Learner has none of that name.
 std::map<std::string, const Callback*> additions(
     const Learner& learner,
     const Checkpoint& checkpoint) {
@@ -120,7 +121,8 @@ std::vector<std::string> missing_additions(
   return result;
 }
 
-// Callbacks that only the checkpoint or only the Learner has.
+// Returns, as sentences, the callbacks that only the checkpoint or only the
+// Learner has.
 std::vector<std::string> callback_differences(
     Learner& learner,
     const Checkpoint& checkpoint) {
@@ -165,7 +167,8 @@ void check_differences(
 constexpr const char* kLogs = "logs";
 constexpr const char* kRemoved = "removed";
 
-// What callbacks have added and removed; a logger changes no training.
+// Records the callbacks that callbacks have added and removed. Loggers are
+// ignored, because they do not affect training.
 void put_list_changes(const LearnerParts& l, StateDict& state) {
   const auto put = [&](const std::string& key) {
     state.insert(key, torch::zeros({}, torch::kLong));
@@ -190,7 +193,8 @@ TrainingMoment moment_of(const Checkpoint& checkpoint) {
   return {saved_integer(checkpoint.training, "fits"), checkpoint.step};
 }
 
-// Copies everything to the CPU; nothing of it changes with the Learner.
+// Copies everything to the CPU, so that later changes of the Learner have no
+// effect.
 Checkpoint capture_state(Learner& learner) {
   const torch::NoGradGuard no_grad;
   TORCH_CHECK(
@@ -231,7 +235,7 @@ Checkpoint capture_state(Learner& learner) {
 
 class ResumePlan final : public Continuation {
  public:
-  /// \param skips_fits  The program makes the fits again that were complete.
+  /// \param skips_fits  The program repeats the fits that were complete.
   ResumePlan(Checkpoint checkpoint, bool allow_change, bool skips_fits)
       : checkpoint_(std::move(checkpoint)), allow_change_(allow_change) {
     if (skips_fits) fits_to_skip_ = saved_integer(checkpoint_.training, "fits");
@@ -250,19 +254,21 @@ class ResumePlan final : public Continuation {
           is_between_fits && fits_to_skip_ == 1 && number("pruned") != 0;
       remove_callbacks(learner, number("fits") - fits_to_skip_);
       if (is_between_fits && fits_to_skip_ == 1) {
-        // One that was made before any fit has none of its settings.
+        // A checkpoint that was saved before any fit has no settings of a fit.
         if (checkpoint_.settings.contains("epochs")) {
           const auto now = loop::fit_settings(parts_of(learner), epochs, lr);
           check_differences(differences(now, checkpoint_), allow_change_);
         }
-        // What the program has done to the Learner since `resume`, such as
-        // freeze or load, it did before this fit in the first place too.
+        // Whatever the program did to the Learner since `resume`, such as
+        // freeze or load, the original program did before this fit too, so the
+        // checkpoint's state replaces it.
         apply_weights(learner);
         apply_training(learner, checkpoint_);
         leave_branch(learner);
         is_applied_ = true;
       } else if (fits_to_skip_ == 1) {
-        // What the skipped fits froze or unfroze; the next one begins so.
+        // Apply what the skipped fits froze or unfroze; the next fit begins
+        // with it.
         restore_trained_at_begin(learner, checkpoint_);
       }
       --fits_to_skip_;
@@ -276,8 +282,8 @@ class ResumePlan final : public Continuation {
     if (!is_between_fits) return false;
     check_differences(missing_additions(learner, checkpoint_), allow_change_);
     note_additions(learner);
-    // This one begins as any other does, with the callbacks and the frozen
-    // groups that are there now.
+    // This fit begins like any other, with the current callbacks and frozen
+    // groups.
     const auto self = std::move(parts_of(learner).position.continuation);
     if (!is_applied_) {
       apply_training(learner, checkpoint_, /*with_trained=*/false);
@@ -291,7 +297,7 @@ class ResumePlan final : public Continuation {
     const Settings now = running_fit_settings(learner);
     auto changes = differences(now, checkpoint_);
     const bool has_more = number("in_epoch") != 0 || number("batch") > 0;
-    // A callback may come in on_epoch_begin.
+    // A callback may still be added in on_epoch_begin.
     if (in_epoch || !has_more) {
       for (auto& text : callback_differences(learner, checkpoint_)) {
         changes.push_back(std::move(text));
@@ -322,8 +328,8 @@ class ResumePlan final : public Continuation {
     if (in_epoch || !has_more) parts_of(learner).position.continuation.reset();
   }
 
-  // The optimizer's state has the weight decay of the checkpoint; one that the
-  // program has changed since counts, as `allow_change` says.
+  // The optimizer's state contains the weight decay of the checkpoint. If the
+  // program has changed it, the new value is used, as `allow_change` permits.
   void apply_weights(Learner& learner) const {
     apply_model(learner, checkpoint_);
     const double weight_decay = learner.options().weight_decay;
@@ -336,11 +342,12 @@ class ResumePlan final : public Continuation {
   }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
-  /// The Learner is where the checkpoint was made.
+  /// True if the Learner has the state of the checkpoint.
   bool is_applied() const { return is_applied_; }
 
  private:
-  // Those that a callback had removed in this fit, before the checkpoint.
+  // Removes the callbacks that a callback had removed in this fit before the
+  // checkpoint.
   void remove_callbacks(Learner& learner, int64_t fit) const {
     const StateDict removed = entries_under(
         checkpoint_.training,
@@ -352,7 +359,8 @@ class ResumePlan final : public Continuation {
     parts_of(learner).callbacks.removed_in_fits[fit] = removed.keys();
   }
 
-  // What the training had saved after the checkpoint, before it was stopped.
+  // Puts aside the models that the training saved after the checkpoint, before
+  // it was stopped.
   void leave_branch(Learner& learner) const {
     LearnerParts& l = parts_of(learner);
     l.position.last_checkpoint = moment_of(checkpoint_);
@@ -392,13 +400,13 @@ class ResumePlan final : public Continuation {
     return result;
   }
 
-  // False if an older checkpoint does not say it.
+  // False if an older checkpoint does not contain it.
   bool has_changed(const char* setting, const std::string& now) const {
     const auto saved = checkpoint_.settings.find(setting);
     return saved != checkpoint_.settings.end() && saved->second != now;
   }
 
-  // 0 if an older checkpoint does not say it.
+  // 0 if an older checkpoint does not contain it.
   int64_t number(const char* name) const {
     return checkpoint_.training.contains(name)
                ? saved_integer(checkpoint_.training, name)
@@ -440,7 +448,8 @@ const std::string& run_id(Learner& learner) {
 
 Checkpoint capture_checkpoint(Learner& learner) {
   run_id(learner);
-  // Resumed, and not yet as far as the checkpoint: that is still the place.
+  // Resumed, but the checkpoint is not reached yet: it is still the current
+  // state.
   const ResumePlan* const plan = plan_of(learner);
   if (plan && !plan->is_applied()) return plan->checkpoint();
   TORCH_CHECK(
@@ -470,16 +479,16 @@ Checkpoint capture_on_all_ranks(
   Checkpoint checkpoint;
   const ResumePlan* const plan = plan_of(learner);
   const bool is_held_back = plan && !plan->is_applied();
-  loop::data_fingerprint(l);  // which rank 0 asks for, known on all
+  loop::data_fingerprint(l);  // needed by rank 0, computed by all
   l.position.run_id = broadcast_text(communicator(learner), run_id(learner));
   loop::run_on_all_ranks(l, before);
   loop::run_on_all_ranks(l, [&] {
-    // Where the state is divided, the others give their part.
+    // If the state is divided among ranks, the others contribute their parts.
     if (communicator(learner).is_main_process() || l.ranks.training_shard) {
       checkpoint = capture_checkpoint(learner);
     }
   });
-  // One that was read has them.
+  // A checkpoint that was read contains them already.
   if (!is_held_back) gather_rank_states(learner, checkpoint);
   return checkpoint;
 }
@@ -504,7 +513,7 @@ void tell_put_aside(
       fmt::join(names, ", ")));
 }
 
-// Of several processes rank 0 writes, and none goes on before it has.
+// Rank 0 writes, and no rank continues before it has.
 void Learner::save_checkpoint(const std::filesystem::path& folder) {
   const Checkpoint checkpoint = capture_on_all_ranks(*this, [] {});
   loop::run_on_all_ranks(*parts_, [&] {

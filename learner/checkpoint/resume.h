@@ -16,39 +16,41 @@ namespace tern {
 class Callback;
 class Learner;
 
-/// Returns this callback's log_state from the checkpoint that the running fit
-/// was resumed from: once, and empty afterwards or if the checkpoint has none.
-/// Nothing if the fit was not resumed.
+/// Returns the log_state of this callback from the checkpoint from which the
+/// running fit was resumed. Returns it once; afterwards, or if the checkpoint
+/// has none, returns an empty state. Returns nothing if the fit was not
+/// resumed.
 std::optional<StateDict> take_resumed_log(
     Learner& learner,
     const Callback& callback);
 
-/// Everything of this Learner as a checkpoint; that of the training it goes on
-/// from while no fit has used it yet.
+/// Captures the whole state of this Learner. If a checkpoint was resumed and no
+/// fit has reached it yet, returns that checkpoint.
 Checkpoint capture_checkpoint(Learner& learner);
 
-/// The same on several ranks, with one run for all of them: every rank calls it,
-/// and rank 0 gets the checkpoint, to write it.
+/// The same on several ranks, with one run id for all of them. Every rank calls
+/// it, and rank 0 receives the checkpoint and writes it.
 /// \param before  Called first.
-/// \throws on all ranks what `before` or the capture throws on one.
+/// \throws on all ranks if `before` or the capture throws on one of them.
 Checkpoint capture_on_all_ranks(
     Learner& learner,
     c10::function_ref<void()> before);
 
-/// The step that the training goes on from, also before the fit that a resumed
-/// one goes on with has begun.
+/// Returns the step from which the training continues, even if the fit that was
+/// resumed has not begun yet.
 int64_t step_to_continue(const Learner& learner);
 
-/// Says which checkpoints a save has put aside, and how to go back to them.
+/// Logs which checkpoints a save has renamed, and how to return to them.
 void tell_put_aside(
     const Learner& learner,
     const std::vector<std::filesystem::path>& aside);
 
-/// Whether the Learner was resumed, and the program's fits have not come to the
-/// checkpoint yet: its weights are of a later moment than the program thinks.
+/// True if the Learner was resumed and the program's fits have not reached the
+/// checkpoint yet: its weights are then newer than the program's position.
 bool is_ahead_of_program(const Learner& learner);
 
-/// Names this training in its checkpoints, over all continuations.
+/// Returns the id of this training in its checkpoints, which stays the same
+/// when the training is resumed.
 const std::string& run_id(Learner& learner);
 
 }  // namespace tern

@@ -1,5 +1,5 @@
-// What Learner::save and load leave to weight files: the model in fp32, and the
-// optimizer's state beside it.
+// Learner::save and load: a file with the fp32 weights of the model, and
+// another one with the optimizer's state.
 
 #include "tern/learner/checkpoint/save.h"
 
@@ -29,8 +29,8 @@ namespace tern {
 
 namespace {
 
-// Says in both files that they belong together: a program that is killed
-// between the two leaves a pair that does not.
+// Stored in both files to show that they belong together: if a program is
+// killed between writing the two, the values differ.
 constexpr const char* kPairKey = "tern.saved_together";
 constexpr const char* kKindKey = "tern.optimizer";
 constexpr const char* kRunKey = "tern.run";
@@ -39,8 +39,8 @@ constexpr const char* kStepKey = "tern.step";
 
 constexpr const char* kWeightsEnding = ".safetensors";
 constexpr const char* kOptimizerEnding = ".optimizer.safetensors";
-// Of the model that a name had when the last checkpoint was captured, beside the
-// one that it has now; the same file name.
+// Folder for the model that a name had when the last checkpoint was captured,
+// with the same file name as the current one.
 constexpr const char* kEarlierFolder = ".before";
 constexpr const char* kReplacedName = ".replaced";
 
@@ -73,8 +73,8 @@ void remove_pair(const fs::path& file) {
   }
 }
 
-// Weights and optimizer. A program that is killed in here leaves a pair that was
-// not saved together, which loading tells.
+// Moves weights and optimizer. If the program is killed in between, the files
+// were not saved together, which loading detects.
 void move_pair(const fs::path& from, const fs::path& to) {
   for (const bool is_weights : {false, true}) {
     const fs::path source = is_weights ? from : optimizer_file(from);
@@ -91,7 +91,8 @@ void move_pair(const fs::path& from, const fs::path& to) {
   }
 }
 
-// When this training saved the file; nothing for a file of another, or none.
+// Returns when this training saved the file; nothing if the file is missing or
+// belongs to another training.
 std::optional<TrainingMoment> moment_of(
     const fs::path& file,
     const std::string& run) {
@@ -105,14 +106,14 @@ std::optional<TrainingMoment> moment_of(
     if (metadata.at(kRunKey) != run) return std::nullopt;
     return TrainingMoment(number(kFitKey), number(kStepKey));
   } catch (const DataError&) {
-    return std::nullopt;  // loading it says what is wrong
+    return std::nullopt;  // loading it reports the error
   } catch (const std::logic_error&) {
-    return std::nullopt;  // of an older version
+    return std::nullopt;  // from an older version
   }
 }
 
-// Keeps the model that the last checkpoint has seen, before the name gets a new
-// one: a training that is resumed there may load it.
+// Before the name gets a new model, keeps the one that existed at the last
+// checkpoint: a training that is resumed there may load it.
 void keep_for_checkpoint(Learner& learn, const fs::path& file) {
   const auto& checkpoint = parts_of(learn).position.last_checkpoint;
   if (!checkpoint) return;
@@ -125,9 +126,9 @@ void keep_for_checkpoint(Learner& learn, const fs::path& file) {
     const fs::path source = is_weights ? file : optimizer_file(file);
     const fs::path target = is_weights ? earlier : optimizer_file(earlier);
     std::error_code error;
-    if (!fs::exists(source, error)) continue;  // somebody has removed it
+    if (!fs::exists(source, error)) continue;  // removed by someone else
     fs::create_hard_link(source, target, error);
-    // Not every file system has links.
+    // Not every file system supports links.
     if (error) fs::copy_file(source, target, error);
     if (error) throw IoError(target.string(), "write this file", error.value());
   }
@@ -142,7 +143,7 @@ void write_files(
   const LearnerParts& l = parts_of(learn);
   const fs::path beside = optimizer_file(file);
   AtomicFile of_weights(file), of_optimizer(beside);
-  // One after the other: from a GPU each is a copy.
+  // One after the other, because each is a copy if it comes from a GPU.
   SafetensorsImage(
       optimizer,
       {{kPairKey, pair}, {kKindKey, optim::class_name(learn.optimizer())}},
@@ -158,7 +159,7 @@ void write_files(
       file,
       /*checksum=*/true)
       .write(of_weights);
-  // A full disk leaves both old files.
+  // If the disk is full, both old files are kept.
   of_weights.sync();
   of_optimizer.sync();
   keep_for_checkpoint(learn, file);
@@ -167,7 +168,7 @@ void write_files(
   remove_pair(replaced_file(file));
 }
 
-// The optimizer's state that was saved with the weights of `file`.
+// Reads the optimizer's state that was saved with the weights of `file`.
 StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   const fs::path path = optimizer_file(file);
   const auto check = [&](bool is_good, const std::string& reason) {
@@ -195,9 +196,9 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   return load_weights(path);
 }
 
-// A program that loads what a callback saves expects the model of this training,
-// not that of an earlier one.
-// \return false after a stop that came before there was one.
+// A program that loads what a callback saves expects the model of this
+// training, not that of an earlier one.
+// \return false if the training was stopped before the model was saved.
 bool may_load(Learner& learn, const std::string& name) {
   const fs::path file = weights_file(learn, name);
   std::error_code error;
@@ -225,7 +226,7 @@ bool may_load(Learner& learn, const std::string& name) {
           : fmt::format("there is no such file: {}", known->second));
 }
 
-// `act`'s complaint about tensors, with the file that they are of.
+// Adds the file name to errors of `act` about tensors.
 template <class Act>
 auto naming(const fs::path& file, const Act& act) {
   try {
@@ -241,14 +242,14 @@ auto naming(const fs::path& file, const Act& act) {
 
 void Learner::save(const std::string& name) {
   const fs::path file = weights_file(*this, name);
-  // The training that is resumed wrote it when it was here.
+  // The original training wrote the file at this point.
   if (is_ahead_of_program(*this) &&
       !broadcast_text(communicator(*this), fs::exists(file) ? "there" : "")
            .empty()) {
     return;
   }
-  // Of several processes rank 0 writes, and none goes on before it has: one
-  // may load the file next.
+  // Rank 0 writes, and no rank continues before it has: one may load the file
+  // next.
   if (!parts_->state.is_fitting) loop::follow_model(*parts_);
   parts_->position.run_id = broadcast_text(communicator(*this), run_id(*this));
   loop::run_on_all_ranks(*parts_, [&] {
@@ -267,7 +268,7 @@ bool is_saved_by_run(Learner& learn, const std::string& name) {
   try {
     return safetensors_metadata(file)[kRunKey] == run_id(learn);
   } catch (const DataError&) {
-    return false;  // loading it says what is wrong
+    return false;  // loading it reports the error
   }
 }
 

@@ -13,37 +13,38 @@ namespace tern {
 
 class Learner;
 
-/// How `Learner::load` reads what `Learner::save` wrote.
+/// Options of `Learner::load`.
 struct LoadModelOptions {
-  /// Which names may differ; for a new head `{.strict = false,
+  /// Which names may differ; for a new head use `{.strict = false,
   /// .ignore_mismatched_sizes = true}`.
   LoadOptions weights = {};
-  /// Load the optimizer's moments, rates and steps too. Without it the
-  /// optimizer starts with a new state.
+  /// Also load the optimizer's moments, learning rates and step counts. If
+  /// false, the optimizer starts with a new state.
   bool with_optimizer = true;
 };
 
-/// Whether what `Learner::save` wrote under the name is of this training: its
-/// run is the Learner's, over all continuations.
+/// True if the file that `Learner::save` wrote under this name belongs to this
+/// training: it has the Learner's run id, which is kept when the training is
+/// resumed.
 bool is_saved_by_run(Learner& learn, const std::string& name);
 
-/// Removes what `Learner::save` wrote under the name, if it is there.
+/// Removes the files that `Learner::save` wrote under this name, if they exist.
 void remove_saved(const Learner& learn, const std::string& name);
 
-/// Fits done and steps: a moment of a training.
+/// A point in a training: completed fits and steps.
 using TrainingMoment = std::pair<int64_t, int64_t>;
 
-/// Models that this training saved after the checkpoint that it goes on from are
-/// of a branch that it has left. Each makes room for the one that the name had
-/// at the checkpoint, or for none: it is put aside as "<name>.replaced" until
-/// the name is saved again.
-/// \return the files that were put aside.
+/// Puts aside the models that this training saved after the checkpoint from
+/// which it was resumed, because they belong to an abandoned branch. Each is
+/// renamed to "<name>.replaced" until the name is saved again, and the model
+/// that the name had at the checkpoint, if any, takes its place.
+/// \return the new names of the renamed files.
 std::vector<std::string> take_back_later_models(
     Learner& learn,
     const TrainingMoment& checkpoint);
 
-/// Removes what is kept for `take_back_later_models` of the name if the last
-/// checkpoint came after it was saved.
+/// Removes the older model that is kept for `take_back_later_models` under this
+/// name, if the last checkpoint came after the current model was saved.
 void remove_earlier_model(Learner& learn, const std::string& name);
 
 }  // namespace tern

@@ -27,7 +27,7 @@ optim::ParameterNames parameter_names(Learner& learner) {
   return names;
 }
 
-// \throws CheckpointError unless each tensor has its place.
+// \throws CheckpointError unless every tensor of both sides matches.
 LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
   const auto refuse = [](const std::string& why) {
     throw CheckpointError(
@@ -78,7 +78,7 @@ StateDict trained(const LearnerParts& l) {
 }
 
 StateDict progress(const LearnerParts& l) {
-  // An epoch that is not complete is begun once more, at its next batch.
+  // An incomplete epoch is begun again on resume, at its next batch.
   const bool in_epoch = l.position.place == Place::in_epoch;
   const bool at_end = l.position.place == Place::at_epoch_end;
   const std::vector<std::pair<const char*, int64_t>> numbers = {
@@ -113,7 +113,7 @@ void restore_progress(LearnerParts& l, const StateDict& saved) {
   l.position.first_batch = saved_integer(saved, "batch");
   l.position.epochs_begun = saved_integer(saved, "epochs_begun");
   l.position.fits_done = saved_integer(saved, "fits");
-  // Older checkpoints have none of these.
+  // Older checkpoints do not contain these.
   const auto number = [&](const char* name) {
     return saved.contains(name) ? saved_integer(saved, name) : 0;
   };
@@ -193,7 +193,7 @@ void load_optimizer_state(Learner& learner, const StateDict& state) {
 
 std::vector<StatePart> state_parts(Learner& learner) {
   LearnerParts& l = parts_of(learner);
-  l.recorder->flush();  // its state is what has been read
+  l.recorder->flush();  // its state contains only what was read
   std::vector<StatePart> parts = {
       {"model",
        [&learner] { return learner.state_dict(); },
@@ -230,7 +230,7 @@ std::vector<StatePart> state_parts(Learner& learner) {
 }
 
 void apply_model(Learner& learner, const Checkpoint& checkpoint) {
-  // Both are checked before one of them changes anything.
+  // Check both before changing anything.
   LoadPlan plan = plan_of_whole_model(learner, checkpoint.model);
   load_optimizer_state(learner, checkpoint.optimizer);
   apply(plan, learner);
@@ -256,7 +256,7 @@ void restore_part(const StatePart& part, const StateDict& state) {
 
 void restore_trained_at_begin(Learner& learner, const Checkpoint& checkpoint) {
   const StateDict saved = entries_under(checkpoint.training, "trained");
-  if (saved.is_empty()) return;  // of an older version
+  if (saved.is_empty()) return;  // from an older version
   loop::set_trained_flags(parts_of(learner), saved_flags(saved, "at_begin"));
 }
 

@@ -27,9 +27,9 @@ StateDict copies(const StateDict& state) {
   return result;
 }
 
-// What training changes in a Learner, copied where it lies.
+// A copy of everything that training changes in a Learner, on the same devices.
 struct Snapshot {
-  // Set by each fit, so that no checkpoint needs it.
+  // Set by each fit, so checkpoints do not need it.
   TrainState state;
   std::map<std::string, std::string> fit_settings;
   torch::Tensor trained_at_begin;
@@ -38,7 +38,7 @@ struct Snapshot {
   std::set<const Callback*> added_in_fits;
   bool has_optimizer;
   std::map<std::string, StateDict> parts = {};
-  std::string optimizer_bytes = {};  // of one that has no part
+  std::string optimizer_bytes = {};  // if it has no named state
 };
 
 Snapshot snapshot_of(Learner& learner) {
@@ -56,8 +56,8 @@ Snapshot snapshot_of(Learner& learner) {
     try {
       result.parts[part.name] = copies(part.capture());
     } catch (const c10::NotImplementedError&) {
-      // An optimizer that no checkpoint could hold is kept as LibTorch writes
-      // it.
+      // An optimizer that checkpoints do not support is saved with LibTorch's
+      // serialization.
       if (part.name != "optimizer") throw;
       std::ostringstream bytes;
       torch::save(learner.optimizer(), bytes);
@@ -67,7 +67,7 @@ Snapshot snapshot_of(Learner& learner) {
   return result;
 }
 
-// A callback may add and remove others in the trial.
+// Callbacks may have added and removed others during the trial.
 void restore_callbacks(Learner& learner, const Callbacks& before) {
   const auto is_in = [](const Callbacks& list, const CallbackHandle& callback) {
     return std::ranges::find(list, callback) != list.end();
@@ -78,10 +78,11 @@ void restore_callbacks(Learner& learner, const Callbacks& before) {
   for (const CallbackHandle& callback : before) {
     if (!is_in(learner.callbacks(), callback)) learner.add(callback);
   }
-  parts_of(learner).callbacks.all = before;  // equal orders too
+  parts_of(learner).callbacks.all = before;  // restores the order of equals
 }
 
-// Layers that a forward pass has made stay, after the error that says so.
+// Layers that a forward pass has created stay, after the error that reports
+// them.
 bool add_new_tensors(Learner& learner, StateDict& state) {
   bool has_some = false;
   for (const auto& entry : learner.state_dict()) {
@@ -101,14 +102,15 @@ void restore(Learner& learner, Snapshot& before) {
     l.optimizer.reset();
   } else if (!before.optimizer_bytes.empty()) {
     std::istringstream bytes(before.optimizer_bytes);
-    // Loading leaves alone what was not saved.
+    // Loading does not clear state that was not saved.
     learner.optimizer().state().clear();
     torch::load(learner.optimizer(), bytes);
   }
   const bool has_new = add_new_tensors(learner, before.parts["model"]);
   bool is_told = false;
   for (const StatePart& part : state_parts(learner)) {
-    // Before callbacks get back what they had made from the weights.
+    // Sent before callbacks restore state that they have derived from the
+    // weights.
     if (!part.has_own_file() && !std::exchange(is_told, true)) {
       loop::invalidate_derived_state(l);
     }
@@ -119,7 +121,7 @@ void restore(Learner& learner, Snapshot& before) {
   }
   const FitResult result = l.state.result;
   l.state = before.state;
-  // A stop means the program, not the trial alone.
+  // A stop also applies to the rest of the program, not only to the trial.
   if (result == FitResult::interrupted) l.state.result = result;
   l.position.first_batch = 0;
   l.position.fit_settings = before.fit_settings;
@@ -130,7 +132,7 @@ void restore(Learner& learner, Snapshot& before) {
 }  // namespace
 
 void undo(Learner& learn, const std::function<void()>& body) {
-  // Out of the Learner meanwhile: it is for the fits that count.
+  // Removed from the Learner during the trial, because it is for real fits.
   auto& continuation = parts_of(learn).position.continuation;
   const auto put_back = c10::make_scope_exit(
       [&continuation, kept = std::move(continuation)]() mutable {

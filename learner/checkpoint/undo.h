@@ -7,7 +7,7 @@ namespace tern {
 class Learner;
 
 /// Calls `body`, then restores everything that training changes in `learn`, bit
-/// for bit; after an exception too. For lr_find, plan and their like.
+/// for bit, also after an exception. For lr_find, plan and similar functions.
 void undo(Learner& learn, const std::function<void()>& body);
 
 }  // namespace tern

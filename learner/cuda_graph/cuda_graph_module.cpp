@@ -1,4 +1,4 @@
-// libtern_cuda_graph.so; step_graph.cpp opens it.
+// Becomes libtern_cuda_graph.so, which step_graph.cpp loads.
 
 #include <map>
 #include <optional>
@@ -17,9 +17,10 @@
 namespace tern {
 namespace {
 
-// What this thread warms up and records on. One stream for all graphs of a
-// thread: cuBLAS keeps a workspace, 32 MB on an H100, for each that it was used
-// on, and a fit with a stream of its own would add one to those of the last.
+// The stream on which this thread warms up and records. All graphs of a thread
+// share one stream, because cuBLAS keeps a workspace (32 MB on an H100) for
+// each stream that it was used on; a new stream per fit would add one more each
+// time.
 c10::cuda::CUDAStream recording_stream(c10::Device device) {
   thread_local std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
   const c10::DeviceIndex index =
@@ -31,7 +32,7 @@ c10::cuda::CUDAStream recording_stream(c10::Device device) {
   return streams.emplace(index, stream).first->second;
 }
 
-// `after` does nothing before what `before` has to do now.
+// Makes `after` wait for the work now queued on `before`.
 void order(c10::cuda::CUDAStream before, c10::cuda::CUDAStream after) {
   at::cuda::CUDAEvent event;
   event.record(before);
@@ -43,7 +44,7 @@ void attempt(const F& f) {
   try {
     f();
   } catch (...) {
-    // Then it was not needed, or the next one goes on from here.
+    // Not needed in this state; the following attempts still run.
   }
 }
 
@@ -58,7 +59,7 @@ class CudaGraph final : public DeviceGraph {
       const c10::cuda::CUDAStreamGuard guard(stream_);
       work();
     } catch (...) {
-      order(stream_, outer);  // for what the work has begun
+      order(stream_, outer);  // wait for what was launched
       throw;
     }
     order(stream_, outer);
@@ -67,13 +68,13 @@ class CudaGraph final : public DeviceGraph {
   Tensors record(const std::function<Tensors()>& work) override {
     const c10::cuda::CUDAStreamGuard guard(stream_);
     c10::cuda::device_synchronize();
-    // A recording has memory of its own; what the warm-up left makes room.
+    // A recording has its own memory pool; free what the warm-up has cached.
     graph_.reset();
     c10::cuda::CUDACachingAllocator::emptyCache();
     const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
     graph_.emplace();
     try {
-      // Of this thread alone: loaders go on allocating pinned memory.
+      // Captures this thread only: data loaders keep allocating pinned memory.
       graph_->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
       Tensors results = work();
       graph_->capture_end();
@@ -87,10 +88,10 @@ class CudaGraph final : public DeviceGraph {
   void replay() override { graph_->replay(); }
 
  private:
-  // After a failure LibTorch is left in the middle of a recording.
+  // Cleans up after a failed capture, which leaves LibTorch in capture mode.
   void give_up(c10::MempoolId_t pool) {
     namespace memory = c10::cuda::CUDACachingAllocator;
-    // In LibTorch 2.11 it fails before it has told the allocators.
+    // In LibTorch 2.11 this fails before it notifies the allocators.
     attempt([&] { graph_->capture_end(); });
     attempt([&] {
       memory::endAllocateToPool(stream_.device_index(), pool);
@@ -103,8 +104,8 @@ class CudaGraph final : public DeviceGraph {
     });
     static_cast<void>(cudaGetLastError());
     graph_.reset();
-    // The generator still takes itself for recorded, and would refuse to go on
-    // (pytorch#171263): a recording that succeeds sets it right.
+    // The generator still considers itself captured and would refuse to work
+    // (pytorch#171263). A successful capture resets it.
     attempt([&] {
       at::cuda::CUDAGraph whole;
       whole.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);

@@ -9,33 +9,38 @@
 
 namespace tern {
 
-/// Work of a device that is recorded once and then started again with a single
-/// call, on the same memory.
+/// A sequence of kernels that is recorded once and then launched again with a
+/// single call, on the same memory.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
-  /// Does `work` where `record` will: what a device allocates, tunes and loads
-  /// the first time then is no part of the recording.
+  /// Runs `work` on the stream that `record` uses, so that one-time
+  /// allocations, autotuning and library loading do not become part of the
+  /// recording.
   virtual void warm_up(const std::function<void()>& work) = 0;
-  /// Runs `work` and records what it asks of the device, which is not done.
-  /// \return what `work` returned: memory that each `replay` writes.
-  /// \throws what `work` throws, or c10::Error for something that cannot be
-  ///         recorded, as a wait for the device; nothing is recorded then.
+  /// Runs the host code of `work` and captures its kernels without running
+  /// them.
+  /// \return what `work` returned: tensors whose memory each `replay`
+  ///         overwrites.
+  /// \throws what `work` throws, or c10::Error for an operation that cannot be
+  ///         captured, such as one that waits for the device; nothing is
+  ///         recorded then.
   virtual Tensors record(const std::function<Tensors()>& work) = 0;
-  /// Does what was recorded, behind what the current stream has to do.
+  /// Launches the recorded kernels on the current stream.
   virtual void replay() = 0;
 };
 
 using MakeDeviceGraph =
     std::function<std::unique_ptr<DeviceGraph>(torch::Device)>;
 
-/// A CUDA graph with memory of its own. It is part of LibTorch's CUDA library,
-/// which a program of Tern starts without, so it comes from
-/// libtern_cuda_graph.so; TERN_CUDA_GRAPH_LIBRARY may name it.
-/// \throws c10::Error if there is no such library.
+/// Creates a CUDA graph with its own memory pool. CUDA graphs need LibTorch's
+/// CUDA library, which a Tern program does not load at start; the
+/// implementation is therefore in libtern_cuda_graph.so. The environment
+/// variable TERN_CUDA_GRAPH_LIBRARY can give its path.
+/// \throws c10::Error if the library is not found.
 std::unique_ptr<DeviceGraph> make_cuda_graph(torch::Device device);
 
-/// The one function of libtern_cuda_graph.so. Its result is `delete`d.
+/// The only function of libtern_cuda_graph.so. The caller deletes its result.
 constexpr const char* kNewCudaGraph = "tern_new_cuda_graph";
 using NewCudaGraph = DeviceGraph* (*)(c10::Device device);
 

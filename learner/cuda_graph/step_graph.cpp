@@ -17,7 +17,7 @@ namespace tern {
 
 namespace {
 
-// Those within the recorded part of the loop.
+// Events within the recorded part of the loop.
 constexpr std::array kRecorded = {
     Event::loss_begin,
     Event::backward_begin,
@@ -47,7 +47,7 @@ void copy(const Tensors& from, const Tensors& to) {
   }
 }
 
-// Null if it computes with rates of the host.
+// Null if the optimizer computes with learning rates on the host.
 optim::FusedOptimizer* fused(Learner& learn) {
   return dynamic_cast<optim::FusedOptimizer*>(&learn.optimizer());
 }
@@ -161,7 +161,7 @@ void StepGraph::step(Learner& learn) {
                                 : loop::train_step(parts_of(learn));
   }
   if (warm_steps_ < options_.warm_up_steps) {
-    // The first batch has the shape to wait for.
+    // Only batches of the first batch's shape are recorded.
     if (warm_steps_++ == 0) {
       batch_ = {
           clones(state.batch_data.inputs),
@@ -174,8 +174,10 @@ void StepGraph::step(Learner& learn) {
   replay(learn);
 }
 
-// What compute_loss does with the host's targets, before anything is changed.
-// \return false if nothing of the batch counts, so that its loss is another.
+// Does what compute_loss does with the targets on the host, before anything
+// changes.
+// \return false if no element of the batch counts, so that its loss is computed
+//         differently.
 bool StepGraph::begins_replay(Learner& learn) {
   LearnerParts& l = parts_of(learn);
   l.state.outputs.assign(results_.begin() + 1, results_.end());
@@ -192,8 +194,9 @@ bool StepGraph::counts_nothing(Learner& learn) {
   return true;
 }
 
-// The values of `batch` go where the recorded step reads; it becomes those
-// tensors. \return it as it was.
+// Copies the values of `batch` to where the recorded step reads them, and makes
+// `batch` refer to those tensors.
+// \return the previous `batch`.
 Batch StepGraph::put_in_place(Batch& batch) const {
   copy(batch.inputs, batch_.inputs);
   copy(batch.targets, batch_.targets);
@@ -214,7 +217,7 @@ bool StepGraph::record(Learner& learn) {
     results_ = graph_->record([&] {
       loop::train_step(parts_of(learn));
       Tensors results = {state.loss};
-      // Without the step's autograd nodes, which hold the recording's stream.
+      // Detached from the autograd nodes, which keep the recording's stream.
       for (const torch::Tensor& output : state.outputs) {
         results.push_back(output.detach());
       }
@@ -227,7 +230,7 @@ bool StepGraph::record(Learner& learn) {
   }
   state.batch_data = now;
   if (!results_.empty() && counts_nothing(learn)) {
-    // The step of a batch with nothing to count is not that of another.
+    // A step without anything to count differs from all others.
     abandon_step(learn);
     results_.clear();
     overflowed_.reset();
@@ -242,12 +245,12 @@ void StepGraph::replay(Learner& learn) {
   if (state.scaler) state.scaler->watch_skips();
   state.batch_data = now;
   state.loss = results_[0].clone();
-  // A step that was not replayed has put its own there.
+  // A step that ran eagerly has replaced this tensor.
   state.step_overflowed = overflowed_;
   ++replayed_;
 }
 
-// The device has done nothing of it; what the host has begun is taken back.
+// The device has run nothing; this reverts what the host has done.
 void StepGraph::abandon_step(Learner& learn) {
   TrainState& state = parts_of(learn).state;
   state.loss_grad.reset();
@@ -270,8 +273,7 @@ Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
       "CUDA device. Leave the call out, or train on a GPU: "
       "data.device = torch::kCUDA.",
       parts_->data.device.str());
-  make_cuda_graph(
-      parts_->data.device);  // now, not at the first fit, if it is missing
+  make_cuda_graph(parts_->data.device);  // fail now, not in the first fit
   set_step_graph(
       *this,
       std::make_shared<StepGraph>(

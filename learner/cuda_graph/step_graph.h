@@ -13,30 +13,31 @@
 namespace tern {
 
 struct CudaGraphOptions {
-  /// Training steps of a fit that are made one operation after the other before
-  /// one is recorded, >= 1: libraries choose their kernels in them.
+  /// Number of steps that a fit runs eagerly before it records one, >= 1.
+  /// Libraries choose their kernels during these steps.
   int64_t warm_up_steps = 3;
 };
 
-/// The training step of a Learner as one launch: what happens between
+/// Runs a Learner's training step as one graph launch. Everything between
 /// on_batch_begin and on_batch_end (model, loss, loss scale, backward, overflow
-/// check, clipping, optimizer) is recorded once in a fit and then replayed on
-/// each batch. Rates and momenta reach the device before each replay, so
-/// schedules go on working; step counts, loss scale and dropout's random
-/// numbers are on the device anyway.
+/// check, clipping, optimizer) is recorded once per fit and then replayed for
+/// each batch. Learning rates and momentum are copied to the device before each
+/// replay, so schedules keep working. Step counts, the loss scale and the state
+/// of dropout's random numbers are always on the device.
 ///
-/// A step that cannot be replayed runs eagerly, with the same result; the
-/// reason is logged once per fit: a batch of another shape, a loss that a
-/// callback has replaced (MixUp), a callback that acts within the step and is
-/// no `Callback::can_be_replayed`, an optimizer that is none of tern::optim,
-/// several devices or processes, an operation that waits for the device.
+/// A step that cannot be replayed runs eagerly, with the same result, and the
+/// reason is logged once per fit. Reasons are a batch of another shape, a
+/// custom loss set by a callback (MixUp), a callback that acts within the step
+/// and does not override `Callback::can_be_replayed`, an optimizer outside
+/// tern::optim, several devices or processes, and an operation that waits for
+/// the device.
 ///
-/// What the model's C++ code decides by other things than tensors is decided
-/// when the step is recorded. After a replay `state().outputs` is memory that
-/// the next one writes; `state().loss` is a copy.
+/// Decisions on the host, such as an `if` in the model's C++ code, are fixed
+/// when the step is recorded. After a replay `state().outputs` refers to memory
+/// that the next replay overwrites; `state().loss` is a copy.
 class StepGraph final : public StepRunner {
  public:
-  /// \throws c10::ValueError if an option is out of its range.
+  /// \throws c10::ValueError if an option is out of range.
   StepGraph(
       const CudaGraphOptions& options,
       torch::Device device,
@@ -45,10 +46,11 @@ class StepGraph final : public StepRunner {
   void begin(Learner& learn) override;
   void end(Learner& learn) override;
   void step(Learner& learn) override;
-  /// The next step runs eagerly and is recorded again.
+  /// Discards the recording. The next steps run eagerly, as warm-up, before one
+  /// is recorded again.
   void forget() override;
 
-  /// Steps of the running or last fit that were replayed.
+  /// Number of replayed steps in the running or the last fit.
   int64_t replayed() const { return replayed_; }
 
  private:
@@ -65,18 +67,19 @@ class StepGraph final : public StepRunner {
   CudaGraphOptions options_;
   torch::Device device_;
   MakeDeviceGraph make_;
-  std::unique_ptr<DeviceGraph> graph_;  // null: not in this fit
-  Batch batch_;               // what the recorded step reads; empty before
-  Tensors results_;           // what it writes: the loss, then the outputs
-  torch::Tensor overflowed_;  // and TrainState::step_overflowed
+  std::unique_ptr<DeviceGraph> graph_;  // null: no graph in this fit
+  Batch batch_;               // read by the recorded step; empty before
+  Tensors results_;           // written by it: the loss, then outputs
+  torch::Tensor overflowed_;  // its TrainState::step_overflowed
   int64_t warm_steps_ = 0, replayed_ = 0;
-  std::set<std::string> said_;  // in this fit
+  std::set<std::string> said_;  // logged in this fit
 };
 
-/// That of a Learner, or null.
+/// Returns a Learner's graph, or null.
 std::shared_ptr<StepGraph> step_graph(const Learner& learn);
 
-/// The step becomes a graph, or none: null. Between fits.
+/// Turns the step of a Learner into a graph; null turns this off. Between fits
+/// only.
 void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph);
 
 }  // namespace tern

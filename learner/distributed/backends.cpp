@@ -25,13 +25,14 @@ using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 using std::chrono::milliseconds;
 
-// Operations have tags of another kind.
+// Tags of operations are of another kind.
 constexpr int kNewsTag = 1;
-// News are the number of the rank that is gone, or one of these: the sender
-// leaves because all is done; it does not know who.
+// The message contains the rank that is lost, or one of these: kNobody if the
+// sender leaves because all work is done, kSomebody if it does not know which
+// rank is lost.
 constexpr int64_t kNobody = -1, kSomebody = -2;
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
-// What a rank sent before it ended may still complete an operation.
+// Data that a rank sent before it exited may still complete an operation.
 constexpr milliseconds kGrace(1000);
 
 bool is_loopback(const std::string& address) {
@@ -39,8 +40,8 @@ bool is_loopback(const std::string& address) {
          address.starts_with("127.");
 }
 
-// Ranks of one machine listen to that machine alone: the connections have
-// neither a password nor encryption.
+// Ranks on one machine listen only on that machine, because the connections
+// have neither passwords nor encryption.
 std::shared_ptr<::gloo::transport::Device> make_device(
     const std::string& master_address) {
   const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
@@ -51,7 +52,7 @@ std::shared_ptr<::gloo::transport::Device> make_device(
   return Gloo::createDefaultDevice();
 }
 
-// Operations under way. Each ends once: as Gloo ends it, or by `fail`.
+// Running operations. Each ends once, either by Gloo or by `fail`.
 class Operations : public std::enable_shared_from_this<Operations> {
  public:
   FuturePtr follow(const FuturePtr& theirs) {
@@ -80,7 +81,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
     return begun_;
   }
 
-  /// The first `count` of them end with an error, unless they have ended.
+  /// Ends the first `count` operations with an error, unless they have ended.
   void fail(uint64_t count, const std::string& reason) {
     std::vector<FuturePtr> failed;
     {
@@ -108,7 +109,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
   std::map<uint64_t, FuturePtr> under_way_;
 };
 
-// Work::create_from_future would not throw in wait().
+// Needed because the Work of Work::create_from_future does not throw in wait().
 class FutureWork final : public ::c10d::Work {
  public:
   explicit FutureWork(FuturePtr future) : future_(std::move(future)) {}
@@ -129,11 +130,10 @@ class FutureWork final : public ::c10d::Work {
   FuturePtr future_;
 };
 
-// Each rank waits, all the time, for a message from the next one, and from the
-// last one the first. Gloo ends that wait when the other's connection closes,
-// as the kernel does for a process that has ended, and this rank sends the
-// previous one the number of the rank that is gone. A process that merely
-// stands still keeps its connections.
+// Each rank always waits for a message from the next rank, and the last one
+// from the first. When a process exits, the kernel closes its connections; Gloo
+// then ends the wait, and this rank sends the number of the lost rank to the
+// previous one. A process that is only suspended keeps its connections.
 class GlooGroup final : public ::c10d::Backend {
  public:
   explicit GlooGroup(c10::intrusive_ptr<Gloo> gloo)
@@ -148,13 +148,13 @@ class GlooGroup final : public ::c10d::Backend {
     leave(kNobody);
     if (listener_.joinable()) listener_.join();
     operations_->fail(operations_->begun(), "[gloo] this rank has left");
-    // Gloo joins its threads here.
+    // Gloo joins its threads in its destructor.
     within(
         kGrace,
         [gloo = std::move(gloo_),
          receive = std::move(receive_),
          send = std::move(send_)]() mutable {
-          gloo.reset();  // first: it reads for these until it is gone
+          gloo.reset();  // first: it reads for the others until then
           receive.reset();
           send.reset();
           return true;
@@ -203,8 +203,8 @@ class GlooGroup final : public ::c10d::Backend {
       if (gone == kNobody) return;
     } catch (const std::exception& error) {
       how = fmt::format(": {}", message_of(error));
-      // Gloo also ends it, and closes everything, when some other wait has
-      // lasted too long.
+      // Gloo also ends it, and closes all connections, if another wait timed
+      // out.
       if (how.find("onnection closed") == std::string::npos &&
           how.find("onnection reset") == std::string::npos) {
         gone = kSomebody;
@@ -236,14 +236,15 @@ class GlooGroup final : public ::c10d::Backend {
     receive_->abort();
   }
 
-  // Once. It is not waited for: the other may be gone as well.
+  // Sends the message once, without waiting, because the receiver may be lost
+  // too.
   void tell(int64_t news) noexcept {
     try {
       const std::lock_guard lock(mutex_);
       if (std::exchange(has_told_, true)) return;
       Tensors message = {torch::tensor({news}, torch::kLong)};
       send_ = gloo_->send(message, previous(), kNewsTag);
-    } catch (...) {  // NOLINT: there is nobody to tell
+    } catch (...) {  // NOLINT: no rank is left to tell
     }
   }
 

@@ -30,8 +30,8 @@ namespace {
 
 using Devices = std::vector<torch::Device>;
 
-/// Backward of "the replicas use the parameter": adds up their gradients, in
-/// order, on the parameter's device.
+/// Backward of "the replicas use the parameter": sums their gradients in order,
+/// on the parameter's device.
 struct AddReplicaGradients final : torch::autograd::Node {
   explicit AddReplicaGradients(const torch::Tensor& parameter)
       : Node(torch::autograd::collect_next_edges(parameter)),
@@ -62,8 +62,8 @@ bool has_clone(const Module& module) {
   }
 }
 
-// Of the modules around the parameter or buffer of this name, the outermost that
-// has no clone(), or else the innermost: "inner, an InnerImpl".
+// Of the modules that contain the parameter or buffer of this name, returns the
+// outermost without clone(), or else the innermost: "inner (InnerImpl)".
 std::string owner_of(const Module& module, const std::string& name) {
   std::string owner = "the model";
   for (const auto& inner : module.named_modules()) {
@@ -76,14 +76,15 @@ std::string owner_of(const Module& module, const std::string& name) {
 
 void copy_training_flags(Module& replica, const Module& module) {
   const auto originals = module.modules(), copies = replica.modules();
-  // From the outer to the inner: `train` reaches what is inside.
+  // From outer to inner modules, because `train` also sets the inner ones.
   for (size_t i = 0; i < std::min(originals.size(), copies.size()); ++i) {
     const bool is_training = originals[i]->is_training();
     if (copies[i]->is_training() != is_training) copies[i]->train(is_training);
   }
 }
 
-// \param value_of  What a tensor of the module has to be in the clone.
+// \param value_of  Returns the value that a tensor of the module must have in
+//                  the clone.
 void check_values(
     const Module& module,
     const Module& clone,
@@ -113,9 +114,10 @@ void check_values(
   }
 }
 
-// LibTorch leaves a plain nn::Module inside a Cloneable one as the clone's
-// reset() has made it: with weights of its own, and without a word. So each
-// tensor holds a number for a moment, which has to be in a clone.
+// For a plain nn::Module inside a Cloneable one, LibTorch's clone silently
+// keeps what the clone's reset() has created, with different weights. To detect
+// this, each tensor temporarily contains a number, which must appear in the
+// clone.
 void check_clone(const std::shared_ptr<Module>& module) {
   const torch::NoGradGuard no_grad;
   auto tensors = module->named_parameters();
@@ -124,7 +126,7 @@ void check_clone(const std::shared_ptr<Module>& module) {
   }
   Tensors values;
   for (const auto& t : tensors) values.push_back(t.value().detach());
-  std::map<c10::TensorImpl*, double> numbers;  // one for tied weights
+  std::map<c10::TensorImpl*, double> numbers;  // tied weights share a number
   for (const auto& t : tensors) {
     const auto number = static_cast<double>(1 + numbers.size() % 100);
     numbers.try_emplace(t.value().unsafeGetTensorImpl(), number);
@@ -157,8 +159,8 @@ void check_clone(const std::shared_ptr<Module>& module) {
   });
 }
 
-/// `module` itself for its own device, clones for the other places. Gradients
-/// of the clones are added up, in order, into those of `module`.
+/// Returns `module` itself for its own device and clones for the others.
+/// Gradients of the clones are added, in order, to those of `module`.
 std::vector<std::shared_ptr<Module>> replicate(
     const std::shared_ptr<Module>& module,
     const Devices& devices,
@@ -179,7 +181,7 @@ std::vector<std::shared_ptr<Module>> replicate(
     std::shared_ptr<AddReplicaGradients> add;
     if (is_trained) add = std::make_shared<AddReplicaGradients>(source.value());
     for (size_t i = 1; i < replicas.size(); ++i) {
-      // The handle shares the replica's tensor; only its history changes.
+      // The handle shares the replica's tensor; this changes only its history.
       torch::Tensor parameter = replicas[i]->named_parameters()[source.key()];
       parameter.requires_grad_(is_trained);
       if (is_trained) torch::autograd::set_history(parameter, add);
@@ -199,11 +201,11 @@ Devices all_cuda_devices() {
   return devices;
 }
 
-// {torch::kCUDA} is the current GPU, as it is where a tensor is made.
+// {torch::kCUDA} means the current GPU, as in the creation of tensors.
 Devices with_indices(Devices devices) {
   for (torch::Device& device : devices) {
     if (device.has_index() || !device.is_cuda()) continue;
-    if (!torch::cuda::is_available()) continue;  // `check` says so
+    if (!torch::cuda::is_available()) continue;  // `check` reports it
     device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
   }
   return devices;
@@ -229,8 +231,8 @@ void check(const Model& model, const Devices& devices) {
   }
 }
 
-// The inputs of each replica, on its device; fewer than there are devices for
-// a small batch.
+// Returns the inputs of each replica, on its device; a small batch has fewer
+// parts than there are devices.
 std::vector<Tensors> split(const Tensors& inputs, const Devices& devices) {
   std::vector<Tensors> parts;
   for (const torch::Tensor& input : inputs) {
@@ -269,11 +271,11 @@ Tensors join(const std::vector<Tensors>& of_replicas, torch::Device device) {
   return joined;
 }
 
-// Runs each job in a thread, those of one device one after the other: they draw
-// from the same random numbers, and in another order dropout would differ each
-// time. In the autocast and gradient mode of the caller; LibTorch's
-// parallel_apply leaves autocast behind in all threads but the caller's. Waits
-// for all, then throws what the first one in order threw.
+// Runs each job in its own thread, in the autocast and gradient mode of the
+// caller. (LibTorch's parallel_apply transfers autocast to no other thread.)
+// Jobs of one device run one after the other: they use the same random numbers,
+// and in another order dropout would differ each time. Waits for all jobs, then
+// rethrows the exception of the first that failed, in their order.
 void run_together(
     const std::vector<std::function<void()>>& jobs,
     const Devices& devices) {
@@ -295,7 +297,7 @@ void run_together(
     ended[i].set_value();
   };
   {
-    const at::ThreadLocalState caller;  // among others, its gradient mode
+    const at::ThreadLocalState caller;  // includes the gradient mode
     std::vector<std::jthread> threads;
     for (size_t i = 1; i < jobs.size(); ++i) {
       threads.emplace_back(amp::wrap([&, i] {
@@ -312,7 +314,7 @@ void run_together(
 
 class ParallelModel final : public ModelAround {
  public:
-  /// \param compares  Each clone with the model.
+  /// \param compares  Compare each clone with the model.
   ParallelModel(const Model& model, Devices devices, bool compares = false)
       : ModelAround(model), devices_(std::move(devices)), compares_(compares) {}
 
@@ -345,7 +347,7 @@ class ParallelModel final : public ModelAround {
 
 }  // namespace
 
-// A model may answer in several threads, so none of its tensors is touched.
+// Several threads may call the same model, so none of its tensors is modified.
 torch::Tensor data_parallel(
     const Model& model,
     const torch::Tensor& input,
@@ -364,7 +366,7 @@ Model parallel_model(const Model& model, std::vector<torch::Device> devices) {
   devices = with_indices(std::move(devices));
   check(model, devices);
   if (devices.size() > 1) check_clone(model.module());
-  // Not a parallel model in a parallel model.
+  // Avoids a parallel model inside a parallel model.
   Model plain = model.with_module(model.module());
   return Model(
       std::make_shared<ParallelModel>(std::move(plain), std::move(devices)));

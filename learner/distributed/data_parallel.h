@@ -10,46 +10,50 @@
 namespace tern {
 
 /// Computes one batch on several devices: splits `input`, runs a replica of
-/// `model` on each part at the same time, and joins the outputs. Gradients
-/// come back to `model`, added up in the order of the devices. PyTorch's
+/// `model` on each part in parallel, and concatenates the outputs. Gradients
+/// are accumulated into `model`, summed in the order of the devices. PyTorch's
 /// `nn.parallel.data_parallel`, in one process.
 ///
 ///   tern::AutocastGuard autocast(torch::kCUDA);
 ///   auto pred = tern::data_parallel(net, x);  // on all GPUs
 ///
 /// Buffers (BatchNorm's statistics) are kept from the first replica, as in
-/// Python. A device may be named twice, a CPU too. Each call compares the
-/// replicas with the model; parallel_model, for loops, checks once.
+/// Python. A device may be given twice, and CPUs are allowed. Every call
+/// compares the replicas with the model; parallel_model, for loops, checks only
+/// once.
 ///
-/// \param model    Holder of, or shared_ptr to, a module that implements
-///                 clone(), with forward(Tensor) -> Tensor.
-/// \param input    [N, ...]; N >= 1. Fewer samples than devices leave the last
-///                 devices without work.
-/// \param devices  The first one is the model's. Unset: all CUDA devices.
-/// \return the joined output, on the first device.
+/// \param model  Holder of, or shared_ptr to, a module that implements clone(),
+///               with forward(Tensor) -> Tensor.
+/// \param input  [N, ...]; N >= 1. With fewer samples than devices, the last
+///               devices are not used.
+/// \param devices  The first one must be the model's. Unset: all CUDA devices.
+/// \return the concatenated output, on the first device.
 /// \throws as parallel_model.
 torch::Tensor data_parallel(
     const Model& model,
     const torch::Tensor& input,
     const std::optional<std::vector<torch::Device>>& devices = {});
 
-/// The model, computing each batch on several devices at once: inputs are split
-/// along their first dimension, a replica answers each part in a thread of its
-/// own, in the caller's autocast and gradient mode, and the answers are joined
-/// on the first device. What `Learner::to_parallel` does.
+/// Returns a model that computes each batch on several devices in parallel:
+/// inputs are split along their first dimension, a replica computes each part
+/// in its own thread, with the caller's autocast and gradient mode, and the
+/// outputs are concatenated on the first device. Used by
+/// `Learner::to_parallel`.
 ///
-/// Parameters, buffers, names and `module()` are the model's own; BatchNorm
-/// sees its part of the batch alone. A model that was made so already gets
-/// other devices. Random numbers of a device (dropout) are the same each time:
-/// where it is named twice, its replicas run one after the other.
+/// Parameters, buffers, names and `module()` are those of the model. BatchNorm
+/// sees only its part of the batch. If the model was returned by this function,
+/// its devices are replaced. The random numbers of a device (dropout) are the
+/// same in every run: if a device is given twice, its replicas run one after
+/// the other.
 ///
-/// \param model    Implements clone(), as all that derive from
-///                 torch::nn::Cloneable do. Its forward takes tensors
-///                 [N, ...] and gives such.
+/// \param model  Implements clone(), as all classes derived from
+///               torch::nn::Cloneable do. Its forward takes and returns tensors
+///               [N, ...].
 /// \param devices  As for data_parallel.
 /// \throws c10::ValueError if there is no device, or the model is not on the
-///         first; c10::NotImplementedError for a TorchScript module, and for one
-///         whose clones do not get all its values, by name.
+///         first one; c10::NotImplementedError for a TorchScript module, and
+///         for a model whose clones do not receive all its values, naming the
+///         missing one.
 Model parallel_model(const Model& model, std::vector<torch::Device> devices);
 
 }  // namespace tern

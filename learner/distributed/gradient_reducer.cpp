@@ -1,5 +1,5 @@
-// The only file that knows c10d::Reducer, which is internal to PyTorch; what is
-// done with it here is what torch/nn/parallel/distributed.py does.
+// The only file that uses c10d::Reducer, which is internal to PyTorch. It is
+// used as in torch/nn/parallel/distributed.py.
 
 #include "tern/learner/distributed/gradient_reducer.h"
 
@@ -18,7 +18,8 @@
 
 namespace tern {
 
-// The Reducer follows a null pointer in some of its paths without a Logger.
+// Without a Logger, the Reducer dereferences a null pointer in some of its
+// paths.
 struct GradientReducer::Impl {
   std::shared_ptr<::c10d::Reducer> reducer;
   std::shared_ptr<::c10d::Logger> logger;
@@ -60,7 +61,8 @@ void check(const Tensors& parameters, const GradientReducerOptions& options) {
       c10::toString(*options.compress_to));
 }
 
-// The indices in the Reducer's "... did not receive grad for rank 0: 2 3".
+// Returns the indices in the Reducer's error message, which contains
+// "... did not receive grad for rank 0: 2 3".
 std::vector<size_t> unused_parameters(const std::string& text) {
   const std::string before = "did not receive grad for rank ";
   const size_t found = text.find(before);
@@ -73,8 +75,8 @@ std::vector<size_t> unused_parameters(const std::string& text) {
 
 using Group = c10::intrusive_ptr<::c10d::ProcessGroup>;
 
-// What torch's fp16_compress_hook and bf16_compress_hook do. The division comes
-// after the rounding: a gradient that does not fit stays infinite.
+// As torch's fp16_compress_hook and bf16_compress_hook. Divides after rounding,
+// so a gradient that overflows stays infinite.
 class CompressHook final : public ::c10d::CppCommHookInterface<Group> {
  public:
   CompressHook(Group group, torch::ScalarType dtype)
@@ -112,9 +114,9 @@ GradientReducer::GradientReducer(
   for (const torch::Tensor& p : parameters) values.push_back(p.detach());
   group_->broadcast(values);
 
-  // All in one bucket at first: after one backward, see `backward_of_zeros`, the
-  // Reducer rebuilds its buckets in the order in which gradients came. It cannot
-  // when parameters may be missing.
+  // Starts with a single bucket: after one backward pass (see
+  // `backward_of_zeros`) the Reducer rebuilds its buckets in the order in which
+  // gradients arrived. It cannot do this if parameters may be unused.
   const auto cap = static_cast<size_t>(options.bucket_megabytes) << 20;
   const std::vector<bool> no_sparse(parameters.size(), false);
   const std::vector<size_t> limits =
@@ -152,18 +154,19 @@ GradientReducer::GradientReducer(
   if (!find_unused_) backward_of_zeros(parameters);
 }
 
-// Three or more ranks add up a bucket in parts, whose sums depend on where in the
-// bucket a gradient is. The first backward of a fit would have other buckets than
-// the later ones, and a resumed training has its first one elsewhere. So the
-// Reducer sees one before it counts: the gradients, zeros, come in the order that
-// PyTorch's DDP assumes at first, from the last parameter on.
+// Three or more ranks sum a bucket in parts, and the sums depend on the
+// position of a gradient in the bucket. The first backward pass of a fit would
+// use other buckets than the later ones, and a resumed training has its first
+// pass elsewhere. Therefore the Reducer first sees a pass with zero gradients,
+// which arrive in the order that PyTorch's DDP assumes initially: from the last
+// parameter to the first.
 void GradientReducer::backward_of_zeros(const Tensors& parameters) {
   const torch::AutoGradMode with_gradients(true);
-  Tensors kept;  // of a window that is not complete
+  Tensors kept;  // gradients of an incomplete window
   torch::Tensor zero;
   for (const torch::Tensor& p : parameters) {
     kept.push_back(std::exchange(p.mutable_grad(), torch::Tensor()));
-    // Autograd goes from the last operation back.
+    // Autograd starts with the last operation.
     const torch::Tensor none = p.sum() * 0;
     zero =
         zero.defined() ? zero + none.to(torch::kFloat) : none.to(torch::kFloat);
@@ -181,7 +184,7 @@ GradientReducer::~GradientReducer() {
   try {
     impl_->reducer->remove_autograd_hooks();
     impl_.reset();
-  } catch (...) {  // NOLINT: a broken group, of which fit has told
+  } catch (...) {  // NOLINT: a broken group, which fit has reported
   }
 }
 
@@ -191,7 +194,7 @@ void GradientReducer::before_forward() {
   after_backward();
 }
 
-// Buckets are made again once, after the first one.
+// The buckets are rebuilt only once, after the first pass.
 void GradientReducer::after_backward(
     const std::function<std::string(size_t)>& name_of) {
   std::vector<size_t> unused;

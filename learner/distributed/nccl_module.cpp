@@ -1,4 +1,4 @@
-// libtern_nccl.so; backends.cpp opens it.
+// libtern_nccl.so, which backends.cpp loads.
 
 #include <cstdlib>
 #include <type_traits>
@@ -10,9 +10,9 @@
 extern "C" void tern_make_nccl_group(
     const tern::Member& member,
     c10::intrusive_ptr<c10d::Backend>& result) {
-  // By default its watchdog, and who watches that, end the whole program when a
-  // rank has gone. So operations are given up instead; Distributed learns of it
-  // from Gloo.
+  // By default, NCCL's watchdog, and the monitor of the watchdog, terminate the
+  // whole program when a rank is lost. Here operations are aborted instead, and
+  // Distributed learns of the loss from Gloo.
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/0);
   const auto options = c10d::ProcessGroupNCCL::Options::create();

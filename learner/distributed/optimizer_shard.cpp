@@ -17,8 +17,8 @@ namespace tern {
 
 namespace {
 
-// A master in a block with others has memory of its own from here on, so that
-// theirs can be given back.
+// Moves a master weight out of a block shared with others, so that the block's
+// memory can be freed.
 void move_out_of_block(torch::Tensor master) {
   if (master.storage().nbytes() == master.nbytes()) return;
   master.set_data(master.clone());
@@ -71,7 +71,7 @@ void OptimizerShard::divide(
 
   const int64_t ranks = group_->world_size();
   const std::vector<int64_t> owner = owners(sizes, ranks);
-  std::vector<Tensors> sent(ranks);  // after each step, by the rank that steps
+  std::vector<Tensors> sent(ranks);  // after each step, by owning rank
   masters_.assign(ranks, {});
   optim::FusedOptimizer::Shard mine;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -101,7 +101,7 @@ StateDict OptimizerShard::gather_state(const StateDict& mine) {
   StateDict all;
   for (int64_t rank = 0; rank < group_->world_size(); ++rank) {
     for (const auto& entry : broadcast_state(*group_, mine, rank)) {
-      // Rates and the like are the same on all.
+      // Learning rates and similar values are the same on all ranks.
       const bool is_new = group_->rank() == 0 && !all.contains(entry.key());
       if (is_new) all.insert(entry.key(), entry.value());
     }
@@ -127,7 +127,8 @@ void OptimizerShard::release_masters() {
   has_released_masters_ = false;
   for (int64_t rank = 0; rank < group_->world_size(); ++rank) {
     for (auto& [master, weight] : masters_[rank]) {
-      // Also where all masters stay: every rank has to gather, or none.
+      // Set even if this rank keeps all master weights: either every rank
+      // gathers, or none.
       has_released_masters_ = true;
       if (rank == group_->rank()) continue;
       master.set_data(torch::empty({0}, master.options()));

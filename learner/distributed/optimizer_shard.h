@@ -17,26 +17,26 @@ class MasterWeights;
 
 /// ZeRO-1 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
 /// Trillion Parameter Models", section 5.1): each rank steps a part of the
-/// parameters, keeps the optimizer's state and the fp32 masters of that part
-/// alone, and gets the rest of the weights from the others after each step. As
-/// torch's ZeroRedundancyOptimizer, with parameters left whole.
+/// parameters, keeps only this part's optimizer state and fp32 master weights,
+/// and receives the other weights from the other ranks after each step. As
+/// torch's ZeroRedundancyOptimizer, without splitting single parameters.
 ///
 ///   OptimizerShard shard(group);
 ///   shard.divide(optimizer);  // once; then loop as without it
 ///
-/// Gradients are those of a GradientReducer, alike on all ranks, so that all
-/// see an overflow in any of them, and weights come out with the bits of a
-/// training that is not divided.
+/// Gradients come from a GradientReducer and are the same on all ranks, so all
+/// ranks detect an overflow in any of them. The weights are bit-identical to
+/// those of a training that is not divided.
 class OptimizerShard final : public TrainingShard {
  public:
   explicit OptimizerShard(std::shared_ptr<ProcessGroup> group);
 
-  /// Gives every rank its part. Again after the optimizer's parameters have
-  /// become other tensors, or its state was loaded.
+  /// Assigns each rank its part. Call this again after the optimizer's
+  /// parameters were replaced by other tensors, or its state was loaded.
   ///
   /// \param optimizer  One of tern::optim, with all parameters on each rank.
-  /// \param masters    Of a 16-bit model, all of them there; else null. Those
-  ///                   of the other ranks are released.
+  /// \param masters  For a 16-bit model, its complete master weights; otherwise
+  ///                 null. Those of the other ranks are released.
   /// \throws c10::NotImplementedError for another optimizer.
   void divide(
       torch::optim::Optimizer& optimizer,
@@ -46,12 +46,12 @@ class OptimizerShard final : public TrainingShard {
   bool has_released_masters() const override { return has_released_masters_; }
   void gather_masters() override;
   void release_masters() override;
-  /// When the others cannot be asked any more: the masters that are not here
-  /// become the 16-bit weights.
+  /// For when the other ranks are lost: sets the missing master weights to the
+  /// 16-bit weights.
   void restore_masters();
 
-  /// Which rank steps each parameter: the largest first, to the rank that has
-  /// least.
+  /// Returns the rank that steps each parameter: the largest parameter is
+  /// assigned first, always to the rank with the least load.
   static std::vector<int64_t> owners(
       const std::vector<int64_t>& sizes,
       int64_t world_size);

@@ -29,20 +29,21 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxText = 16 << 20;
-constexpr int64_t kMaxCall = 200;    // bytes of a call in an error
-constexpr int64_t kMaxNumbers = 30;  // that travel with a call
-// Of tensors that are sent together, as in torch.nn.parallel.
+constexpr int64_t kMaxCall = 200;    // bytes of a call in an error message
+constexpr int64_t kMaxNumbers = 30;  // sent together with a call
+// Size of tensors that are sent together, as in torch.nn.parallel.
 constexpr size_t kBroadcastBytes = 250 << 20;
-// Who leaves with an error tells it before its connections close, also where a
-// busy machine takes its time; the others look for it kLooks times,
-// kNewsPatience at least, and wait for an answer a part of the group's timeout.
-// The rank whose process holds the store waits kReadPatience for them to read.
+// A rank that leaves with an error reports it before closing its connections,
+// within kTellPatience even on a busy machine. The others look for the report
+// kLooks times and for at least kNewsPatience; they wait for an answer of the
+// store for a fraction of the group's timeout. The rank that hosts the store
+// waits kReadPatience for the others to read the report.
 constexpr milliseconds kTellPatience(2000), kNewsPatience(200),
     kLeastAskPatience(300), kReadPatience(5000);
 constexpr int kLooks = 10, kPartOfTimeout = 20;
 
-// Gloo writes to sockets whose other end may have died; the signal would then
-// end this program too before it can say so. Python ignores it as well.
+// Gloo writes to sockets whose peers may be dead. The signal would terminate
+// this program before it can report that. Python ignores it as well.
 void ignore_broken_pipes() {
   struct sigaction now {};
   ::sigaction(SIGPIPE, nullptr, &now);
@@ -56,7 +57,7 @@ c10::intrusive_ptr<::c10d::Store> connect_store(
   options.port = environment.master_port;
   options.isServer = environment.rank == 0 && !environment.has_agent_store;
   options.numWorkers = static_cast<size_t>(environment.world_size);
-  options.waitWorkers = false;  // the group waits for all, with their names
+  options.waitWorkers = false;  // the group waits for all and names them
   options.timeout = timeout;
   return c10::make_intrusive<::c10d::PrefixStore>(
       fmt::format("tern/{}/{}", environment.run, environment.restarts),
@@ -69,7 +70,7 @@ std::string error_key(int64_t rank) {
   return fmt::format("error/{}", rank);
 }
 
-// This rank has read an error, or has one of its own.
+// Set if this rank has read an error or has reported one.
 std::string knows_key(int64_t rank) {
   return fmt::format("knows/{}", rank);
 }
@@ -78,10 +79,11 @@ std::string knows_key(int64_t rank) {
 
 struct ProcessGroup::Connection {
   c10::intrusive_ptr<::c10d::Store> store;
-  // Null after `leave`. The store stays: rank 0's is read by the others.
+  // Null after `leave`. The store is kept, because the others read that of rank
+  // 0.
   c10::intrusive_ptr<::c10d::ProcessGroup> group;
-  // Where a rank sends gradients while another makes a call of this class, Gloo
-  // would end the program if both went the same way.
+  // A separate group: if one rank sends gradients while another makes a call of
+  // this class, Gloo would terminate the program if both used the same group.
   c10::intrusive_ptr<::c10d::ProcessGroup> gradients;
 };
 
@@ -117,8 +119,9 @@ std::string kind_of(const Tensors& tensors) {
                           : fmt::format("{} tensors: {}", each.size(), joined);
 }
 
-// What ranks compare before a call. NCCL's calls wait for the timeout where they
-// differ, and a comparison would have the CPU wait for all ranks each time.
+// Returns the description that ranks compare before a call; empty for CUDA
+// tensors. Mismatched NCCL calls time out, and a comparison would make the CPU
+// wait for all ranks each time.
 std::string compared_call(const Tensors& tensors) {
   const bool is_on_cpu = std::ranges::all_of(
       tensors,
@@ -203,26 +206,27 @@ bool ProcessGroup::is_about_connections(const std::string& reason) {
 ProcessGroup::~ProcessGroup() {
   try {
     connection_.reset();
-  } catch (...) {  // NOLINT: there is nobody to tell
+  } catch (...) {  // NOLINT: it cannot be reported
   }
 }
 
 void ProcessGroup::leave() noexcept {
-  // An NCCL group that is not told would wait for what a lost rank does not
-  // send any more.
+  // Without abort, an NCCL group would wait for data that a lost rank no longer
+  // sends.
   if (!connection_ || !connection_->group) return;
   try {
     for (auto* const group : {&connection_->gradients, &connection_->group}) {
       (*group)->abort();
       group->reset();
     }
-  } catch (...) {  // NOLINT: there is nobody to tell
+  } catch (...) {  // NOLINT: it cannot be reported
   }
   const bool holds_store = rank() == 0 && !environment_.has_agent_store;
   if (holds_store && others_may_read_) wait_for_readers();
 }
 
-// Or the process ends, and the store with it, before the others know why.
+// Otherwise the process, and the store with it, may end before the others have
+// read the reason.
 void ProcessGroup::wait_for_readers() noexcept {
   ask_store(kReadPatience, [size = world_size()](::c10d::Store& store) {
     std::vector<std::string> all_know;
@@ -250,9 +254,10 @@ ProcessGroup::Connection& ProcessGroup::connection() {
   return *connection().gradients;
 }
 
-// Gloo ends the program when ranks send messages of different sizes. So each call
-// begins with a message of one size, which says what the call is, and has room
-// for a few numbers: a small all_reduce needs no other.
+// Gloo terminates the program if ranks send messages of different sizes.
+// Therefore each call begins with a message of fixed size that identifies the
+// call. It has room for a few numbers, so a small all_reduce needs no other
+// message.
 void ProcessGroup::begin_call(
     const std::string& call,
     std::span<double> numbers) {
@@ -261,9 +266,9 @@ void ProcessGroup::begin_call(
     Tensors message = {tensor};
     connection().group->allreduce(message)->wait();
   };
-  // Of 20 bits, so that the sums over ranks are exact. The sum of the squares of
-  // equal numbers is their sum, squared, divided by how many they are; of others
-  // it is larger.
+  // 20 bits, so that the sums over ranks are exact. If all ranks have the same
+  // number, the sum of the squares equals the squared sum divided by the number
+  // of ranks; otherwise it is larger.
   const auto code =
       static_cast<double>(std::hash<std::string>()(call) % (1 << 20));
   const auto message = torch::zeros({2 + kMaxNumbers}, torch::kDouble);
@@ -382,7 +387,7 @@ std::vector<std::string> ProcessGroup::all_gather(
     connection().group->allreduce(message)->wait();
   };
   all_take_part("all_gather", what, [&] {
-    // Each rank fills its row; the sum over ranks then is what all have.
+    // Each rank fills its own row; the sum over ranks contains all rows.
     const auto size = static_cast<int64_t>(text.size());
     const auto sizes = torch::zeros({world_size()}, torch::kLong);
     sizes[rank()].fill_(size);
@@ -435,8 +440,7 @@ void ProcessGroup::check_equal(
   }
 }
 
-// The store may lie on a machine that cannot be reached any more, and then it
-// never answers.
+// The store may be on a machine that is no longer reachable and never answers.
 template <class F>
 std::optional<std::string> ProcessGroup::ask_store(
     std::chrono::milliseconds patience,

@@ -20,31 +20,32 @@ class ProcessGroup;
 namespace tern {
 
 struct ProcessGroupOptions {
-  /// How long a rank waits for the others, in each operation.
+  /// How long a rank waits for the others in each operation.
   std::chrono::milliseconds timeout = std::chrono::seconds(120);
-  /// Where this process computes. A CUDA device: tensors there travel by NCCL,
-  /// those on the CPU by Gloo as ever. Learner::to_distributed sets it.
+  /// The device on which this process computes. With a CUDA device, CUDA
+  /// tensors are sent by NCCL and CPU tensors still by Gloo. Set by
+  /// Learner::to_distributed.
   torch::Device device = torch::kCPU;
 };
 
-/// The processes that train together, over PyTorch's own c10d: Gloo for CPUs,
-/// NCCL for GPUs.
-/// Every call but those that say otherwise is made by all ranks in the same
-/// order.
+/// The processes that train together, connected by PyTorch's c10d: Gloo for
+/// CPUs, NCCL for GPUs. Unless stated otherwise, all ranks must make every call
+/// in the same order.
 ///
-/// All of them \throw DistributedError when a rank does not answer within the
-/// timeout, has gone, or makes another call than the others (not told for CUDA
-/// tensors, whose ranks wait for the timeout); the group is of no use after that.
+/// All calls throw DistributedError if a rank exited, timed out, or makes a
+/// different call than the others. (A different call is not detected for CUDA
+/// tensors; the ranks then time out.) The group cannot be used after that.
 class ProcessGroup final : public Communicator {
  public:
-  /// Waits until all ranks are there.
-  /// \throws DistributedError if they are not within the timeout, or the
-  ///         address cannot be used; c10::ValueError for a timeout that is not
-  ///         positive or a device that is not there.
+  /// Waits until all ranks are connected.
+  /// \throws DistributedError if they are not connected within the timeout, or
+  ///         if the address cannot be used; c10::ValueError if the timeout is
+  ///         not positive or the device does not exist.
   static std::shared_ptr<ProcessGroup> connect(
       const LaunchEnvironment& environment,
       const ProcessGroupOptions& options = {});
-  /// Never throws and never ends the program, however broken the group is.
+  /// Never throws and never terminates the program, even if the group is
+  /// broken.
   ~ProcessGroup() override;
   ProcessGroup(const ProcessGroup&) = delete;
 
@@ -52,39 +53,42 @@ class ProcessGroup final : public Communicator {
   int64_t world_size() const override { return environment_.world_size; }
   const ProcessGroupOptions& options() const { return options_; }
 
-  /// All ranks' tensors become those of rank `root`, in place. Any mix of
-  /// types and devices; sent together.
+  /// Replaces the tensors of all ranks by those of rank `root`, in place. The
+  /// tensors may have any mix of types and devices and are sent together.
   void broadcast(const Tensors& tensors, int64_t root = 0) override;
   void all_reduce(const torch::Tensor& tensor) override;
-  /// What every rank gave, in order of rank. At most 16 MiB each.
+  /// Returns the text of every rank, in the order of ranks. At most 16 MiB
+  /// each.
   std::vector<std::string> all_gather(const std::string& text);
   void barrier();
 
-  /// \throws DistributedError, on all ranks, unless all gave the same text;
-  ///         says who has what.
+  /// \throws DistributedError on all ranks, with the values of the ranks,
+  ///         unless all ranks passed the same value.
   void check_equal(const std::string& what, const std::string& value) override;
-  /// \param advice  What to do, where the start of the programs is not to blame.
+  /// \param advice  What to do about it, for the error message, if the way in
+  ///                which the programs were started is not the cause.
   void check_equal(
       const std::string& what,
       const std::string& value,
       const std::string& advice);
 
-  /// Tells the others why this rank leaves. Called by one rank alone; does
-  /// nothing when they cannot be told.
+  /// Reports this rank's error to the other ranks. Called by one rank alone.
+  /// Does nothing if the others cannot be reached.
   void tell_error(const std::string& text) noexcept;
-  /// What another rank has told, or nothing. Called by one rank alone; waits a
-  /// moment, since the news may be on its way.
+  /// Returns an error that another rank has reported, or nothing. Called by one
+  /// rank alone. Waits briefly, because a report may still arrive.
   std::optional<std::string> error_of_others() noexcept;
 
-  /// Whether an error comes from a connection, not from what this rank did.
+  /// True if an error was caused by a connection and not by this rank.
   static bool is_about_connections(const std::string& reason);
 
-  /// Leaves the others, who then find this rank gone at once. Every later
-  /// operation fails. Called by one rank alone. Rank 0, after `tell_error`, waits
-  /// up to five seconds until the others have read it.
+  /// Disconnects this rank, so that the operations of the others fail at once.
+  /// Every later operation of this rank fails. Called by one rank alone. After
+  /// `tell_error`, rank 0 waits up to five seconds until the others have read
+  /// the error.
   void leave() noexcept;
 
-  /// The group over which gradients travel; for GradientReducer.
+  /// The group that sends gradients; for GradientReducer.
   c10d::ProcessGroup& gradients();
 
  private:
@@ -94,8 +98,9 @@ class ProcessGroup final : public Communicator {
   std::vector<std::string> all_gather(
       const std::string& text,
       const std::string& what);
-  /// \param call     What all ranks compare before it; empty: nothing.
-  /// \param numbers  Added up over ranks on the way.
+  /// \param call  Description of this call, compared across ranks first; empty:
+  ///              not compared.
+  /// \param numbers  Summed over ranks together with that comparison.
   template <class F>
   void all_take_part(
       const char* what,
@@ -115,7 +120,7 @@ class ProcessGroup final : public Communicator {
   LaunchEnvironment environment_;
   ProcessGroupOptions options_;
   std::unique_ptr<Connection> connection_;
-  bool others_may_read_ = false;  // an error, in the store
+  bool others_may_read_ = false;  // an error that is in the store
 };
 
 }  // namespace tern

@@ -35,9 +35,9 @@ torch::Tensor to_type(const torch::Tensor& tensor, torch::ScalarType type) {
   return tensor.defined() ? tensor.to(type) : tensor;
 }
 
-// Of every channel, over all ranks; the same bits on each of them.
+// Statistics per channel over all ranks, bit-identical on all of them.
 struct Statistics {
-  torch::Tensor mean, variance;  // [C] kDouble; the variance is not unbiased
+  torch::Tensor mean, variance;  // [C] kDouble; the variance is biased
   torch::Tensor count;           // 0-dim kDouble
 };
 
@@ -49,7 +49,7 @@ Statistics joint_statistics(const torch::Tensor& input, Communicator& ranks) {
       {},
       {},
       /*momentum=*/0);
-  // Each rank fills its row; the sum over ranks then is what all have.
+  // Each rank fills its own row; the sum over ranks contains all rows.
   const torch::Tensor rows = torch::zeros(
       {ranks.world_size(), 2 * channels + 1},
       input.options().dtype(torch::kDouble));
@@ -80,7 +80,7 @@ void move_running(
   torch::Tensor(running).lerp_(value.to(running.scalar_type()), momentum);
 }
 
-// What backward holds on to.
+// Keeps the ranks alive until backward.
 struct RanksHolder final : torch::CustomClassHolder {
   explicit RanksHolder(std::shared_ptr<Communicator> given)
       : ranks(std::move(given)) {}
@@ -119,8 +119,8 @@ class NormalizeOverRanks
         eps));
   }
 
-  // Mean and variance depend on every input of every rank, so that a rank's
-  // gradient holds two sums over all of them.
+  // Mean and variance depend on every input of every rank, so a rank's gradient
+  // contains two sums over all ranks.
   static variable_list backward(
       AutogradContext* context,
       const variable_list& grads) {
@@ -135,7 +135,7 @@ class NormalizeOverRanks
     const torch::Tensor weight = to_type(saved[1], type);
     const double eps = context->saved_data["eps"].toDouble();
     const torch::Tensor x = input.to(type);
-    // As in eval: with mean and variance taken for constants.
+    // As in eval mode, with mean and variance as constants.
     auto [grad_input, grad_weight, grad_bias] = at::native_batch_norm_backward(
         grads[0].to(type).contiguous(input.suggest_memory_format()),
         x,
@@ -262,12 +262,12 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 
 namespace {
 
-// Weak, but as long as it is there no other tensor gets the same address.
+// A weak reference, which prevents the address from being reused.
 using WeakTensor =
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-// Those to convert are known by their running means, which stay the same
-// tensors when a model moves to another device or type.
+// The converted modules are identified by their running means, which stay the
+// same tensors when a model moves to another device or type.
 struct Converted {
   struct Entry {
     WeakTensor tensor;
@@ -295,7 +295,7 @@ void convert(
       Converted::Entry{WeakTensor(running_mean.getIntrusivePtr()), ranks});
 }
 
-// Null if it was not converted, or its ranks are gone.
+// Null if it was not converted, or if its ranks no longer exist.
 std::shared_ptr<Communicator> ranks_of(const torch::Tensor& running_mean) {
   auto& [mutex, entries] = converted();
   const std::lock_guard lock(mutex);
@@ -339,14 +339,15 @@ torch::Tensor batch_norm(
       cudnn_enabled);
 }
 
-// LibTorch computes batch_norm by others of its operations alone, so that the
-// place before them is free. A program that converts nothing does not get here.
+// LibTorch composes batch_norm of other operations, so the autograd keys are
+// free to be overridden. Programs that convert no model do not run this.
 void take_over_batch_norm() {
   static std::once_flag done;
   std::call_once(done, [] {
     for (const auto key :
          {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
-      // Never given back: other threads may be calling it when a program ends.
+      // Never freed, because other threads may be calling it when the program
+      // ends.
       auto* const library = new torch::Library(
           torch::Library::IMPL,
           "aten",

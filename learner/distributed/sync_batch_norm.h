@@ -14,20 +14,22 @@
 
 namespace tern {
 
-/// Batch normalization, in training, of what all ranks hold together: output,
-/// gradients and running statistics are those of one process with the whole
-/// batch. Every rank calls it, and runs backward; each sends one message of
-/// 2 C + 1 numbers a rank.
+/// Batch normalization in training over the global batch: the output, the
+/// gradients and the running statistics are those of a single process with the
+/// whole batch. Every rank must call it and run backward. The forward pass
+/// all-reduces 2 C + 1 numbers per rank, the backward pass 2 C numbers.
 ///
-/// Statistics are computed in float (in double for a kDouble input), also of a
-/// 16-bit input, and joined in double; the output has the input's type.
+/// Statistics are computed in float (in double for a kDouble input), also for a
+/// 16-bit input, and combined in double. The output has the type of the input.
 ///
-/// \param input   [N, C, ...], floating; N may differ between ranks, N >= 1.
+/// \param input  [N, C, ...], floating-point; N >= 1 and may differ between
+///               ranks.
 /// \param weight, bias  [C] or undefined.
-/// \param running_mean, running_var  [C] or undefined; they move by the share
-///                `momentum` towards mean and unbiased variance, in place.
+/// \param running_mean, running_var  [C] or undefined. Updated in place with
+///                                   factor `momentum` towards the mean and the
+///                                   unbiased variance.
 /// \throws c10::ValueError for an input without channels or values;
-///         DistributedError when a rank is gone.
+///         DistributedError if a rank is lost.
 torch::Tensor sync_batch_norm(
     const torch::Tensor& input,
     const torch::Tensor& weight,
@@ -38,10 +40,10 @@ torch::Tensor sync_batch_norm(
     double eps,
     const std::shared_ptr<Communicator>& ranks);
 
-/// A BatchNorm over the batches of all ranks, for inputs [N, C, ...] of any
-/// dimension; Python's `torch.nn.SyncBatchNorm`, on CPUs too. Options, names in
-/// the state dict and what it does in eval are BatchNorm's, and so is
-/// everything where there is one rank.
+/// BatchNorm over the global batch, for inputs [N, C, ...] of any dimension.
+/// Like Python's `torch.nn.SyncBatchNorm`, and works on CPUs too. Options,
+/// state dict names and behavior in eval mode are those of BatchNorm. With a
+/// single rank it is a plain BatchNorm.
 ///
 ///   SyncBatchNorm norm(torch::nn::BatchNormOptions(64), group);
 class SyncBatchNormImpl final : public torch::nn::BatchNorm2dImpl {
@@ -68,21 +70,21 @@ class SyncBatchNormImpl final : public torch::nn::BatchNorm2dImpl {
 };
 TORCH_MODULE(SyncBatchNorm);
 
-/// Lets every BatchNorm1d, 2d and 3d in the model normalize over the batches of
-/// all ranks while it trains and the ranks live. Weights, statistics and names
-/// stay as they are. What `to_distributed({.sync_batch_norm = true})` calls.
+/// Makes every BatchNorm1d, 2d and 3d of the model normalize over the global
+/// batch in training, as long as `ranks` exists. Weights, statistics and names
+/// do not change. Used by `to_distributed({.sync_batch_norm = true})`.
 ///
 ///   auto net = convert_sync_batchnorm(resnet18(), group);
 ///
-/// Python puts other modules in the place of these; in C++ a member such as
-/// `torch::nn::BatchNorm2d bn1` cannot be replaced from outside. So the modules
-/// stay, and LibTorch's `batch_norm`, which they all call, hands those of this
-/// model over to `sync_batch_norm`. A clone of the model is not converted. As
-/// their own check comes first, each rank needs two values a channel, where
-/// SyncBatchNorm needs one.
+/// Python replaces these modules by others. In C++ a member such as
+/// `torch::nn::BatchNorm2d bn1` cannot be replaced from outside, so the modules
+/// stay, and LibTorch's `batch_norm`, which all of them call, forwards to
+/// `sync_batch_norm` for this model. A clone of the model is not converted.
+/// Because LibTorch checks the input first, each rank needs two values per
+/// channel, whereas SyncBatchNorm needs one.
 ///
 /// \return the same model.
-/// \throws c10::ValueError if one of them keeps no running statistics;
+/// \throws c10::ValueError if one of the modules keeps no running statistics;
 ///         c10::NotImplementedError for a TorchScript module.
 Model convert_sync_batchnorm(
     Model model,

@@ -7,7 +7,8 @@ namespace tern {
 
 class Model;
 
-/// How a network can be built again: what `build_model` of vision/models takes.
+/// Describes how to rebuild a network: the arguments of `build_model` in
+/// vision/models.
 struct Architecture {
   std::string name;            // "resnet18"
   std::string options = "{}";  // a JSON object: {"num_classes": 10}
@@ -15,9 +16,9 @@ struct Architecture {
   friend bool operator==(const Architecture&, const Architecture&) = default;
 };
 
-/// A module that can be built again by its name. Derive from it, beside
-/// torch::nn::Module, to have `Learner::export_model` and Predictor carry a
-/// network of your own:
+/// A module that can be rebuilt by its name. Derive from it as well as from
+/// torch::nn::Module so that `Learner::export_model` and Predictor support your
+/// own network:
 ///
 ///   struct NetImpl : torch::nn::Module, HasArchitecture {
 ///     Architecture architecture() const override { return {"my_net"}; }
@@ -29,11 +30,11 @@ struct Architecture {
 class HasArchitecture {
  public:
   virtual ~HasArchitecture() = default;
-  /// One without a name: it cannot be built again after all.
+  /// An empty name means that this module cannot be rebuilt.
   virtual Architecture architecture() const = 0;
 };
 
-/// That of the model's module, if it has one.
+/// Returns the architecture of the model's module, if it has one.
 std::optional<Architecture> architecture_of(const Model& model);
 
 }  // namespace tern

@@ -30,13 +30,13 @@ torch::jit::Module module_of(std::string bytes) {
   return torch::jit::load(stream, torch::kCPU);
 }
 
-// What the model gets of the first two samples to validate, in fp32; two, so
-// that the batch's size is no 1, which broadcasts.
+// Returns the inputs that the model gets for the first two validation samples,
+// in fp32. Two samples, because a batch size of 1 broadcasts.
 Tensors example_inputs(LearnerParts& l) {
   const Split split = l.data.valid ? Split::valid : Split::train;
   auto batches = l.data.loader(split).in_order().epoch(0);
   auto batch = batches.next();
-  // One may have lost samples that cannot be read.
+  // A batch is shorter if samples cannot be read.
   while (batch && batch->size() < 2 && !batch->left_out.empty()) {
     batch = batches.next();
   }
@@ -72,7 +72,7 @@ torch::Tensor graph_of(Learner& learn, bool half) {
       "C++. torch::jit::Module::save writes one of TorchScript.");
   const Tensors inputs = example_inputs(parts_of(learn));
   const torch::NoGradGuard no_grad;
-  // A trace does not see what other threads compute for other devices.
+  // A trace does not include what other threads compute on other devices.
   Model model = learn.model().with_module(learn.model().module());
   const EvalModeGuard eval(model);
   const Fp32Weights fp32(learn);

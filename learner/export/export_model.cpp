@@ -49,7 +49,7 @@ ModelCard card_of(Learner& learn, const ExportOptions& options) {
 
 namespace {
 
-// Whether the Python program builds a network of this name.
+// True if the Python program can build this network.
 bool is_in_python(const std::string& network) {
   const std::string_view program = kPythonLoader;
   const size_t begin = program.find("NETWORKS = (");
@@ -57,7 +57,7 @@ bool is_in_python(const std::string& network) {
              .find('"' + network + '"') != std::string_view::npos;
 }
 
-// The program would fail when it is run.
+// Rejects models with which the Python program would fail at run time.
 void check_python_loader(const ModelCard& card) {
   TORCH_CHECK_VALUE(
       card.preprocessing,
@@ -83,12 +83,12 @@ void check_python_loader(const ModelCard& card) {
   const auto has = [&](const std::string& text) {
     return options.find(text) != std::string::npos;
   };
-  const bool is_dilated =  // of torchvision's these are not
+  const bool is_dilated =  // torchvision cannot dilate these
       (network == "resnet18" || network == "resnet34" ||
        network == "mobilenet_v2") &&
       (has("\"output_stride\": 8") || has("\"output_stride\": 16"));
   const ImagePreprocessing& images = *card.preprocessing;
-  const bool is_resized =  // and its ViTs take images of one size
+  const bool is_resized =  // torchvision's ViTs have one size
       has("\"image_size\": ") &&
       (images.height != images.width ||
        !has(fmt::format("\"image_size\": {},", images.height)));

@@ -9,33 +9,34 @@
 
 namespace tern {
 
-/// How `Learner::export_model` writes the file that a Predictor reads.
+/// Options of `Learner::export_model`, which writes a file for Predictor.
 ///
 ///   learn.export_model("pets.tern.safetensors", {.half = true});
 struct ExportOptions {
-  /// Floating weights as fp16, for half the bytes; norms and what fp16 cannot
-  /// hold stay fp32.
+  /// Store floating-point weights in fp16, which halves the file. Norms and
+  /// weights beyond fp16's range stay fp32.
   bool half = false;
-  /// Writes a Python program beside the file, `path` with the ending .py, that
-  /// gives the same answers with torch and torchvision. For torchvision's
-  /// networks, alone or under vision_learner's head, simple_cnn, and whatever
-  /// is `traced`; of others, and for boxes and points, it is a c10::ValueError,
-  /// and nothing is written.
+  /// Also write a Python program, `path` with the ending .py, that gives the
+  /// same predictions with torch and torchvision. Supports torchvision's
+  /// networks, alone or with vision_learner's head, simple_cnn, and every model
+  /// with `traced`. For other networks, and for boxes and points, export_model
+  /// throws a c10::ValueError and writes nothing.
   bool python_loader = false;
-  /// Writes the model's TorchScript graph instead of its architecture's name.
-  /// A model that is no HasArchitecture is always traced, with two samples of
-  /// the data; the graph then takes any number of them, and inputs of other sizes
-  /// where the model does, as `export_torchscript` says. A model that takes
-  /// another path for other numbers of samples is a c10::ValueError that names the
-  /// operator: give it an architecture, see `register_architecture`.
+  /// Write the model's TorchScript graph instead of its architecture's name. A
+  /// model that is not a HasArchitecture is always traced, with two samples of
+  /// the data. The graph then accepts any number of samples, and inputs of
+  /// other sizes if the model does, see `export_torchscript`. For a model whose
+  /// path depends on the number of samples, export_model throws a
+  /// c10::ValueError that names the operator; give such a model an
+  /// architecture, see `register_architecture`.
   bool traced = false;
-  /// Writes `path`.sha256 beside it, for `sha256sum -c`; see `load_weights`.
+  /// Also write `path`.sha256, for `sha256sum -c`; see `load_weights`.
   bool sha256_file = false;
-  /// What happens to an image before the model; unset: as the DataBunch says.
+  /// Preprocessing of images for the model. Unset: that of the DataBunch.
   std::optional<ImagePreprocessing> preprocessing = {};
-  /// Texts of your own by name, such as a vocabulary or the statistics of a
-  /// table: the file keeps them, and a Predictor gives them back as
-  /// `card().metadata`. UTF-8, of at most 8 MiB in all.
+  /// Your own texts by name, such as a vocabulary or the statistics of a table.
+  /// The file keeps them, and a Predictor returns them as `card().metadata`.
+  /// UTF-8, at most 8 MiB in total.
   std::map<std::string, std::string> metadata = {};
 };
 

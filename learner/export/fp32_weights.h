@@ -11,8 +11,8 @@ namespace tern {
 
 class Learner;
 
-/// While it lives, a Learner's 16-bit model has its fp32 master weights, and
-/// the weights of `add_lora` are merged. For exports.
+/// For its lifetime, gives a Learner's 16-bit model its fp32 master weights and
+/// merges the adapters of `add_lora`. For exports.
 class Fp32Weights {
  public:
   explicit Fp32Weights(Learner& learn);

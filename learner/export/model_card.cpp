@@ -22,9 +22,10 @@ namespace {
 
 constexpr const char* kCardVersion = "1";
 constexpr const char* kChecksum = "tern.card";
-// Begins the keys of the program's own texts, so that none is one of Tern's.
+// Prefix of the program's own texts, so that they cannot collide with Tern's
+// keys.
 constexpr std::string_view kUserKeys = "tern.user.";
-// Of these texts in the header, which readers take up to 16 MiB of.
+// Limit for these texts; readers accept headers of up to 16 MiB.
 constexpr size_t kMaxUserBytes = size_t{8} << 20;
 
 constexpr std::array<std::pair<const char*, Activation>, 5> kActivations = {{
@@ -66,8 +67,8 @@ Value value_of(
       fmt::format("has the unknown {} {}", what, printable(name)));
 }
 
-// As files had it before kSafetensorsHeaderChecksum: of all the metadata, but for
-// the two checksums.
+// The checksum of files from before kSafetensorsHeaderChecksum: over all
+// metadata except the two checksums.
 std::string checksum(const std::map<std::string, std::string>& metadata) {
   Sha256 hash;
   const auto add = [&](const std::string& text) {
@@ -147,7 +148,7 @@ std::string names_json(const std::vector<std::string>& names) {
       fmt::join(names | std::views::transform(json_quoted), ", "));
 }
 
-/// An output's description as texts and numbers.
+/// An output's description, as strings and numbers.
 struct OutputFields {
   std::string kind, activation;
   std::vector<std::string> names;
@@ -161,7 +162,7 @@ struct OutputFields {
         {"threshold", &threshold},
         {"activation", &activation}};
   }
-  /// With those of a detector, which earlier versions do not know.
+  /// Also the fields of a detector, which earlier versions do not have.
   JsonFields all_fields() {
     JsonFields all = fields();
     all.insert(
@@ -273,7 +274,7 @@ ModelCard parse_model_card(
             printable(text("model")),
             kCardVersion));
   }
-  // The newer sum is compared where the header is read.
+  // The newer checksum is verified when the header is read.
   const bool is_checked = metadata.contains(kSafetensorsHeaderChecksum);
   if (!is_checked && !metadata.contains(kChecksum)) {
     throw DataError(
@@ -295,7 +296,7 @@ ModelCard parse_model_card(
       .metrics = parse_metrics(text("metrics"), path)};
   if (metadata.count("tern.outputs") != 0) {
     card.outputs = parse_outputs(text("outputs"), path);
-  } else {  // as written before outputs were described
+  } else {  // written before outputs were described
     card.outputs = {
         {.kind = card.activation == Activation::sigmoid
                      ? TargetKind::multi_category

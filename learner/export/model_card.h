@@ -12,36 +12,39 @@
 
 namespace tern {
 
-/// What an exported model says of itself, beside its weights.
+/// Description of an exported model, stored with its weights.
 struct ModelCard {
   Architecture architecture = {};
-  /// In the order of the model's outputs; empty when these are no classes.
+  /// In the order of the model's outputs; empty if the outputs are not classes.
   std::vector<std::string> classes = {};
-  /// What turns outputs into what a person reads.
+  /// Applied to outputs before they are shown.
   Activation activation = Activation::none;
-  /// What each output predicts, with names and activation: of the first the
-  /// two above.
+  /// What each output predicts, with names and activation. Those of the first
+  /// output are also the two fields above.
   std::vector<OutputInfo> outputs = {};
-  /// Unset: the model takes tensors alone, no images.
+  /// Unset: the model takes tensors only, not images.
   std::optional<ImagePreprocessing> preprocessing = {};
-  /// Losses and metrics of the last epoch of training.
+  /// Losses and metrics of the last training epoch.
   std::vector<MetricValue> metrics = {};
-  /// The program's own texts, as `ExportOptions::metadata` had them.
+  /// The program's own texts, from `ExportOptions::metadata`.
   std::map<std::string, std::string> metadata = {};
 };
 
-/// "multi_category", as the card calls it.
+/// Returns the card's name for a kind of target, for example "multi_category".
 const char* kind_name(TargetKind kind);
 
-/// The card as the texts that a safetensors file has room for, all but the
-/// architecture's name and the program's own texts JSON, under keys that begin
-/// with "tern."; the program's own ones with "tern.user.".
-/// \throws c10::ValueError for a class whose name is not UTF-8, and for texts of
-///         the program that have no name, are not UTF-8, or are too long.
+/// Returns the card as the metadata of a safetensors file. Keys begin with
+/// "tern.", those of the program's own texts with "tern.user."; "format" is
+/// "pt", as in Python. Options, classes, outputs, metrics and preprocessing are
+/// JSON, all other values plain text.
+/// \throws c10::ValueError if a class name is not UTF-8, or if a text of the
+///         program has no name, is not UTF-8, or is too long.
 std::map<std::string, std::string> to_metadata(const ModelCard& card);
 
+/// Reads a card from a file's metadata.
 /// \param path  Of the file, for error messages.
-/// \throws DataError if there is no card, it is damaged, or of a later version.
+/// \throws DataError if there is no card, or it is damaged or of a later
+///         version.
 ModelCard parse_model_card(
     const std::map<std::string, std::string>& metadata,
     const std::string& path);

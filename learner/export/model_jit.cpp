@@ -21,9 +21,9 @@ namespace {
 
 namespace jit = torch::jit;
 
-/// `forward` of a program with LSTMs, GRUs or RNNs, with a check of their
-/// states; null for any other. A copy: the module is the caller's, who may save
-/// it.
+/// Returns a copy of `forward` that checks the states of its LSTMs, GRUs and
+/// RNNs; null if there are none. The original stays unchanged, since the caller
+/// may save the module.
 std::shared_ptr<jit::GraphFunction> checked_forward(const jit::Module& module) {
   const auto forward = module.find_method("forward");
   if (!forward) return nullptr;
@@ -39,7 +39,7 @@ std::shared_ptr<jit::GraphFunction> checked_forward(const jit::Module& module) {
   return checked;
 }
 
-/// Of the operators in a block and in the blocks within.
+/// Collects the fixed modes of operators in a block, including nested blocks.
 void find_fixed_modes(const jit::Block& block, FixedModes& modes) {
   for (const jit::Node* node : block.nodes()) {
     for (const jit::Block* inner : node->blocks()) {
@@ -54,7 +54,7 @@ void find_fixed_modes(const jit::Block& block, FixedModes& modes) {
     auto is_training = constant("training");               // of batch_norm
     if (!is_training) is_training = constant("train");     // of dropout, lstm
     if (!is_training || !is_training->isBool()) continue;  // none, or computed
-    // Without running statistics batch_norm is the same in both modes.
+    // Without running statistics, batch_norm does the same in both modes.
     const auto running_mean = constant("running_mean");
     if (running_mean && running_mean->isNone()) continue;
     auto probability = constant("p");
@@ -67,7 +67,7 @@ void find_fixed_modes(const jit::Block& block, FixedModes& modes) {
   }
 }
 
-// A TorchScript module. Its layers are known by the names of their classes.
+// A TorchScript module. Layer kinds are recognized by class name.
 class JitModel final : public ModelImpl {
  public:
   explicit JitModel(const torch::jit::Module& module)
@@ -119,7 +119,7 @@ class JitModel final : public ModelImpl {
   void train(bool on) override { module_.train(on); }
   bool is_training() const override { return module_.is_training(); }
   void to(torch::Device device) override { module_.to(device); }
-  // A deepcopy would share the program, with what its optimizer has seen.
+  // A deepcopy would share the program and what its optimizer has recorded.
   std::shared_ptr<ModelImpl> copy() const override {
     std::stringstream bytes;
     module_.save(bytes);
@@ -127,8 +127,8 @@ class JitModel final : public ModelImpl {
   }
 
  private:
-  // The interpreter's errors are a listing of the program, and the reason after
-  // it; those of wrong arguments are the reason, and are no c10::Error.
+  // The interpreter's errors list the program and then give the reason. Errors
+  // about wrong arguments only give the reason and are not a c10::Error.
   torch::jit::IValue run(const Tensors& inputs) {
     try {
       if (!checked_) return module_.forward({inputs.begin(), inputs.end()});
@@ -155,7 +155,7 @@ class JitModel final : public ModelImpl {
                                                   : LayerKind::other;
   }
 
-  // Of the root first, of each module before those in it.
+  // The root first, and each module before its submodules.
   std::vector<ModelTensor> tensors(bool parameters, bool buffers) const {
     std::vector<ModelTensor> result;
     for (const auto& [name, module] : module_.named_modules()) {

@@ -1,11 +1,12 @@
-"""Asks a model that Tern has exported, from Python.
+"""Predicts with a model that Tern has exported.
 
-    python digits.py image.png ...     with digits.safetensors beside it
+    python digits.py image.png ...     reads digits.safetensors in its folder
 
-or, in a program, `Predictor("digits.safetensors").predict(["image.png"])`. It
-needs torch and Pillow, torchvision for its networks, and nothing of Tern. As
-the C++ Predictor it runs no code of the file, unless that is a model's graph
-and you trust it: --trusted as first argument, or Predictor(..., trusted=True).
+or, in a program, `Predictor("digits.safetensors").predict(["image.png"])`.
+Needs torch and Pillow, and torchvision for its networks, but not Tern. Like
+the C++ Predictor, it runs no code from the file, unless the file holds a
+model's graph and you declare that you trust it: pass --trusted as the first
+argument, or Predictor(..., trusted=True).
 """
 
 import io
@@ -18,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image, ImageOps
 
-# simple_cnn, and what torchvision has by these names.
+# simple_cnn, and networks that torchvision has under these names.
 # fmt: off
 NETWORKS = (
     "simple_cnn", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152",
@@ -48,7 +49,7 @@ ACTIVATIONS = {
 
 
 def read_safetensors(path):
-    """The tensors of a file by name, and its metadata."""
+    """Returns the tensors of a file by name, and its metadata."""
     data = pathlib.Path(path).read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:begin])
@@ -68,7 +69,7 @@ def read_safetensors(path):
 
 
 def load_graph(state, trusted):
-    """The network of a file that holds its TorchScript graph."""
+    """Returns the network of a file with a TorchScript graph."""
     if not trusted:
         raise SystemExit(
             "The file holds a TorchScript graph, a program that torch would "
@@ -82,7 +83,7 @@ def load_graph(state, trusted):
 
 
 def build_model(name, options):
-    """The network with torchvision's modules, or plain ones for simple_cnn."""
+    """Builds a network from torchvision's modules, or a simple_cnn."""
     if name == "simple_cnn":
         return simple_cnn(**options)
     if name == "vision_model":
@@ -91,7 +92,7 @@ def build_model(name, options):
 
     channels = options.get("in_channels", 3)
     stride = options.get("output_stride", 32)
-    used = ("num_classes", "image_size")  # others matter in training alone
+    used = ("num_classes", "image_size")  # others are for training only
     options = {key: options[key] for key in used if key in options}
     if stride != 32:
         options["replace_stride_with_dilation"] = [False, stride == 8, True]
@@ -122,7 +123,7 @@ def build_model(name, options):
 
 
 class VisionModel(torch.nn.Module):
-    """A torchvision network without its classifier, and fastai's head."""
+    """A torchvision network with fastai's head in place of its classifier."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class VisionModel(torch.nn.Module):
         self.body = build_model(body, {"in_channels": in_channels})
         names = ("fc", "classifier", "head", "heads")
         last = next(name for name in names if hasattr(self.body, name))
-        self.has_maps = last != "heads"  # a ViT has none
+        self.has_maps = last != "heads"  # a ViT has no feature maps
         features = next(
             module.in_features
             for module in getattr(self.body, last).modules()
@@ -173,7 +174,7 @@ class VisionModel(torch.nn.Module):
         return x
 
     def class_token(self, x):
-        """A ViT's, for images of any size."""
+        """Returns a ViT's class token, for images of any size."""
         x = self.body.conv_proj(x)
         token = self.body.class_token.expand(len(x), -1, -1)
         positions = self.body.encoder.pos_embedding
@@ -225,12 +226,12 @@ def simple_cnn(channels, kernel_sizes, strides, batch_norm, last_relu):
 
 
 def nearest(x):
-    """Rounds halves up, which Python's round does not."""
+    """Rounds halves up, unlike Python's round."""
     return math.floor(x + 0.5)
 
 
 class Preprocessing:
-    """From an image file to the model's input, as Tern does it."""
+    """Turns an image file into the model's input, as Tern does."""
 
     def __init__(self, what):
         self.what = what
@@ -245,7 +246,7 @@ class Preprocessing:
             stored = image.size[::-1]
         size, first = self.view(stored)
         if image.format == "JPEG":
-            # Decoded at a half, a quarter or an eighth where that will do.
+            # Decode at a half, a quarter or an eighth of the size if possible.
             factor = min(s / r for s, r in zip(stored, size)) + 1e-6
             enough = ((40, 8), (24, 4), (16, 2), (0, 1))
             by = next(d for least, d in enough if int(factor) >= least)
@@ -255,7 +256,7 @@ class Preprocessing:
         image = image.convert("L" if self.what["channels"] == 1 else "RGB")
         pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
         pixels = pixels.view(image.height, image.width, -1).permute(2, 0, 1)
-        # As Pillow's resize, which rounds in between.
+        # Matches Pillow's resize except for its intermediate rounding.
         pixels = F.interpolate(
             pixels[None].double(), size, mode="bilinear", antialias=True
         )
@@ -265,7 +266,7 @@ class Preprocessing:
         return (pixels / 255 - mean) / stddev
 
     def view(self, source):
-        """The size that the image is resized to, and what is cut of that."""
+        """Returns the size after resizing, and the position of the crop."""
         target, resize = self.size, self.what["resize"]
         if resize == "exact" and tuple(source) != tuple(target):
             raise SystemExit(
@@ -289,7 +290,7 @@ class Preprocessing:
         return size, [nearest(r / 2) if r >= 0 else r // 2 for r in room]
 
     def crop(self, pixels, first):
-        """The target from `first` on; outside is what the padding says."""
+        """Crops to the target from `first` on, padded outside the image."""
         for axis, target in enumerate(self.size):
             size = pixels.shape[1 + axis]
             at = torch.arange(target) + first[axis]
@@ -304,7 +305,7 @@ class Preprocessing:
 
 
 class Predictor:
-    """Tern's Predictor: `classes`, `output`, the probabilities of images."""
+    """Like Tern's Predictor: has `classes` and `output`, predicts images."""
 
     def __init__(self, path, trusted=False):
         state, metadata = read_safetensors(path)
@@ -323,15 +324,15 @@ class Predictor:
 
     @torch.inference_mode()
     def predict(self, paths):
-        """[N, classes]: the activated outputs for image files."""
+        """Returns the activated outputs for image files, [N, classes]."""
         if self.preprocessing is None:
             raise SystemExit("The file says not how images become inputs.")
         batch = torch.stack([self.preprocessing(path) for path in paths])
         return self.activation(self.model(batch))
 
     def text(self, answer):
-        """An answer in words: the class, those above the threshold, numbers
-        by their names, or of a mask the share of each class."""
+        """Describes a prediction: its class, the labels above the threshold,
+        numbers with their names, or the share of each class in a mask."""
         kind, names = self.output["kind"], self.output["names"]
         above = answer > self.output["threshold"]
         if kind == "number" and answer.dim() > 1:
@@ -351,7 +352,7 @@ class Predictor:
             values = [(i, shares[i]) for i in order.tolist() if shares[i] > 0]
         elif kind == "multi_category":
             values = [(i, answer[i]) for i in above.nonzero()[:, 0].tolist()]
-        elif len(answer) == 1:  # the probability of the second of two classes
+        elif len(answer) == 1:  # probability of the second of two classes
             second = int(above)
             values = [(second, answer[0] if second else 1 - answer[0])]
         else:

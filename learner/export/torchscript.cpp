@@ -30,7 +30,7 @@ void export_torchscript(
       "[export_torchscript] there is no example input, or the model is "
       "TorchScript already; expected a batch and a module of C++. "
       "torch::jit::Module::save writes one of TorchScript.");
-  // A trace does not see what other threads compute for other devices.
+  // A trace does not include what other threads compute on other devices.
   model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;
   const EvalModeGuard eval(model);
@@ -54,7 +54,7 @@ void export_torchscript(
 }
 
 Model load_torchscript_trusted(const std::filesystem::path& path) {
-  ByteFile file(path);  // for an error that names it
+  ByteFile file(path);  // its error names the file
   check_sha256_file(path, sum_beside(path));
   try {
     return jit::load(path.string(), torch::kCPU);

@@ -30,8 +30,8 @@ namespace {
 
 namespace jit = torch::jit;
 
-/// Calls `f`. Returns nothing where the network takes no such inputs, for
-/// whatever reason but a lack of memory.
+/// Calls `f`. Returns nothing if the network rejects such inputs, for any
+/// reason other than lack of memory.
 template <class F>
 auto if_taken(const F& f) -> std::optional<decltype(f())> {
   try {
@@ -45,8 +45,7 @@ auto if_taken(const F& f) -> std::optional<decltype(f())> {
   }
 }
 
-/// Calls `f` for a check that can be done without: a lack of memory too gives
-/// nothing.
+/// Calls `f` for an optional check. Returns nothing on lack of memory too.
 template <class F>
 auto if_possible(const F& f) -> std::optional<decltype(f())> {
   try {
@@ -63,13 +62,14 @@ struct Dimension {
   int64_t index;
 };
 
-/// Dimensions of one size, which may have to change together, such as the lengths
-/// of token ids and of their mask.
+/// Dimensions of the same size that may have to change together, such as the
+/// lengths of token ids and of their mask.
 using Group = std::vector<Dimension>;
 
-/// All dimensions of the inputs but that of the batch. Inputs with samples have
-/// the same dimension in common where it has one size; those without, such as a
-/// mask [T, T], every dimension of this size.
+/// Groups all dimensions of the inputs except that of the batch. Inputs with
+/// samples share a group if the same dimension has the same size in both.
+/// Inputs without samples, such as a mask [T, T], join with every dimension of
+/// this size.
 /// \param have  Which inputs have samples.
 std::vector<Group> groups_of(
     const Tensors& inputs,
@@ -100,7 +100,7 @@ std::vector<Group> groups_of(
   return groups;
 }
 
-/// What an input has along the group's dimensions, over and over or in part.
+/// Repeats or cuts off the inputs along the group's dimensions.
 Tensors resized(Tensors inputs, const Group& group, int64_t size) {
   for (const auto& [input, dimension] : group) {
     torch::Tensor& x = inputs[input];
@@ -110,15 +110,15 @@ Tensors resized(Tensors inputs, const Group& group, int64_t size) {
   return inputs;
 }
 
-/// The largest power of two, up to 32, that divides a size: networks that halve
-/// an image several times take multiples of one.
+/// Returns the largest power of two, up to 32, that divides a size. Networks
+/// that halve an image several times accept only multiples of such a number.
 int64_t step_of(int64_t size) {
   int64_t step = 1;
   while (step < 32 && size % (2 * step) == 0) step *= 2;
   return step;
 }
 
-/// Sizes to try in turn: one to learn numbers from, and one to compare with.
+/// Pairs of sizes to try in turn: one to learn from, and one to compare with.
 std::vector<std::pair<int64_t, int64_t>> other_sizes(int64_t size) {
   const int64_t step = step_of(size);
   std::vector<std::pair<int64_t, int64_t>> pairs = {
@@ -128,15 +128,15 @@ std::vector<std::pair<int64_t, int64_t>> other_sizes(int64_t size) {
   return pairs;
 }
 
-/// What the program takes where a group may have other sizes.
+/// The sizes that the program accepts for a group that may change.
 struct FreeGroup {
   Group dimensions;
-  int64_t other_size = 0;  // one that the network takes
+  int64_t other_size = 0;  // a size that the network accepts
   std::optional<int64_t> limit = {};
   int64_t step = 1;  // sizes are multiples of it
 };
 
-/// A dimension that has the example's size for good, and why.
+/// A dimension that must have the example's size, and why.
 struct FixedDimension {
   Dimension dimension;
   std::string reason;
@@ -164,7 +164,7 @@ class DynamicTrace {
   }
 
   jit::Module make() {
-    model_.forward(inputs_);  // what it keeps of a first call is in no trace
+    model_.forward(inputs_);  // lazy initialization must not be traced
     choose_base();
     auto program = make_program(/*tries_sizes=*/true);
     if (!program) program = make_program(/*tries_sizes=*/false);
@@ -181,7 +181,8 @@ class DynamicTrace {
     }
   };
 
-  /// Nothing where the sizes that were learned one by one do not fit together.
+  /// Returns nothing if the sizes that were learned one by one do not work
+  /// together.
   std::optional<jit::Module> make_program(bool tries_sizes) {
     free_.clear();
     fixed_.clear();
@@ -201,7 +202,8 @@ class DynamicTrace {
     add_state_checks(*graph);
     add_size_checks(*graph);
     add_rows_checks(*graph, has_rows);
-    // Sizes of the example, which an optimizer would take for all sizes.
+    // They are the example's, and an optimizer would assume them for all
+    // inputs.
     jit::EraseShapeInformation(graph);
     if (!free_.empty() && !answers_other_sizes(first.module)) return {};
     check_answers(first.module);
@@ -225,7 +227,8 @@ class DynamicTrace {
     return result;
   }
 
-  /// Numbers that come from values may be those of sizes by chance.
+  /// If the network reads values, a number may equal a size by chance, so none
+  /// is learned.
   std::optional<SizeDifference> learn(TracedSizes& sizes, const Traced& other)
       const {
     return reads_values_ ? sizes.compare(*other.graph())
@@ -234,8 +237,8 @@ class DynamicTrace {
 
   // ---- The batch ----
 
-  /// Two samples, for one broadcasts; or the example's number, for a network that
-  /// takes no two.
+  /// Chooses two samples, because one broadcasts; or the example's number, if
+  /// the network does not accept two.
   void choose_base() {
     base_ = inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0;
     if (!is_dynamic_batch_ || base_ == 2) return;
@@ -262,7 +265,7 @@ class DynamicTrace {
     }
   }
 
-  /// \return For each output, whether it has a row for each sample.
+  /// \return For each output, true if it has one row per sample.
   std::vector<bool> learn_batch(TracedSizes& sizes, const Traced& first) {
     std::vector<bool> has_rows(first.outputs.size(), true);
     const auto note_rows = [&](const Traced& other, int64_t size) {
@@ -274,13 +277,15 @@ class DynamicTrace {
       }
     };
     note_rows(first, base_);
-    // Of the other parity, so that halves and remainders differ as well.
+    // If base_ is even this is odd, and vice versa, so that halves and
+    // remainders differ too.
     const int64_t second_size = 2 * base_ + 1 - base_ % 2;
     const Traced second = traced_batch(second_size);
     check_difference(learn(sizes, second), second_size);
     note_rows(second, second_size);
     for (const int64_t size : {base_ + 1, inputs_[0].size(0)}) {
-      // One sample is contiguous in every order, and more.
+      // A single sample is contiguous in every memory format, so its trace
+      // differs.
       if (size == 1 || size == base_ || size == second_size) continue;
       check_difference(sizes.compare(*traced_batch(size).graph()), size);
     }
@@ -290,7 +295,7 @@ class DynamicTrace {
       const auto many = if_possible([&] { return traced(of_batch(kMany)); });
       if (many) check_difference(sizes.compare(*many->graph()), kMany);
     }
-    // What is chosen by values may have all rows by chance.
+    // A number of rows that depends on values may match by chance.
     if (reads_values_) has_rows.assign(has_rows.size(), false);
     return has_rows;
   }
@@ -315,7 +320,8 @@ class DynamicTrace {
 
   // ---- Other dimensions ----
 
-  /// Each dimension alone where the network takes that, the others together.
+  /// Learns each dimension separately if the network accepts that, and the
+  /// others together.
   void learn_group(TracedSizes& sizes, const Group& group) {
     Group rest;
     for (const Dimension& dimension : group) {
@@ -361,14 +367,15 @@ class DynamicTrace {
       if (!is_same(*third, free.other_size)) return false;
       if (!is_larger) free.limit = size;
 
-      // Halves of odd sizes, and padding to a multiple.
+      // Find the smallest step that the network accepts. Also detects halving
+      // of odd sizes, and padding to a multiple.
       for (; free.step < step_of(size); free.step *= 2) {
         const int64_t near = is_larger ? size + free.step : size - free.step;
         const auto other = traced_at(near);
         if (other && !is_same(*other, near)) return false;
         if (other) break;
       }
-      // Bounds, such as min(T, 512).
+      // Detects bounds, such as min(T, 512).
       if (learned.count() > sizes.count() && !free.limit) {
         const auto longer =
             if_possible([&] { return traced(resized(base, group, 4 * size)); });
@@ -381,8 +388,8 @@ class DynamicTrace {
     return false;
   }
 
-  /// A CUDA kernel that is given an index past a tensor's end stops the process's
-  /// use of the device.
+  /// A CUDA kernel with an index beyond a tensor's end makes the device
+  /// unusable for the whole process.
   bool may_read_past_the_end(const Tensors& inputs) {
     if (!inputs[0].is_cuda()) return false;
     const auto graph = traced(inputs).graph();
@@ -431,7 +438,7 @@ class DynamicTrace {
   void add_size_checks(jit::Graph& graph) const {
     const jit::WithInsertPoint first(*graph.nodes().begin());
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      jit::Value* const input = graph.inputs()[i + 1];  // behind the module
+      jit::Value* const input = graph.inputs()[i + 1];  // input 0 is the module
       raise_if(
           graph,
           graph.insert(c10::aten::dim, {input}),
@@ -557,15 +564,16 @@ class DynamicTrace {
     }
   }
 
-  /// For TorchScript's format.
+  /// Braces have a meaning in TorchScript's format strings.
   static std::string without_braces(std::string text) {
     std::erase_if(text, [](char c) { return c == '{' || c == '}'; });
     return text;
   }
 
-  // ---- Answers ----
+  // ---- Outputs ----
 
-  /// Whether the program has the network's answers where all sizes are others.
+  /// True if the program's outputs match the network's when all sizes change at
+  /// once.
   bool answers_other_sizes(const jit::Module& module) {
     Tensors batch = of_batch(base_ + 1);
     for (const FreeGroup& free : free_) {
@@ -583,7 +591,7 @@ class DynamicTrace {
     return outputs && outputs_alike(expected, *outputs);
   }
 
-  /// \throws c10::ValueError where the program answers otherwise.
+  /// \throws c10::ValueError if the program's outputs differ.
   void check_answers(const jit::Module& module) {
     std::vector<Tensors> batches = {inputs_};
     if (is_dynamic_batch_) batches.push_back(of_batch(2 * base_ + 1));
@@ -612,7 +620,7 @@ class DynamicTrace {
   const DynamicTraceOptions options_;
   const std::vector<bool> have_;
   const bool is_dynamic_batch_;
-  int64_t base_ = 0;  // samples of the trace that the program is made of
+  int64_t base_ = 0;  // number of samples in the program's trace
   bool reads_values_ = false;
   std::vector<FreeGroup> free_;
   std::vector<FixedDimension> fixed_;

@@ -19,8 +19,8 @@ namespace jit = torch::jit;
 
 namespace {
 
-/// The first tensor of a constant: of a list of weights, such as an LSTM's,
-/// that one tells the module.
+/// Returns the tensor of a constant, or the first in a list of weights, such as
+/// an LSTM's, which is enough to identify the module.
 std::optional<torch::Tensor> first_tensor(const jit::Value* constant) {
   const auto value = jit::toIValue(constant);
   if (value->isTensor()) return value->toTensor();
@@ -57,7 +57,7 @@ std::shared_ptr<jit::Graph> constant_graph(
   }
   check_made_tensors(graph, call);
   jit::ConstantPropagation(graph);
-  std::unordered_map<const void*, std::string> names;  // of transposed ones too
+  std::unordered_map<const void*, std::string> names;  // key: address of data
   for (const auto& item : trace.named_attributes()) {
     if (!item.value.isTensor()) continue;
     names.emplace(item.value.toTensor().const_data_ptr(), item.name);
@@ -76,8 +76,9 @@ std::shared_ptr<jit::Graph> constant_graph(
 
 namespace {
 
-// PyTorch's pass folds by running statistics, also a BatchNorm that takes those
-// of the batch. One whose arguments are no constants it leaves alone.
+// PyTorch's pass also folds a BatchNorm that uses the batch's statistics, as if
+// it used running statistics. It skips a BatchNorm whose arguments are not
+// constant, so for the lifetime of this object they are not.
 class HiddenBatchStatistics {
  public:
   explicit HiddenBatchStatistics(jit::Graph& graph) : graph_(graph) {
@@ -139,7 +140,7 @@ std::string weight_name(const jit::Value& value) {
   if (node->kind() == c10::prim::ListConstruct && !node->inputs().empty()) {
     node = node->input(0)->node();
   }
-  // Weights are attributes of modules, and these of others.
+  // Weights are attributes of modules, which are attributes of other modules.
   if (node->outputs().size() != 1 ||
       !node->output()->type()->cast<c10::TensorType>()) {
     return "";
@@ -152,8 +153,9 @@ std::string weight_name(const jit::Value& value) {
   return name;
 }
 
-// C++ modules leave no names in a trace, but their weights have them: the
-// module is that of the operator's, or the one with those before and after.
+// C++ modules leave no names in a trace, but their weights have names. The
+// module is that of the operator's own weights, or the one that contains the
+// weights before and after it.
 std::string place_of(const jit::Node& node) {
   std::string before, after;
   for (const jit::Node* other : node.owningGraph()->nodes()) {

@@ -25,11 +25,12 @@ namespace {
 namespace jit = torch::jit;
 using Numbers = std::vector<int64_t>;
 
-// At the first fused network, not when the program starts.
+// Called for the first fused network, not at program start.
 void register_winograd_conv2d() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Never removed: graphs in other threads may call it when the program ends.
+    // Never removed: graphs in other threads may still call it when the program
+    // ends.
     auto* const library = new torch::Library(
         torch::Library::FRAGMENT,
         "tern",
@@ -43,13 +44,13 @@ void register_winograd_conv2d() {
   });
 }
 
-/// The order of weights is chosen for a batch of one, or of this size.
+/// The layout of weights is chosen for a batch of one or of this size.
 constexpr int64_t kSeveral = 16;
 
-/// An activation that oneDNN applies to what a layer gives.
+/// An activation that oneDNN can apply to the output of a layer.
 struct PostOp {
   std::string name;
-  size_t arguments = 0;  // of the operator, which oneDNN is told
+  size_t arguments = 0;  // number that oneDNN gets
   bool has_algorithm = false;
 };
 
@@ -76,8 +77,8 @@ std::optional<torch::ScalarType> type_of(const jit::Value& value) {
   return type ? type->scalarType() : std::nullopt;
 }
 
-/// Whether oneDNN computes with such weights, and what they are given is of
-/// the same type.
+/// True if oneDNN supports weights of this type and the input has the same
+/// type.
 bool is_computed(torch::ScalarType weights, const jit::Value& input) {
   return (weights == torch::kFloat || weights == torch::kBFloat16) &&
          type_of(input) == weights;
@@ -96,7 +97,7 @@ bool is_convolution(const jit::Node& node) {
   return node.kind() == c10::aten::_convolution;
 }
 
-/// A matrix [inputs, outputs] that is known.
+/// Returns the value as a constant matrix [inputs, outputs], if it is one.
 std::optional<torch::Tensor> matrix_of(const jit::Value* value) {
   const auto known = jit::toIValue(value);
   if (!known || !known->isTensor()) return std::nullopt;
@@ -109,7 +110,7 @@ bool is_one(const jit::Value* value) {
   return known && known->isScalar() && known->toScalar().toDouble() == 1;
 }
 
-/// A linear layer of a trace: addmm, or matmul and, maybe, a sum.
+/// A linear layer of a trace: addmm, or matmul with an optional addition.
 struct Linear {
   jit::Value* input;
   torch::Tensor weight;  // [inputs, outputs]
@@ -132,7 +133,7 @@ std::optional<Linear> linear_of(jit::Node& node) {
   return Linear{input, *weight, is_addmm ? node.input(0) : nullptr};
 }
 
-/// A convolution of images with weights that are known.
+/// True for a convolution of images whose weights are constant.
 bool is_convolution_of_images(const jit::Node& node) {
   if (!is_convolution(node) || sizes_of(*node.input(0)).size() != 4) {
     return false;
@@ -144,8 +145,8 @@ bool is_convolution_of_images(const jit::Node& node) {
          is_computed(weight->toTensor().scalar_type(), *node.input(0));
 }
 
-/// Whether `sum` may be written where its operand is: nobody reads that later,
-/// and it is no part of another tensor.
+/// True if `sum` may be written into its operand's memory: nothing reads the
+/// operand later, and it is not part of another tensor.
 bool may_overwrite(const jit::Value& operand, const jit::Node& sum) {
   const auto makes_no_view = [](const jit::Node& node) {
     const std::string_view name = node.kind().toQualString();
@@ -159,7 +160,7 @@ bool may_overwrite(const jit::Value& operand, const jit::Node& sum) {
          });
 }
 
-/// An addition of a tensor of the same size and type.
+/// True for an addition of a tensor of the same size and type.
 bool is_plain_sum(const jit::Node& node) {
   if (node.kind() != c10::aten::add && node.kind() != c10::aten::add_) {
     return false;
@@ -170,8 +171,8 @@ bool is_plain_sum(const jit::Node& node) {
          is_one(node.inputs()[2]);
 }
 
-/// Whether something between the two writes into a tensor. A convolution that
-/// moves down there might read what it was not given.
+/// True if an operator between the two writes into a tensor. A convolution that
+/// is moved down there might read changed values.
 bool is_written_between(const jit::Node& convolution, const jit::Node& last) {
   for (const jit::Node* node = convolution.next(); node != &last;
        node = node->next()) {
@@ -181,17 +182,17 @@ bool is_written_between(const jit::Node& convolution, const jit::Node& last) {
   return false;
 }
 
-/// What of the graph one operator computes.
+/// The part of the graph that one operator will compute.
 struct Parts {
   std::vector<jit::Node*> nodes;  // the layer first
-  jit::Value* other = nullptr;    // what is added
+  jit::Value* other = nullptr;    // the tensor that is added
   const PostOp* activation = nullptr;
 
   jit::Node& layer() const { return *nodes[0]; }
 };
 
-/// The layer, the sum with another tensor that `takes_sum` takes, and the
-/// activation, where they follow.
+/// Returns the layer with the sum that `takes_sum` accepts and the activation,
+/// as far as they follow it.
 Parts parts_from(
     jit::Node* layer,
     c10::function_ref<bool(const jit::Node&)> takes_sum) {
@@ -211,7 +212,7 @@ Parts parts_from(
   return parts;
 }
 
-/// What a convolution is told.
+/// The arguments of a convolution.
 struct Given {
   explicit Given(const jit::Node& convolution)
       : images(sizes_of(*convolution.input(0))),
@@ -242,7 +243,8 @@ struct Given {
   }
 };
 
-/// A constant. LibTorch tells the address of oneDNN's tensors as a number.
+/// Inserts a constant. LibTorch returns the address of oneDNN's tensors as a
+/// number.
 jit::Value* packed(const torch::Tensor& weight, jit::Graph& graph) {
   const auto address = c10::Dispatcher::singleton()
                            .findSchemaOrThrow("mkldnn::data_ptr", "")
@@ -255,7 +257,7 @@ jit::Value* packed(const torch::Tensor& weight, jit::Graph& graph) {
   return graph.insertNode(constant->t_(c10::attr::value, weight))->output();
 }
 
-/// What oneDNN is told of the activation.
+/// The arguments that describe an activation to oneDNN.
 struct ActivationInputs {
   ActivationInputs(const Parts& parts, jit::Graph& graph)
       : name(graph.insertConstant("none")),
@@ -359,7 +361,7 @@ by_onednn(const Parts& parts, const Given& given, jit::Graph& graph) {
   return insert(graph, kind, inputs);
 }
 
-/// Puts `result` in the place of the parts.
+/// Replaces the parts by `result`.
 void replace(Parts& parts, jit::Value* result) {
   jit::Value* const last = parts.nodes.back()->output();
   result->setType(last->type());
@@ -384,7 +386,8 @@ void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
   Parts parts = parts_from(node, is_plain_sum);
   const Given given(*node);
   const bool is_winograd = winograd && given.suits_winograd();
-  // oneDNN's operator for sums has no other, nor has Winograd's.
+  // oneDNN's operator with a sum supports no other activation, nor does
+  // Winograd's.
   if ((is_winograd || parts.other != nullptr) && parts.activation != nullptr &&
       parts.activation->name != "relu") {
     parts.activation = nullptr;

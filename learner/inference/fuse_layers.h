@@ -6,14 +6,15 @@
 
 namespace tern {
 
-/// Puts one operator in the place of each linear layer and the activation that
-/// follows, and of each convolution of images, the tensor that is added to it
-/// and the activation, in kFloat or kBFloat16: for the sizes that the graph was
-/// traced with, with weights in the order that suits them. Of oneDNN, or
-/// `winograd_conv2d` where that pays.
-/// \param graph  As `frozen_graph` gives it, with weights as constants. A batch
-///     of one stays one; weights of others are for some 16 samples.
-/// \param winograd  Whether it may, with its larger rounding error.
+/// Replaces layers by fused operators in kFloat or kBFloat16: a linear layer
+/// with the activation after it, and a convolution of images with the tensor
+/// added to it and the activation. The operators are oneDNN's, or
+/// `winograd_conv2d` where it is faster. They are for the sizes that the graph
+/// was traced with, and their weights have the best layout for these.
+/// \param graph  As from `frozen_graph`, with weights as constants. If it was
+///               traced with one sample, weights are laid out for one sample,
+///               otherwise for 16.
+/// \param winograd  Allow `winograd_conv2d`, whose rounding error is larger.
 void fuse_layers(
     const std::shared_ptr<torch::jit::Graph>& graph,
     bool winograd);

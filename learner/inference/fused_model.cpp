@@ -34,8 +34,8 @@ namespace jit = torch::jit;
 
 using GraphPtr = std::shared_ptr<jit::Graph>;
 
-/// What a model computes of such a batch.
-/// \param outputs  The model's.
+/// Traces what a model computes for a batch.
+/// \param outputs  Receives the model's outputs.
 jit::Module traced(Model& model, const Tensors& batch, Tensors& outputs) {
   return trace(model, batch, [&](const Tensors& given) {
     outputs = model.forward(given);
@@ -49,8 +49,8 @@ GraphPtr graph_of(const jit::Module& trace) {
 
 using NamedWeights = std::unordered_map<std::string, torch::Tensor>;
 
-/// Weights and biases of convolutions by name, if there may be a BatchNorm to
-/// fold into them.
+/// Returns weights and biases of convolutions by name, if the model has a
+/// BatchNorm that may be folded into them.
 NamedWeights weights_of_convolutions(const Model& model) {
   NamedWeights weights;
   const std::vector<ModelTensor> all = model.parameters();
@@ -70,7 +70,7 @@ NamedWeights weights_of_convolutions(const Model& model) {
   return weights;
 }
 
-/// Gives convolutions their weights as they were before they were rounded.
+/// Gives convolutions the weights from before rounding.
 void insert_full_weights(jit::Graph& graph, const NamedWeights& weights) {
   for (jit::Node* node : graph.nodes()) {
     if (node->kind() != c10::aten::_convolution) continue;
@@ -79,13 +79,13 @@ void insert_full_weights(jit::Graph& graph, const NamedWeights& weights) {
       if (found == weights.end()) continue;
       const jit::WithInsertPoint here(node);
       jit::Value* const weight = graph.insertConstant(found->second);
-      weight->setDebugName(found->first);  // the folded one's comes from it
+      weight->setDebugName(found->first);  // the folded one's derives from it
       node->replaceInput(i, weight);
     }
   }
 }
 
-/// Converts known weights of convolutions to the type of their inputs.
+/// Converts constant weights of convolutions to the type of their inputs.
 void round_weights(jit::Graph& graph) {
   for (jit::Node* node : graph.nodes()) {
     if (node->kind() != c10::aten::_convolution) continue;
@@ -136,8 +136,8 @@ Tensors to_floats(const Tensors& tensors) {
   return floats;
 }
 
-/// Of two tensors, as a share of the second's norm; infinite if their sizes or
-/// types differ.
+/// Returns the norm of the difference relative to the second tensor's norm;
+/// infinite if their sizes differ.
 double relative_distance(const torch::Tensor& one, const torch::Tensor& other) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (one.sizes() != other.sizes()) return kInfinity;
@@ -156,7 +156,7 @@ bool have_types_of(const Tensors& outputs, const Tensors& others) {
       });
 }
 
-/// Whether the inputs are of one number of samples, at least one.
+/// True if all inputs have the same number of samples, at least one.
 bool is_batch(const Tensors& inputs) {
   return !inputs.empty() &&
          std::ranges::all_of(inputs, [&](const torch::Tensor& input) {
@@ -180,8 +180,8 @@ class FusedModel final : public ModelAround {
     if (!program.is_checked(inputs[0].size(0))) return check(program, inputs);
     try {
       return run(*program.code, inputs);
-    } catch (const std::runtime_error&) {  // the interpreter's for all errors
-      return model_.forward(inputs);  // has the error without a graph's listing
+    } catch (const std::runtime_error&) {  // the interpreter's only error type
+      return model_.forward(inputs);       // same error, without the graph
     }
   }
 
@@ -191,7 +191,7 @@ class FusedModel final : public ModelAround {
     std::mutex making;
     std::atomic<bool> is_made = false;
     std::atomic<bool> is_usable = false;
-    Tensors example;  // of one sample, with the batch's dimension
+    Tensors example;  // one sample, with the batch dimension
     std::optional<TracedSizes> sizes;
     std::optional<jit::Code> code;
 
@@ -206,10 +206,10 @@ class FusedModel final : public ModelAround {
 
    private:
     std::mutex checking_;
-    std::set<int64_t> checked_;  // sizes of batches whose graph is the same
+    std::set<int64_t> checked_;  // batch sizes with the same graph
   };
 
-  /// Not std::call_once, which some platforms leave locked by an exception.
+  /// std::call_once stays locked after an exception on some platforms.
   void make_once(Program& program, const Tensors& inputs) {
     if (program.is_made) return;
     const std::lock_guard lock(program.making);
@@ -218,7 +218,8 @@ class FusedModel final : public ModelAround {
     program.is_made = true;
   }
 
-  /// An error of the model itself is the caller's: the next batch tries again.
+  /// An error of the model itself reaches the caller; the next batch tries
+  /// again.
   void make(Program& program, const Tensors& inputs) {
     const KeptRandomState random(torch::kCPU);
     program.example.clear();
@@ -233,13 +234,14 @@ class FusedModel final : public ModelAround {
     if (program.is_usable) return;
     program.sizes.reset();
     program.code.reset();
-    if (expected.empty()) model_.forward(inputs);  // throws, if it cannot
+    if (expected.empty()) model_.forward(inputs);  // throws if the model fails
     const std::lock_guard lock(full_mutex_);
     full_.reset();
   }
 
-  /// Whether the graph of a few samples is that of more, with what follows from
-  /// their number read from the batch, and gives the model's outputs.
+  /// Returns true if the graph for a few samples is the same as for more, with
+  /// numbers that depend on their number read from the batch, and gives the
+  /// model's outputs.
   bool fuse(
       Program& program,
       const Tensors& few,
@@ -263,13 +265,13 @@ class FusedModel final : public ModelAround {
       program.add_checked(few[0].size(0));
       program.add_checked(more[0].size(0));
       return true;
-    } catch (const c10::Error&) {          // it cannot be traced
-    } catch (const std::runtime_error&) {  // nor be run for another size
+    } catch (const c10::Error&) {          // tracing failed
+    } catch (const std::runtime_error&) {  // or running with another size
     }
     return false;
   }
 
-  /// Whether there is a fused graph with the model's outputs.
+  /// Creates a fused graph. Returns true if it gives the model's outputs.
   bool give_code(
       Program& program,
       jit::Graph& graph,
@@ -283,10 +285,10 @@ class FusedModel final : public ModelAround {
     return false;
   }
 
-  /// The same in 16 bits, where outputs differ by rounding: the first graph's
-  /// have to be about as close to those in fp32 as the model's. Then the network
-  /// in fp32 is let go, and the next graph's have to be that close to the
-  /// model's.
+  /// The same in 16 bits, where outputs differ by rounding. Those of the first
+  /// graph must be about as close to the fp32 outputs as the model's are. After
+  /// that, the fp32 model is released, and the outputs of the next graph must
+  /// be similarly close to the model's.
   bool give_rounded_code(
       Program& program,
       jit::Graph& graph,
@@ -294,7 +296,7 @@ class FusedModel final : public ModelAround {
       const Tensors& expected) {
     constexpr double kFewRoundings = 0x1p-5;
     const std::lock_guard lock(full_mutex_);
-    if (!full_ && noise_.empty()) return false;  // the first has been refused
+    if (!full_ && noise_.empty()) return false;  // the first was rejected
     if (full_) full_weights_ = weights_of_convolutions(*full_);
     program.code = fused_code(graph, full_weights_, false);
     const Tensors outputs = run(*program.code, batch);
@@ -306,7 +308,7 @@ class FusedModel final : public ModelAround {
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (is_first) noise.push_back(relative_distance(expected[i], exact[i]));
       const double allowed = (is_first ? 3 : 4) * noise.at(i) + kFewRoundings;
-      // Not for NaN.
+      // Also rejects NaN.
       if (!(relative_distance(outputs[i], exact[i]) <= allowed)) return false;
     }
     noise_ = noise;
@@ -314,8 +316,9 @@ class FusedModel final : public ModelAround {
     return true;
   }
 
-  /// A batch of a size that is new: what `forward` takes from it would be that
-  /// of another in the graph. The trace that tells has the answer as well.
+  /// Handles the first batch of a size. A number that `forward` takes from the
+  /// size would be wrong in the graph. The trace that detects this also
+  /// provides the outputs.
   Tensors check(Program& program, const Tensors& inputs) {
     Tensors outputs;
     try {
@@ -327,7 +330,7 @@ class FusedModel final : public ModelAround {
       } else {
         program.add_checked(inputs[0].size(0));
       }
-    } catch (const c10::Error&) {  // the model's error, or it cannot be traced
+    } catch (const c10::Error&) {  // of the model, or of tracing
     }
     return outputs.empty() ? model_.forward(inputs) : outputs;
   }
@@ -345,9 +348,9 @@ class FusedModel final : public ModelAround {
 
   const bool is_rounded_;
   std::mutex full_mutex_;
-  std::optional<Model> full_;  // until the first graph is made or refused
+  std::optional<Model> full_;  // until the first graph is done
   NamedWeights full_weights_;
-  std::vector<double> noise_;  // of the model's outputs, as shares of theirs
+  std::vector<double> noise_;  // relative noise of the model's outputs
   std::array<Program, 2> programs_;
 };
 

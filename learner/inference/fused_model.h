@@ -6,32 +6,36 @@
 
 namespace tern {
 
-/// The same network for predictions on a CPU, in fp32 or bfloat16: BatchNorm is folded into
-/// the convolutions, oneDNN computes activations, residual additions and linear
-/// layers on weights in the order that suits it, convolutions of 3 x 3 pixels
-/// go by `winograd_conv2d` in fp32, channels last. Outputs are within 1e-4 of
-/// the largest one of `model`; in bfloat16 they differ by rounding, and are
-/// about as close to those in fp32. For NoGradGuard and eval mode; shares the tensors of
-/// `model`, and forward may be called by several threads.
+/// Returns a faster version of a network for predictions on a CPU, in fp32 or
+/// bfloat16. BatchNorm is folded into convolutions, and oneDNN computes
+/// activations, residual additions and linear layers, with weights in its
+/// preferred layout. In fp32, convolutions of 3 x 3 pixels use
+/// `winograd_conv2d`. Images are channels last. Outputs differ from those of
+/// `model` by at most 1e-4 of its largest output. In bfloat16 they differ by
+/// rounding, and are about as close to the fp32 outputs as those of `model`.
+/// Call it in eval mode under NoGradGuard; several threads may call forward. It
+/// shares the tensors of `model`.
 ///
-/// Made at the first batch, of its size and type, once for one sample and once
-/// for several; each takes as much memory as the weights, four times that for
-/// Winograd's, and a few forward passes. What has another size, a network that
-/// reads values of tensors or sizes that depend on them, and one whose trace
-/// has other outputs than itself, go through `model`. What a forward reads
-/// through `data_ptr` is not seen.
+/// Graphs are created at the first batch, for its size and type: one for a
+/// single sample and one for several. Each takes as much memory as the weights,
+/// four times as much for Winograd's, and the time of a few forward passes.
+/// `model` itself runs for samples of other sizes, for a network that reads
+/// tensor values or sizes that depend on them, and for a network whose trace
+/// has different outputs. Reads through `data_ptr` are not detected.
 ///
-/// A number that `forward` takes from the size of the batch is a constant of a
-/// graph: the one for several samples is traced with two and with five, and
-/// each other size of batch goes through `model` once, traced, before the graph
-/// answers it. If two of the graphs differ, all go through `model`. Private to
-/// Tern, for Predictor.
+/// A number that `forward` takes from the batch size is a constant in a graph.
+/// The graph for several samples is therefore traced with two and with five
+/// samples. The first batch of any other size runs through `model` and is
+/// traced, before the graph is used for that size. If two of these graphs
+/// differ, all batches of several samples run through `model`. Private to Tern,
+/// for Predictor.
 ///
-/// \param full  The same in fp32, of a model that was converted to bfloat16:
-///     BatchNorm is folded into its weights before they are rounded, and its
-///     outputs tell whether the fused network's are about as close as the
-///     model's. Kept until the first batch is answered, convolutions' weights
-///     for good. Without it such a model is not fused.
+/// \param full  For a model that was converted to bfloat16: the same model in
+///              fp32. BatchNorm is folded into its weights before they are
+///              rounded, and its outputs decide if the fused network's are
+///              about as close to them as the model's. Kept until the first
+///              batch is predicted; the weights of its convolutions are kept
+///              longer. Without it, such a model is not fused.
 Model fused_model(const Model& model, std::optional<Model> full = {});
 
 }  // namespace tern

@@ -34,8 +34,8 @@ void collect(jit::Block& block, std::vector<jit::Node*>& found) {
   }
 }
 
-// (input, hx, weights, ..., batch_first), or packed: (data, batch_sizes, hx,
-// weights, ...). An LSTM's hx is a list of two.
+// Inputs are (input, hx, weights, ..., batch_first), or if packed (data,
+// batch_sizes, hx, weights, ...). An LSTM's hx is a list of two tensors.
 void add_check(jit::Graph& graph, jit::Node& node) {
   const jit::WithInsertPoint before(&node);
   const bool is_packed = node.schema().overload_name() == "data";
@@ -57,7 +57,7 @@ void add_check(jit::Graph& graph, jit::Node& node) {
         graph.insert(c10::aten::__getitem__, {list, 0}),
         graph.insert(c10::aten::__getitem__, {list, 1})};
   }
-  // "encoder.lstm", of its first weight.
+  // For example "encoder.lstm", from the name of its first weight.
   std::string module = weight_name(*node.input(hx + 1));
   module.erase(std::min(module.rfind('.'), module.size()));
   for (Value* const state : states) {

@@ -6,17 +6,19 @@
 
 namespace tern {
 
-/// Puts a check before each LSTM, GRU and RNN of a program, which then raises
-/// an error where the state is for another number of samples than the input:
-/// LibTorch's operators do not look, and read and write memory that is not
-/// theirs. Operators of TorchScript alone, so that Python runs them too.
-/// Private to Tern. \return Whether there is one.
+/// Adds a check before each LSTM, GRU and RNN of a program, which raises an
+/// error if the state has another number of samples than the input. LibTorch's
+/// operators do not check this, and read and write out of bounds. Uses
+/// TorchScript operators only, so that Python can run the program too. Private
+/// to Tern.
+/// \return true if the program has such a layer.
 bool add_state_checks(torch::jit::Graph& graph);
 
-/// Raises an error, at the graph's insertion point, where a comparison of two
-/// integers holds: aten::ne where they differ, aten::gt where the first is
-/// larger.
-/// \param text  Gets both, in this order, in place of {}.
+/// Inserts code at the graph's insertion point that raises an error if a
+/// comparison of two integers holds: aten::ne if they differ, aten::gt if the
+/// first is larger.
+/// \param text  The error message; each {} is replaced by one of the integers,
+///              in this order.
 void raise_if(
     torch::jit::Graph& graph,
     torch::jit::Value* first,

@@ -21,7 +21,7 @@ namespace {
 namespace jit = torch::jit;
 using UnitPtr = std::shared_ptr<jit::CompilationUnit>;
 
-// The name of its TorchScript class.
+// Returns the name of the module's TorchScript class.
 std::string script_class_name(const torch::nn::Module& module) {
   std::string name = module_class_name(module.name());
   std::erase_if(name, [](char c) { return std::isalnum(c) == 0 && c != '_'; });
@@ -29,8 +29,8 @@ std::string script_class_name(const torch::nn::Module& module) {
   return "__torch__." + (is_name ? name : "Module");
 }
 
-// A TorchScript module without methods, of the same tensors under the same
-// names.
+// Returns a TorchScript module without methods that has the same tensors under
+// the same names.
 jit::Module mirror(const torch::nn::Module& module, const UnitPtr& unit) {
   jit::Module copy(
       c10::QualifiedName(script_class_name(module)),
@@ -51,7 +51,7 @@ jit::Module mirror(const torch::nn::Module& module, const UnitPtr& unit) {
   return copy;
 }
 
-// A tensor alone, several as a tuple.
+// Returns a single tensor as it is, several as a tuple.
 jit::IValue to_value(Tensors outputs) {
   if (outputs.size() == 1) return outputs[0];
   std::vector<jit::IValue> values(outputs.begin(), outputs.end());
@@ -83,7 +83,7 @@ void add_forward(
       /*shouldMangle=*/true));
 }
 
-/// Whether an operator draws random numbers.
+/// True if an operator draws random numbers.
 bool draws(const at::RecordFunction& function) {
   const auto name = function.operator_name();
   if (!name) return false;

@@ -11,23 +11,24 @@
 
 namespace tern {
 
-/// What a C++ model computes for these inputs, as TorchScript: a module of the
-/// same tensors under the same names, with one graph. The caller has put the
-/// model in eval mode and turned gradients off. Private to Tern, for exports.
-/// \param forward  What is traced, if not the model's forward alone.
+/// Traces a C++ model with these inputs. The resulting TorchScript module has
+/// the same tensors under the same names, and one graph. The caller must put
+/// the model in eval mode and turn gradients off. Private to Tern, for exports.
+/// \param forward  The function to trace; by default the model's forward.
 torch::jit::Module trace(
     Model& model,
     const Tensors& inputs,
     const std::function<Tensors(const Tensors&)>& forward = nullptr);
 
-/// Whether outputs of a graph are those of its model: the same shapes, and
-/// numbers within 1e-4 of the largest one, for in a deep network rounding is
-/// large beside a number near 0.
+/// True if the outputs of a graph match those of its model: the same shapes,
+/// and numbers within 1e-4 of the largest one. The tolerance is not relative to
+/// each number, because in a deep network rounding errors are large compared
+/// with numbers near 0.
 bool outputs_alike(const Tensors& expected, const Tensors& traced);
 
-/// While it lives, random numbers that operators of this thread draw do not
-/// count: then the generators of the CPU and of `device` are as they were. If it
-/// drew none they are left alone, for other threads may have drawn.
+/// Restores the random number generators of the CPU and of `device` at the end
+/// of its lifetime, if operators of this thread drew random numbers. Otherwise
+/// leaves them unchanged, since other threads may have drawn from them.
 class KeptRandomState {
  public:
   explicit KeptRandomState(torch::Device device);
@@ -37,7 +38,7 @@ class KeptRandomState {
 
  private:
   std::vector<std::pair<at::Generator, torch::Tensor>> kept_;
-  bool had_drawn_ = false;  // of one around it
+  bool had_drawn_ = false;  // of the enclosing object
   at::CallbackHandle handle_;
 };
 

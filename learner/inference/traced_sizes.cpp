@@ -45,7 +45,7 @@ std::string shape_text(const c10::IValue& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.toTensor().sizes(), ", "));
 }
 
-// Of a tensor its sizes: its numbers are many.
+// Describes a tensor by its sizes, since it may have many numbers.
 std::string text_of(const c10::IValue& value) {
   if (value.isTensor()) return "a tensor of " + shape_text(value);
   if (!value.isTensorList()) return c10::str(value);
@@ -61,7 +61,8 @@ std::string name_of(const jit::Node& node) {
   return name == "prim::Return" ? "the output" : name;
 }
 
-// The operator that gives or takes the list, if it is no operator itself.
+// Returns the operator that produces or uses a list, if the node is only a
+// list.
 const jit::Node* operator_of(const jit::Node* node) {
   if (node->kind() == c10::prim::ListUnpack) return node->input()->node();
   while (node->kind().is_prim() && node->outputs().size() == 1 &&
@@ -94,7 +95,7 @@ SizeDifference other_path(const jit::Node& first, const jit::Node& second) {
   return difference;
 }
 
-// Constants come in any order.
+// Skips constants, whose order varies.
 std::vector<const jit::Node*> operators(const jit::Graph& graph) {
   std::vector<const jit::Node*> all;
   for (const jit::Node* node : graph.nodes()) {
@@ -110,7 +111,7 @@ std::vector<int64_t> sizes_of(const jit::Value* value) {
   return type->sizes().concrete_sizes().value_or(std::vector<int64_t>());
 }
 
-/// A whole number, or one that is written as a float: 6 or 6.0.
+/// Returns an integer, also if it is written as a float: 6 or 6.0.
 std::optional<int64_t> whole_number(const c10::IValue& value) {
   if (value.isInt()) return value.toInt();
   constexpr double kLargest = 0x1p53;
@@ -121,8 +122,8 @@ std::optional<int64_t> whole_number(const c10::IValue& value) {
   return static_cast<int64_t>(value.toDouble());
 }
 
-/// Whether a list is the shape of a `view` or `reshape`, of which one number
-/// may be -1, and has none.
+/// True if a list is the shape of a `view` or `reshape` and contains no -1, so
+/// that one number may become -1.
 bool may_infer(const jit::Node& list) {
   if (list.kind() != c10::prim::ListConstruct) return false;
   for (const jit::Use& use : list.output()->uses()) {
@@ -138,10 +139,10 @@ bool may_infer(const jit::Node& list) {
 
 }  // namespace
 
-/// Two traces side by side. Their values have the same places in both.
+/// Compares two traces side by side, and maps the values of one to the other.
 class TracedSizes::Comparison {
  public:
-  /// \param learns  Whether sources of numbers are added to `sources`.
+  /// \param learns  Add the sources that are found to `sources`.
   Comparison(std::map<Argument, Source>& sources, bool learns)
       : sources_(sources), learns_(learns) {}
 
@@ -153,7 +154,7 @@ class TracedSizes::Comparison {
       return other_path(*nodes.back(), *others.back());
     }
     match(first.inputs(), second.inputs());
-    // The return nodes, the last, differ from all others.
+    // The return nodes come last and differ from all other nodes.
     for (size_t i = 0; i < std::min(nodes.size(), others.size()); ++i) {
       if (auto difference = of(*nodes[i], *others[i])) return difference;
     }
@@ -217,7 +218,7 @@ class TracedSizes::Comparison {
         (text == other_text ? "other numbers in " : "") + other_text};
   }
 
-  /// Whether the constants are equal, or multiples of a size.
+  /// True if the constants are equal, or multiples of a size.
   bool is_explained(
       const Argument& argument,
       const c10::IValue& known,
@@ -234,7 +235,7 @@ class TracedSizes::Comparison {
         return true;
       }
     }
-    // A size that several others make, such as that of a batch of windows.
+    // A product of several sizes, such as the size of a batch of windows.
     const jit::Node& list = *argument.first;
     if (!may_infer(list)) return false;
     for (size_t i = 0; i < list.inputs().size(); ++i) {
@@ -253,8 +254,8 @@ class TracedSizes::Comparison {
   }
 
   std::optional<Source> find_source(int64_t first, int64_t second) const {
-    // The largest size first: the size itself, where a tensor has it, rather
-    // than a multiple of another one.
+    // Largest size first: this finds the size itself, if a tensor has it, and
+    // not a multiple of a smaller one.
     for (const auto& [sizes, source] : readable_ | std::views::reverse) {
       const int64_t factor = first / std::max<int64_t>(sizes.first, 1);
       if (factor == 0 || factor * sizes.first != first ||
@@ -268,7 +269,8 @@ class TracedSizes::Comparison {
     return std::nullopt;
   }
 
-  /// Of a prim::GetAttr, so that one parameter is no other.
+  /// Returns the attribute that a prim::GetAttr reads, to distinguish
+  /// parameters.
   static std::string attribute_of(const jit::Node& node) {
     return node.kind() == c10::prim::GetAttr ? node.s(c10::attr::name) : "";
   }
@@ -276,7 +278,7 @@ class TracedSizes::Comparison {
   std::map<Argument, Source>& sources_;
   const bool learns_;
   std::unordered_map<const jit::Value*, const jit::Value*> in_second_;
-  /// By their numbers in the two traces.
+  /// Key: the size in each of the two traces.
   std::map<std::pair<int64_t, int64_t>, Source> readable_;
 };
 
@@ -308,7 +310,8 @@ void TracedSizes::insert_into(jit::Graph& graph) const {
   const auto size_of = [&](const Source& source) {
     jit::Value*& size = sizes[{source.tensor, source.dimension}];
     if (size != nullptr) return size;
-    // Where it is made: an operator may change its shape later.
+    // Read it where the tensor is created, as an operator may change its shape
+    // later.
     jit::Value* const tensor = values.at(source.tensor);
     jit::Node* const maker = tensor->node();
     const jit::WithInsertPoint here(
@@ -330,7 +333,8 @@ void TracedSizes::insert_into(jit::Graph& graph) const {
     if (is_float) number = graph.insert(c10::aten::Float, {number});
     user->replaceInput(i, number);
   };
-  // In the trace's order, so that the same network gives the same program.
+  // In the order of the trace, so that the same network always gives the same
+  // program.
   for (const jit::Node* node : operators(*trace_)) {
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       const auto source = sources_.find({node, i});

@@ -14,49 +14,48 @@
 
 namespace tern {
 
-/// Where two traces of one network differ, which were made with inputs of
-/// different sizes.
+/// A difference between two traces of a network with inputs of different sizes.
 struct SizeDifference {
   std::string place;   // "aten::slice in its module encoder"
   std::string first;   // "takes 1"
   std::string second;  // "2"
 };
 
-/// The numbers of a trace that follow the sizes of its inputs.
+/// The numbers of a trace that depend on the sizes of its inputs.
 ///
-/// What `forward` computes from sizes, such as the rows of the state that an
-/// LSTM makes, is a plain number in a trace, and wrong for inputs of other
-/// sizes. A second trace, with inputs of other sizes, tells which numbers these
-/// are: those that differ. Each is a multiple of a size that some tensor has at
-/// this point in both traces, and can be read there. Private to Tern, for
+/// A number that `forward` computes from a size, such as the number of rows of
+/// an LSTM's initial state, is a constant in a trace, and wrong for inputs of
+/// other sizes. These are the numbers that differ in a second trace with inputs
+/// of other sizes. Each must be a multiple of a size that some tensor has at
+/// this point in both traces, from which it can be read. Private to Tern, for
 /// exports and Predictor.
 class TracedSizes {
  public:
-  /// \param trace  The graph of a module that `trace` gave. Must not change
-  ///               but by `insert_into`.
+  /// \param trace  The graph of a module from `trace`. Only `insert_into` may
+  ///               change it.
   explicit TracedSizes(std::shared_ptr<const torch::jit::Graph> trace)
       : trace_(std::move(trace)) {}
 
-  /// Compares with another trace of the network, operator by operator, and
-  /// finds out where each number that differs can be read. What has been found
-  /// before must be right there too.
-  /// \return The first difference that is none of sizes, or whose size is not
-  ///         to be found.
+  /// Compares the trace with another one of the network, operator by operator,
+  /// and finds a tensor from which each number that differs can be read.
+  /// Sources that were found before must also fit the other trace.
+  /// \return The first difference that is not a size, or whose size no tensor
+  ///         has.
   std::optional<SizeDifference> learn(const torch::jit::Graph& other);
-  /// Compares likewise, without finding anything new.
+  /// Compares in the same way, without adding sources.
   std::optional<SizeDifference> compare(const torch::jit::Graph& other) const;
 
-  /// How many numbers are known to follow a size.
+  /// Returns how many numbers are known to depend on a size.
   size_t count() const { return sources_.size(); }
 
-  /// Replaces the numbers by operators that read the sizes.
+  /// Replaces these numbers by operators that read the sizes.
   /// \param graph  The trace, or a copy of it.
   void insert_into(torch::jit::Graph& graph) const;
 
  private:
   class Comparison;
-  /// What a number is: a multiple of a size that can be read, or in the shape of
-  /// a view -1, which infers it.
+  /// The source of a number: a multiple of a size that can be read, or -1 in
+  /// the shape of a view, which infers it.
   struct Source {
     bool is_inferred = false;
     const torch::jit::Value* tensor = nullptr;
@@ -69,12 +68,13 @@ class TracedSizes {
   std::map<Argument, Source> sources_;
 };
 
-/// For each input, whether its first dimension is the batch: those that have as
-/// many rows as the first input. None, if that has no rows.
+/// Returns for each input if its first dimension is the batch, which is so if
+/// it has as many rows as the first input. All are false if the first input has
+/// no rows.
 std::vector<bool> have_samples(const Tensors& inputs);
 
-/// The samples of a batch over and over, until there are `size`. Inputs that
-/// have no samples stay as they are.
+/// Repeats the samples of a batch up to `size` samples. Inputs without samples
+/// stay unchanged.
 Tensors with_batch_size(const Tensors& inputs, int64_t size);
 
 }  // namespace tern

@@ -11,9 +11,9 @@ namespace tern {
 
 namespace {
 
-/// Whether what an operator returns, or its size, depends on values: LibTorch
-/// has tags that say so, and misses four. A mask as an index is seen by the
-/// nonzero within.
+/// True if an operator's result or its size depends on tensor values. LibTorch
+/// has tags for this, which four operators lack. Indexing with a mask is
+/// detected by the nonzero that it calls.
 bool tells_values(const at::RecordFunction& function) {
   static constexpr std::array<std::string_view, 4> untagged = {
       "aten::equal",

@@ -4,8 +4,9 @@
 
 namespace tern {
 
-/// Notes whether this thread reads values of tensors while it lives: what a
-/// network then decides, a trace decides once and for all. Private to Tern.
+/// Detects whether this thread reads tensor values during its lifetime. A trace
+/// would fix the decisions that a network bases on such values. Private to
+/// Tern.
 class ValueReads {
  public:
   ValueReads();
@@ -13,7 +14,8 @@ class ValueReads {
   ValueReads(const ValueReads&) = delete;
   ValueReads& operator=(const ValueReads&) = delete;
 
-  /// Since the object was made, and none within it.
+  /// True if values were read since construction. Do not nest these objects:
+  /// creating another one resets the flag.
   bool is_any() const;
 
  private:

@@ -15,21 +15,23 @@ namespace tern {
 
 namespace {
 
-constexpr int64_t kIgnored = -100;  // cross-entropy's own
+constexpr int64_t kIgnored = -100;  // cross-entropy's default
 
-// `weights` on the device of `target`, kept there: a copy for each batch would
-// wait for the device.
+// Moves `weights` to the device of `target` and keeps them there: a copy in
+// each batch would wait for the device.
 void move_to(torch::Tensor& weights, const torch::Tensor& target) {
   if (weights.defined()) weights = weights.to(target.device());
 }
 
-// A module, since Loss takes the values of each sample from one's reduction.
+// A module because Loss computes per-sample losses through a module's
+// reduction.
 class DiceCELossImpl : public torch::nn::Cloneable<DiceCELossImpl> {
  public:
   explicit DiceCELossImpl(DiceCELossOptions with) : with_(std::move(with)) {}
   void reset() override {}
 
-  /// 0-dim; [N] without reduction: of each sample the mean over its pixels.
+  /// 0-dim; [N] without reduction, where each value is the mean over a sample's
+  /// pixels.
   torch::Tensor forward(
       const torch::Tensor& pred,
       const torch::Tensor& target) {
@@ -64,10 +66,10 @@ class DiceCELossImpl : public torch::nn::Cloneable<DiceCELossImpl> {
                                           (counts + (counts == 0)).to(type);
   }
 
-  torch::nn::CrossEntropyLossOptions options;  // its reduction alone
+  torch::nn::CrossEntropyLossOptions options;  // only its reduction is used
 
  private:
-  /// [N, C]; 0 where there is nothing to compare.
+  /// [N, C]; 0 if there is nothing to compare.
   torch::Tensor dice_values(
       const torch::Tensor& pred,
       const torch::Tensor& target) const {
@@ -113,7 +115,8 @@ Loss focal_loss(FocalLossOptions options) {
         target,
         options.weight,
         at::Reduction::None);
-    // At 0, as of ignored targets, a power below 1 has an infinite gradient.
+    // At a value of 0, as for ignored targets, a power below 1 has an infinite
+    // gradient.
     const torch::Tensor wrong =
         (1 - torch::exp(-ce)).clamp_min(std::numeric_limits<float>::min());
     return wrong.pow(options.gamma) * ce;
@@ -175,7 +178,8 @@ Loss points_loss() {
         const auto type = outputs[0].scalar_type() == torch::kDouble
                               ? torch::kDouble
                               : torch::kFloat;
-        // Not a product: the place of an unknown point may be anything.
+        // where, not a product: an invisible point may have any coordinates,
+        // even NaN.
         const torch::Tensor all =
             (outputs[0].to(type) - targets[0]).abs().mean(2);
         return torch::where(targets[1], all, torch::zeros_like(all));

@@ -2,15 +2,16 @@
 
 namespace tern {
 
-/// How the values of the classes become one.
+/// How the values of several classes are combined.
 enum class Average {
-  automatic,  ///< binary with two classes, else macro
-  binary,     ///< that of class 1
-  /// Mean over the classes of the model; 0 for one that never comes up, which
-  /// fastai's, by sklearn, leaves out.
+  /// binary for two classes of which the loss ignores neither, else macro.
+  automatic,
+  binary,  ///< the value of class 1
+  /// Mean over the classes of the model. A class that never occurs counts as 0;
+  /// fastai, through scikit-learn, leaves it out.
   macro,
-  micro,     ///< all samples in one pot
-  weighted,  ///< mean over the classes, weighted by their samples
+  micro,     ///< all samples counted together
+  weighted,  ///< mean over classes, weighted by their samples
 };
 
 }  // namespace tern

@@ -15,7 +15,7 @@ std::string shape(const torch::Tensor& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
 }
 
-// Whether `pred` has the shape of `target`, and its classes in `axis`.
+// True if `pred` has the shape of `target` plus the classes in `axis`.
 bool fits(
     const torch::Tensor& pred,
     const torch::Tensor& target,
@@ -150,7 +150,7 @@ ClassCounts ClassCounts::of_matrix(
   ClassCounts all = of_labels(matrix.diagonal(), matrix.sum(0), matrix.sum(1));
   all.has_ignored = ignore_index >= 0 && ignore_index < matrix.size(0);
   if (all.has_ignored) {
-    all.predicted[ignore_index] = 0;  // the others are: no sample is of it
+    all.predicted[ignore_index] = 0;  // no sample is of this class
     all.counted[ignore_index] = 0;
   }
   return all;
@@ -158,7 +158,7 @@ ClassCounts ClassCounts::of_matrix(
 
 namespace {
 
-// All in one pot: [1].
+// Counts of all classes together: [1].
 ClassCounts pooled(const ClassCounts& all) {
   return ClassCounts::of_labels(
       all.hits.sum().reshape(1),

@@ -8,7 +8,7 @@
 
 #include "tern/learner/metrics/average.h"
 
-/// What metrics of classes count. Private to learner/metrics/.
+/// Counts that the metrics of classifiers share. Private to learner/metrics/.
 namespace tern {
 
 struct ClassScores {
@@ -16,24 +16,26 @@ struct ClassScores {
   torch::Tensor targets;  // [M] kLong
 };
 
-/// \param pred    [N, C, ...] as for cross-entropy; the classes are in `axis`.
-/// \param target  [N, ...] or [N, 1], integers or bools; or one-hot, of the shape
-///                of `pred`.
+/// Flattens scores and targets to one row per sample or pixel.
+/// \param pred    [N, C, ...] as for cross-entropy; `axis` holds the classes.
+/// \param target  [N, ...] or [N, 1], integers or bools; or one-hot, with the
+///                shape of `pred`.
 ClassScores class_scores(
     const std::string& metric,
     const torch::Tensor& pred,
     const torch::Tensor& target,
     int64_t axis = 1);
 
-/// Whether `target` has whole numbers for each class of `pred` in `axis`. With
-/// the classes second, three dimensions are [N, H, W], a mask of a binary
-/// classifier.
+/// True if `target` has an integer for each class of `pred` in `axis`. With the
+/// classes in dimension 1, a three-dimensional target is [N, H, W], the mask of
+/// a binary classifier, and not one-hot.
 bool is_one_hot(
     const torch::Tensor& pred,
     const torch::Tensor& target,
     int64_t axis);
 
-/// Whether `pred` is one channel alone, or none: logits of a binary classifier.
+/// True if `pred` has one channel or no channel dimension: logits of a binary
+/// classifier.
 bool is_binary(const torch::Tensor& pred, const torch::Tensor& target);
 
 struct ClassNumbers {
@@ -41,38 +43,40 @@ struct ClassNumbers {
   int64_t classes;
 };
 
-/// The likeliest class of every target; of a binary classifier's logits class 1
-/// where they are > 0.
+/// Returns the most likely class of every sample. For logits of a binary
+/// classifier it is class 1 where they are > 0.
 ClassNumbers class_numbers(
     const std::string& metric,
     const torch::Tensor& pred,
     const torch::Tensor& target,
     int64_t axis = 1);
 
-/// What is no class of the model, such as a void pixel's, counts nowhere.
+/// True where a target is a class of the model. Others, such as void pixels,
+/// are not counted.
 torch::Tensor is_class(const torch::Tensor& targets, int64_t classes);
 
-/// Of targets of several labels, 0 or 1 each: which are there, and which of them
-/// are known. Others, such as -1 and NaN, are not known and count nowhere; what
-/// lies between 0 and 1, as label smoothing makes it, is there above 0.5.
+/// Multi-label targets as presence and as known or not. Values from 0 to 1 are
+/// known; a label is present above 0.5, so that targets after label smoothing
+/// work too. Others, such as -1 and NaN, are unknown and not counted.
 struct KnownLabels {
   torch::Tensor target, is_known;  // kBool; `target` is false where unknown
 };
 KnownLabels known_labels(const torch::Tensor& targets);
 
-/// By class, or by label where a sample has several: [C] kDouble each.
+/// Counts per class, or per label for multi-label targets: [C] kDouble each.
 struct ClassCounts {
   torch::Tensor hits, predicted, actual;
-  /// 1, and 0 for the class that the loss ignores, of which the others are 0.
+  /// 1; 0 for the class that the loss ignores, whose other counts are 0.
   torch::Tensor counted;
   bool has_ignored = false;
 
-  /// Those of a label of many: none is ignored.
+  /// Counts of labels, none of which is ignored.
   static ClassCounts of_labels(
       const torch::Tensor& hits,
       const torch::Tensor& predicted,
       const torch::Tensor& actual);
-  /// \param matrix  [C, C] kDouble: rows are true classes, columns predicted.
+  /// \param matrix  [C, C] kDouble: rows are true classes, columns predicted
+  ///                ones.
   static ClassCounts of_matrix(
       const torch::Tensor& matrix,
       int64_t ignore_index);
@@ -83,13 +87,13 @@ using CountsFormula = std::function<torch::Tensor(const ClassCounts&)>;
 CountsFormula
 beta_formula(const std::string& name, double beta2, Average average);
 
-/// Overlap over union.
-/// \param spares_absent  A class that never comes up is no part of the mean;
-///                       otherwise it counts as 0.
+/// Intersection over union.
+/// \param spares_absent  Leaves classes that never occur out of the mean;
+///                       otherwise they count as 0.
 CountsFormula
 jaccard_formula(const std::string& name, Average average, bool spares_absent);
 
-/// 0 / 0 is 0, as in scikit-learn.
+/// Divides; 0 / 0 is 0, as in scikit-learn.
 torch::Tensor ratio(const torch::Tensor& over, const torch::Tensor& under);
 
 }  // namespace tern

@@ -32,7 +32,7 @@ void check_images(
       least);
 }
 
-// \param of  From (prediction, target), kDouble, a value for each image: [N].
+// \param of  Maps (prediction, target), kDouble, to a value per image: [N].
 template <class F>
 Metric
 mean_of_images(const char* name, double data_range, int64_t least, F of) {
@@ -51,7 +51,7 @@ mean_of_images(const char* name, double data_range, int64_t least, F of) {
   return std::make_shared<MeanOf>(name, /*higher_is_better=*/true, count);
 }
 
-// Rows, then columns, of [N, C, H, W], where the window is inside.
+// Blurs rows, then columns, of [N, C, H, W], where the window is inside.
 torch::Tensor blurred(const torch::Tensor& images) {
   const torch::Tensor at =
       torch::arange(-kRadius, kRadius + 1, images.options());

@@ -16,9 +16,10 @@ namespace tern {
 
 namespace {
 
-// ---- What is kept of a batch: rows of images, one after another. Each image
-//      begins with a row of its own, so that images of several batches or ranks
-//      are theirs put together. ----
+// ---- Rows that are kept of a batch ----
+
+// Image after image. Each image begins with a row of kind `image`, so that the
+// rows of several batches or ranks can be concatenated.
 
 enum class RowKind { image, detection, object, crowd };
 enum Column { kKind, kLabel, kX1, kY1, kX2, kY2, kScoreOrArea, kColumns };
@@ -28,7 +29,7 @@ bool are_boxes(const torch::Tensor& boxes, int64_t images) {
          boxes.size(2) == 4 && torch::isFloatingType(boxes.scalar_type());
 }
 
-// One for each box.
+// True if there is one number for each box.
 bool are_numbers(const torch::Tensor& numbers, const torch::Tensor& boxes) {
   return numbers.defined() && torch::isFloatingType(numbers.scalar_type()) &&
          numbers.sizes() == boxes.sizes().slice(0, 2);
@@ -91,7 +92,7 @@ torch::Tensor rows_of(
       -1);
 }
 
-// With the rows of labels below 0, which only a wait for the device tells.
+// Includes rows with labels below 0: to drop them would wait for the device.
 torch::Tensor rows_of_batch(const Tensors& detections, const Tensors& targets) {
   const int64_t images = detections[0].size(0);
   const auto no_value = [](const torch::Tensor& labels) {
@@ -137,7 +138,7 @@ struct Object {
   int64_t image;
 };
 
-// Both in the order of their images.
+// Both are sorted by image.
 struct ClassBoxes {
   std::vector<Detection> detections;
   std::vector<Object> objects;
@@ -235,18 +236,18 @@ struct Protocol {
   bool keep_precision = false;
 };
 
-// A detection that is among its image's highest scores.
+// Result for a detection that is among the highest scores of its image.
 struct Verdict {
   double score = 0;
-  int64_t rank = 0;  // of its class in its image, from 0
-  // Of each area, a bit for each IoU threshold: whether it matches an object that
-  // counts, and whether it counts itself.
+  int64_t rank = 0;  // within its class and image, from 0
+  // Per area, one bit per IoU threshold: set in `hits` if the detection matches
+  // an object that counts, in `ignored` if the detection does not count.
   std::array<uint32_t, kMaxAreas> hits = {}, ignored = {};
 };
 
 struct ClassVerdicts {
   std::vector<Verdict> detections;
-  std::array<int64_t, kMaxAreas> objects = {};  // that count, of each area
+  std::array<int64_t, kMaxAreas> objects = {};  // objects that count, per area
 };
 
 double overlap(const Detection& detection, const Object& object) {
@@ -267,9 +268,9 @@ bool is_outside(double area, const AreaRange& range) {
   return area < range.least || area > range.most;
 }
 
-// Matches the detections of one class in one image, the highest score first,
-// each with that free object of which it covers most; with one that counts
-// rather than with a crowd or an object of another size.
+// Matches the detections of one class in one image, highest score first, each
+// with the free object of the highest IoU. Objects that count take precedence
+// over crowds and objects of other sizes.
 class ImageMatcher {
  public:
   explicit ImageMatcher(const Protocol& protocol) : protocol_(protocol) {
@@ -306,11 +307,11 @@ class ImageMatcher {
     }
   }
 
-  /// Those of all images.
+  /// Returns the results of all images.
   ClassVerdicts take() { return std::exchange(verdicts_, {}); }
 
  private:
-  // Of each detection those that it may match, in their order.
+  // Lists for each detection the objects that it may match, in their order.
   void find_candidates(c10::ArrayRef<Detection> detections) {
     candidates_.clear();
     ends_.clear();
@@ -357,7 +358,8 @@ class ImageMatcher {
     }
   }
 
-  // Among objects that count, or do not; of equal ones the last.
+  // Searches the objects that count, or those that do not; takes the last of
+  // equal ones.
   const Candidate* find(
       c10::ArrayRef<Candidate> candidates,
       double threshold,
@@ -380,21 +382,21 @@ class ImageMatcher {
   std::vector<double> thresholds_;
   double lowest_ = 0;
   ClassVerdicts verdicts_;
-  // Of the present image.
+  // Of the current image.
   c10::ArrayRef<Object> objects_;
   std::vector<size_t> order_;
   std::vector<Candidate> candidates_;
-  std::vector<size_t> ends_;  // of each detection's candidates
-  // Of the present area.
-  std::vector<uint32_t> taken_;  // a bit for each IoU threshold
+  std::vector<size_t> ends_;  // end of each detection's candidates
+  // Of the current area.
+  std::vector<uint32_t> taken_;  // one bit per IoU threshold
   std::vector<bool> counts_;
 };
 
-// The highest score first, of equal ones the earlier image's.
+// Sorted by score, highest first; equal scores by image.
 ClassVerdicts verdicts_of(const ClassBoxes& boxes, const Protocol& protocol) {
   ImageMatcher matcher(protocol);
   const auto& [detections, objects] = boxes;
-  // Those of `items` from `begin` that are of the image.
+  // Returns the `items` from `begin` on that belong to the image.
   const auto of_image = [](const auto& items, size_t& begin, int64_t image) {
     const size_t first = begin;
     while (begin < items.size() && items[begin].image == image) ++begin;
@@ -418,7 +420,7 @@ ClassVerdicts verdicts_of(const ClassBoxes& boxes, const Protocol& protocol) {
   return result;
 }
 
-// Of a class with one area, number of detections and IoU threshold.
+// For one class, area, number of detections and IoU threshold.
 struct Curve {
   std::vector<double> precision = std::vector<double>(kRecalls, 0.);
   double recall = 0;
@@ -439,7 +441,7 @@ Curve curve_of(
     if ((detection.hits[area] & bit) == 0) continue;
     precision.push_back(static_cast<double>(precision.size() + 1) / counted);
   }
-  // At each recall the best precision that this or a higher one has.
+  // At each recall, take the best precision at this or a higher recall.
   for (size_t i = precision.size(); i-- > 1;) {
     precision[i - 1] = std::max(precision[i - 1], precision[i]);
   }
@@ -458,11 +460,11 @@ Curve curve_of(
   return curve;
 }
 
-// NaN where a class has no objects of an area.
+// NaN if a class has no objects of an area.
 struct Curves {
   torch::Tensor average_precision;  // [T, K, A, M] kDouble
   torch::Tensor recall;             // the same
-  torch::Tensor precision;          // [T, R, K, A, M] kDouble, if it is kept
+  torch::Tensor precision;          // [T, R, K, A, M] kDouble, if kept
 };
 
 Curves curves_of(const BoxesByClass& boxes, const Protocol& protocol) {
@@ -481,7 +483,7 @@ Curves curves_of(const BoxesByClass& boxes, const Protocol& protocol) {
   auto average = curves.average_precision.accessor<double, 4>();
   auto recall = curves.recall.accessor<double, 4>();
   for (int64_t label = 0; label < k; ++label) {
-    // Without objects the class counts nowhere.
+    // A class without objects is not counted.
     if (boxes.classes[label].objects.empty()) continue;
     const ClassVerdicts verdicts = verdicts_of(boxes.classes[label], protocol);
     for (int64_t area = 0; area < a; ++area) {
@@ -507,12 +509,12 @@ Curves curves_of(const BoxesByClass& boxes, const Protocol& protocol) {
   return curves;
 }
 
-// Of what is no NaN; NaN of nothing.
+// The mean of all values that are not NaN; NaN if there are none.
 double mean_of_known(const torch::Tensor& values) {
   return values.nanmean().item<double>();
 }
 
-// Of [T, K].
+// \param values  [T, K].
 std::vector<double> means_of_classes(const torch::Tensor& values) {
   const torch::Tensor means = values.nanmean(0).contiguous();
   const double* const begin = means.const_data_ptr<double>();
@@ -599,7 +601,7 @@ BoxEvaluationResult BoxEvaluation::result() const {
   boxes.classes.resize(std::max(named, boxes.classes.size()));
   const auto [average, recall, precision] = curves_of(boxes, protocol);
 
-  // [T, K] of an area, with at most 100 detections.
+  // [T, K] for an area, with at most 100 detections.
   const auto of_area = [](const torch::Tensor& values, BoxArea area) {
     return values.select(-1, kMaxDetections.size() - 1)
         .select(-1, static_cast<int64_t>(area));
@@ -702,7 +704,7 @@ namespace {
 
 class BoxMetric final : public MetricImpl {
  public:
-  /// \param value  Which of the curves, of one area and number of detections.
+  /// \param value  The curve to average, for one area and number of detections.
   BoxMetric(
       std::string name,
       Protocol protocol,
@@ -744,7 +746,7 @@ class BoxMetric final : public MetricImpl {
   Tensors rows_;
 };
 
-// With the thresholds and the area that are asked for, at the end of its name.
+// Appends the IoU threshold and the area, if given, to the name.
 Metric box_metric(
     std::string name,
     torch::Tensor Curves::*value,
@@ -769,7 +771,7 @@ Metric box_metric(
       .max_detections = {max_detections}};
   if (iou > 0) {
     name += fmt::format("_{:g}", 100 * iou);
-    // 0.9 means the one of kIous.
+    // Uses the value in kIous for 0.9, which differs in the last bit.
     const auto* const same = std::ranges::find_if(kIous, [&](double known) {
       return std::abs(known - iou) < 1e-12;
     });

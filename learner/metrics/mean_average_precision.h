@@ -13,9 +13,9 @@
 
 namespace tern {
 
-// Object detection, measured by COCO's protocol: values are those of
-// pycocotools' COCOeval for boxes, to 1e-9, except that a mean over nothing is
-// NaN where pycocotools has -1.
+// Object detection, measured by COCO's protocol. Values match pycocotools'
+// COCOeval for boxes to 1e-9, except that a mean over nothing is NaN where
+// pycocotools has -1.
 //
 // Detections are three tensors:
 //   boxes   [N, D, 4] kFloat: left, upper, right and lower edge in pixels
@@ -24,56 +24,56 @@ namespace tern {
 // Targets are two, three or five tensors:
 //   boxes         [N, K, 4] kFloat
 //   labels        [N, K] kLong; -1, anywhere in the row: no object
-//   areas         [N, K] kFloat, pixels of the object's outline, by which small
-//                 objects are told from large ones; 0: that of the box
+//   areas         [N, K] kFloat, area of the object's outline in pixels, which
+//                 decides if it is small, medium or large; 0: the box's area
 //   crowd_boxes   [N, C, 4] kFloat, regions with many objects of a class, in
 //                 which no detection counts as wrong (COCO's `iscrowd`)
 //   crowd_labels  [N, C] kLong; -1: none
-// kDouble is taken where kFloat is named, and D, K and C may differ between
-// batches. A box whose right edge is not right of its left one, or of which a
-// number is NaN, has no area and matches nothing. With a NaN among the scores
-// all values are NaN; those of a Metric, as of any, with one in the model's first
-// output.
+// kDouble is accepted in place of kFloat, and D, K and C may differ between
+// batches. A box has no area and matches nothing if its right edge is not right
+// of its left edge, its lower edge is not below its upper edge, or one of its
+// numbers is NaN. A NaN score makes all values NaN. As for every metric, the
+// value of a Metric is also NaN if the model's first output contains a NaN.
 //
-// Equal scores, of which COCO's protocol counts the earlier image first, are
-// counted in the order of `add`, then of rows; over several processes in the
-// order of ranks.
+// COCO's protocol orders equal scores by image. Here this is the order of
+// `add`, then of rows in a batch; with several processes the order of ranks.
 
-/// Objects of some size: up to 32 x 32 pixels, up to 96 x 96, or larger; one
-/// that is just as large as a limit is in both.
+/// Object sizes: up to 32 x 32 pixels, up to 96 x 96, or larger. An object
+/// exactly at a limit belongs to both sizes.
 enum class BoxArea { all, small, medium, large };
 
-/// Average precisions and recalls of a set; NaN where it has no such object.
+/// Average precisions and recalls over a dataset; NaN if it has no such
+/// objects.
 struct BoxEvaluationResult {
-  /// Mean of the average precisions of all classes that have objects, and of
-  /// the IoU thresholds 0.5, 0.55, ... 0.95; with 100 detections a class and
-  /// image at most.
+  /// Mean of the average precisions over all classes that have objects and over
+  /// the IoU thresholds 0.5, 0.55, ... 0.95, with at most 100 detections per
+  /// class and image.
   double map = 0;
-  /// With the IoU threshold 0.5 or 0.75 alone.
+  /// At IoU threshold 0.5 or 0.75 only.
   double map_50 = 0, map_75 = 0;
-  /// Of objects of one size; detections of other sizes that match none are left
-  /// out.
+  /// For objects of one size. Detections of other sizes that match no object
+  /// are left out.
   double map_small = 0, map_medium = 0, map_large = 0;
-  /// Mean share of objects that are found, with 1, 10 and 100 detections a
-  /// class and image at most.
+  /// Mean fraction of objects that are found, with at most 1, 10 and 100
+  /// detections per class and image.
   double mar_1 = 0, mar_10 = 0, mar_100 = 0;
-  /// With 100 detections, of objects of one size.
+  /// For objects of one size, with 100 detections.
   double mar_small = 0, mar_medium = 0, mar_large = 0;
 
-  /// Names of the classes by label; their numbers where the options have none.
+  /// Class names by label; the labels as numbers if the options have no names.
   std::vector<std::string> classes;
-  /// By label.
+  /// Per class, by label.
   std::vector<double> map_per_class, map_50_per_class, map_75_per_class;
   std::vector<double> mar_100_per_class;
-  /// Objects by label, without crowds.
+  /// Number of objects by label, without crowds.
   std::vector<int64_t> objects_per_class;
   int64_t images = 0;
 
-  /// Precision at each recall, if the options ask for it: [T, R, K, A, M]
-  /// kDouble, of IoU thresholds 0.5 ... 0.95, recalls 0, 0.01, ... 1, classes,
+  /// Precision at each recall, if `keep_precision` is set: [T, R, K, A, M]
+  /// kDouble, for IoU thresholds 0.5 ... 0.95, recalls 0, 0.01, ... 1, classes,
   /// areas in the order of BoxArea, and 1, 10 and 100 detections.
   torch::Tensor precision;
-  /// [T, K, A, M] kDouble, as above.
+  /// [T, K, A, M] kDouble, with the same dimensions.
   torch::Tensor recall;
 
   /// Returns COCO's twelve lines and a table of the classes that have objects.
@@ -81,13 +81,14 @@ struct BoxEvaluationResult {
 };
 
 struct BoxEvaluationOptions {
-  /// Names of the classes by label; a label beyond them is refused.
+  /// Class names by label; a label without a name is an error. Empty: any
+  /// labels.
   std::vector<std::string> classes = {};
-  /// Fills `precision` of the result, which takes 97 kB a class.
+  /// Fill `precision` of the result, which takes 97 kB per class.
   bool keep_precision = false;
 };
 
-/// Evaluates detections of a whole set, without a Learner.
+/// Evaluates the detections of a dataset, without a Learner.
 ///
 ///   BoxEvaluation evaluation({.classes = {"cat", "dog"}});
 ///   evaluation.add(detections, targets);
@@ -97,55 +98,57 @@ class BoxEvaluation {
   explicit BoxEvaluation(BoxEvaluationOptions options = {});
 
   /// Adds a batch of images, without waiting for the device.
-  /// \throws c10::ValueError unless the tensors are what the top of this header
-  ///         says.
+  /// \throws c10::ValueError unless the tensors have the shapes and types
+  ///         listed at the top of this header.
   void add(const Tensors& detections, const Tensors& targets);
 
   /// Evaluates all images since the last `reset`, in double on the CPU.
-  /// \throws c10::ValueError if a label is beyond the names of the classes, or
-  ///         above 99,999.
+  /// \throws c10::ValueError if a label has no name in `classes`, or is above
+  ///         99,999.
   BoxEvaluationResult result() const;
 
-  /// Forgets every image.
+  /// Removes all images.
   void reset() { rows_.clear(); }
 
-  /// Makes this the evaluation of all ranks' images, in their order; all ranks
+  /// Combines the images of all ranks, in the order of ranks. All ranks must
   /// call it. Waits for the device.
   void sync(const AllReduce& all_reduce);
 
-  /// Returns what was added, to continue from later. Waits for the device.
+  /// Returns all added images, to continue from later. Waits for the device.
   StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
 
  private:
   BoxEvaluationOptions options_;
-  // [n, 7] each, on the device of the batches; mean_average_precision.cpp has
-  // the columns.
+  // [n, 7] each, on the device of the batches. mean_average_precision.cpp
+  // defines the columns.
   Tensors rows_;
 };
 
-/// Returns the detections, as above, that a model's outputs stand for.
+/// Decodes a model's outputs into detections as described above.
 using DecodeBoxes = std::function<Tensors(const Tensors& outputs)>;
 
 struct MeanAveragePrecisionOptions {
-  /// The IoU from which a detection matches, in 0..1; 0: the mean over 0.5,
-  /// 0.55, ... 0.95.
+  /// IoU from which a detection matches, in 0..1. 0: the mean over 0.5, 0.55,
+  /// ... 0.95.
   double iou = 0;
   BoxArea area = BoxArea::all;
-  /// Empty: a Learner decodes the outputs as for `get_preds`, by
-  /// `data.outputs[0].detection`; outputs that are detections stay as they are.
+  /// Empty: a Learner decodes the outputs by `data.outputs[0].detection`, as
+  /// for `get_preds`; outputs that already are detections stay unchanged.
   DecodeBoxes decode = {};
 };
 
-/// Mean average precision: "map", or "map_50" with `iou` 0.5, "map_small" of
-/// small objects. It keeps the detections of the whole set on the device until
-/// it is computed, which waits for it.
-/// \throws c10::ValueError if `iou` is outside 0..1; at an update, unless
-///         detections and targets are what the top of this header says.
+/// Mean average precision. Its name is "map", "map_50" with `iou` 0.5, or
+/// "map_small" for small objects. Keeps the detections of the whole dataset on
+/// the device until it is computed, which waits for the device.
+/// \throws c10::ValueError if `iou` is outside 0..1; from `update`, unless
+///         detections and targets have the shapes and types listed at the top
+///         of this header.
 Metric mean_average_precision(const MeanAveragePrecisionOptions& options = {});
 
 struct MeanAverageRecallOptions {
-  /// Of each class and image, the highest scores; >= 1.
+  /// Number of detections with the highest scores to use per class and image;
+  /// >= 1.
   int64_t max_detections = 100;
   /// As for mean_average_precision.
   double iou = 0;
@@ -153,8 +156,9 @@ struct MeanAverageRecallOptions {
   DecodeBoxes decode = {};
 };
 
-/// Mean share of objects that are found: "mar_100", "mar_100_50" with `iou` 0.5,
-/// "mar_100_small" of small objects; else as mean_average_precision.
+/// Mean fraction of objects that are found. Its name is "mar_100", "mar_100_50"
+/// with `iou` 0.5, or "mar_100_small" for small objects. Otherwise as
+/// mean_average_precision.
 Metric mean_average_recall(const MeanAverageRecallOptions& options = {});
 
 }  // namespace tern

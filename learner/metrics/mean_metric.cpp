@@ -31,7 +31,7 @@ torch::Tensor MeanMetric::compute() const {
 }
 
 void MeanMetric::sync(const AllReduce& all_reduce) {
-  // Where the other ranks have theirs: NCCL does not add up a CPU's.
+  // On the device of the other ranks' sums: NCCL does not reduce CPU tensors.
   const torch::Tensor sum = all_reduce.or_zeros(sum_);
   if (!sum.defined()) return;
   torch::Tensor sums = torch::zeros({2}, sum.options());

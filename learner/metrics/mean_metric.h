@@ -9,9 +9,9 @@
 
 namespace tern {
 
-/// Base of metrics that are a sum over elements divided by their number. The
-/// sum stays on the device, in kDouble, and so does a number that only the
-/// device knows.
+/// Base of metrics that divide a sum over elements by their number. The sum
+/// stays on the device, in kDouble, and so does a number of elements that is
+/// only known there.
 class MeanMetric : public MetricImpl {
  public:
   MeanMetric(std::string name, bool higher_is_better);
@@ -27,7 +27,7 @@ class MeanMetric : public MetricImpl {
  protected:
   /// \param sum  0-dim, any type; the sum over `count` elements.
   void add(const torch::Tensor& sum, int64_t count);
-  /// \param count  0-dim, an integer on the same device.
+  /// \param count  0-dim integer on the same device.
   void add(const torch::Tensor& sum, const torch::Tensor& count);
 
  private:
@@ -35,7 +35,7 @@ class MeanMetric : public MetricImpl {
   bool higher_is_better_;
   torch::Tensor sum_;  // 0-dim kDouble
   int64_t count_ = 0;
-  torch::Tensor more_;  // 0-dim kDouble, to be added to count_; or undefined
+  torch::Tensor more_;  // 0-dim kDouble, added to count_; or undefined
 };
 
 }  // namespace tern

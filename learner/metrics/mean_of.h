@@ -8,7 +8,7 @@
 
 #include "tern/learner/metrics/mean_metric.h"
 
-/// Means that a function counts. Private to learner/metrics/.
+/// Means that a function computes. Private to learner/metrics/.
 namespace tern {
 
 /// Both 0-dim and on the device.

@@ -8,36 +8,40 @@
 
 namespace tern {
 
-// ---- Classifiers; a target that is no class of the model counts nowhere, nor
-//      does the class that the loss ignores: no part of a mean over classes,
-//      as in scikit-learn with `labels` that leave it out ----
+// ---- Classifiers ----
 
-// Outputs are [N, C, ...] scores, as for cross-entropy; with `axis = -1`
-// [N, ..., C], such as a sequence's. Targets are [N, ...] class numbers, or
-// one-hot: whole numbers of the outputs' shape, exactly one of them set among
-// the classes, which is checked in each batch and waits for the device. Of a
-// sequence one-hot targets need `axis = -1`: [N, H, W] is a binary mask.
+// Targets that are not a class of the model are not counted, nor is the class
+// that the loss ignores: means over classes leave it out, as scikit-learn does
+// with `labels` that do not contain it.
 
-/// Share of samples (or pixels) whose likeliest class is the true one.
+// Outputs are [N, C, ...] scores, as for cross-entropy; with `axis = -1` they
+// are [N, ..., C], for example of a sequence. Targets are class numbers
+// [N, ...], or one-hot: integers in the shape of the outputs, exactly one of
+// which is set among the classes. This is checked in each batch, which waits
+// for the device. One-hot targets of a sequence need `axis = -1`, since
+// [N, H, W] is a binary mask.
+
+/// Fraction of samples (or pixels) whose most likely class is the true one.
 Metric accuracy(int64_t axis = 1);
 
 /// 1 - accuracy.
 Metric error_rate(int64_t axis = 1);
 
-/// Share of samples whose true class is among the `k` likeliest.
-/// \param k  >= 1; the model needs at least as many classes.
+/// Fraction of samples whose true class is among the `k` most likely.
+/// \param k  >= 1; the model needs at least this many classes.
 Metric top_k_accuracy(int64_t k = 5, int64_t axis = 1);
 
-// Precision, recall and their kin, exact over the whole set. Outputs may also be
-// [N] or [N, 1, ...] logits of a binary classifier.
+// Precision, recall and related metrics, exact over the whole dataset. Outputs
+// may also be [N] or [N, 1, ...] logits of a binary classifier.
 
-/// Share of right answers among the samples that were called a class.
+/// Fraction of the samples predicted as a class that belong to it.
 Metric precision(Average average = Average::automatic, int64_t axis = 1);
 
-/// Share of a class's samples that were found.
+/// Fraction of a class's samples that are predicted as that class.
 Metric recall(Average average = Average::automatic, int64_t axis = 1);
 
-/// Harmonic mean of precision and recall, recall counting `beta` times as much.
+/// Weighted harmonic mean of precision and recall, in which recall counts
+/// `beta` times as much.
 /// \param beta  > 0.
 Metric
 f_beta(double beta = 2, Average average = Average::automatic, int64_t axis = 1);
@@ -46,39 +50,41 @@ f_beta(double beta = 2, Average average = Average::automatic, int64_t axis = 1);
 Metric f1(Average average = Average::automatic, int64_t axis = 1);
 
 /// Overlap of predicted and true region, `2 |A and B| / (|A| + |B|)`, counted
-/// over the whole set: of class 1 with two classes, else the mean over those
-/// classes that come up. 1 if no class is present or predicted.
+/// over the whole dataset: for class 1 if there are two classes and the loss
+/// ignores neither, otherwise the mean over the classes that occur or are
+/// predicted. 1 if no class occurs or is predicted.
 Metric dice(int64_t axis = 1);
 
-/// Intersection over union of what is called a class and what is one (IoU of
-/// pixels); a class that never comes up is no part of the mean.
+/// Intersection over union of the predicted and the true region of a class (IoU
+/// of pixels). Classes that neither occur nor are predicted are left out of the
+/// mean.
 Metric jaccard(Average average = Average::automatic, int64_t axis = 1);
 
-/// What a mistake costs: all the same, or by how far the class numbers are
-/// apart, which suits grades.
+/// Cost of a mistake: the same for all, or growing with the distance between
+/// the class numbers, which suits grades.
 enum class KappaWeights { none, linear, quadratic };
 
-/// Agreement beyond chance (Cohen).
+/// Agreement beyond chance (Cohen's kappa).
 Metric cohen_kappa(KappaWeights weights = KappaWeights::none, int64_t axis = 1);
 
-/// Correlation of predicted and true classes (Matthews), -1 to 1.
+/// Correlation of predicted and true classes (Matthews), from -1 to 1.
 Metric matthews_corrcoef(int64_t axis = 1);
 
-/// A metric that follows from the confusion matrix of the whole set, which is
-/// counted on the device in kLong.
+/// A metric that is a function of the confusion matrix of the whole dataset,
+/// which is counted on the device in kLong.
 class ConfusionMetric final : public MetricImpl {
  public:
   /// \param matrix        [C, C] kDouble: rows are true classes, columns
-  ///                      predicted.
-  /// \param ignore_index  The class that the loss ignores, whose row is 0;
-  ///                      others than 0 to C - 1: none.
+  ///                      predicted ones.
+  /// \param ignore_index  The class that the loss ignores, whose row is 0.
+  ///                      Outside 0 to C - 1: none.
   /// \return              0-dim kDouble.
   using Formula = std::function<
       torch::Tensor(const torch::Tensor& matrix, int64_t ignore_index)>;
 
-  /// \param axis          Dimension of the outputs that holds the classes.
+  /// \param axis  Dimension of the outputs that holds the classes.
   ConfusionMetric(std::string name, Formula formula, int64_t axis = 1);
-  /// A formula of the matrix alone.
+  /// With a formula that uses the matrix only.
   ConfusionMetric(
       std::string name,
       std::function<torch::Tensor(const torch::Tensor& matrix)> formula,

@@ -15,9 +15,9 @@ namespace tern {
 
 namespace {
 
-// Which labels a sample gets and which it has, where that is known.
+// Predicted and true labels of each sample, where the true label is known.
 struct Labels {
-  torch::Tensor pred, target, is_known;  // kBool; the first two false elsewhere
+  torch::Tensor pred, target, is_known;  // kBool; first two false if unknown
 };
 
 Labels labels_of(

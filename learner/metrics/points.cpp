@@ -19,7 +19,7 @@ namespace tern {
 
 namespace {
 
-// Of a batch.
+// Points of a batch.
 struct PointPairs {
   torch::Tensor distance;  // [N, P] kDouble
   torch::Tensor target;    // [N, P, 2] kDouble
@@ -63,8 +63,8 @@ class PointMetric final : public MeanMetric {
   Count count_;
 };
 
-// The longer side of the box around each sample's visible points, -infinity
-// without one: [N].
+// Returns the longer side of the box around each sample's visible points, [N];
+// -infinity if no point is visible.
 torch::Tensor box_sides(const PointPairs& points) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const torch::Tensor hidden = (~points.visible).unsqueeze(2);
@@ -73,7 +73,8 @@ torch::Tensor box_sides(const PointPairs& points) {
       .amax(1);
 }
 
-// Between two points of each sample, 0 where one is not visible: [N].
+// Returns the distance between two points of each sample, [N]; 0 unless both
+// are visible.
 torch::Tensor distances_of_two(
     const std::string& name,
     const PointPairs& points,
@@ -147,7 +148,7 @@ Metric percentage_of_correct_keypoints(const PckOptions& options) {
   };
   const auto count = [=](const PointPairs& points) -> SumAndCount {
     const torch::Tensor length = lengths(points).unsqueeze(1);
-    // A length that is NaN is kept, for the value to be NaN, which alone differs
+    // A NaN length is kept, so that the value becomes NaN. Only NaN differs
     // from itself.
     const torch::Tensor counted = points.visible & ~(length <= 0);
     const torch::Tensor excess = points.distance - options.threshold * length;

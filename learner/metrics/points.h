@@ -7,17 +7,17 @@
 namespace tern {
 
 // Points in images, such as the corners of a mouth. The first output is
-// [N, P, 2], x and y of P points in pixels. Targets are two: points [N, P, 2]
-// kFloat and visible [N, P] kBool; a point that is not visible counts nowhere,
-// whatever its x and y. NaN if no point of the set is visible, or if a visible
-// one's x or y is NaN.
+// [N, P, 2], x and y of P points in pixels. There are two targets: points
+// [N, P, 2] kFloat and visible [N, P] kBool. A point that is not visible is not
+// counted, whatever its x and y. A value is NaN if no point of the dataset is
+// visible, or if x or y of a visible point is NaN.
 
-/// The length of which a share is the distance that is allowed.
+/// The length to which the allowed distance is relative.
 enum class PckLength {
   /// The longer side of the box around the sample's visible points (Yang and
   /// Ramanan 2013).
   box,
-  /// The distance of two points of the sample: of the head for PCKh, of
+  /// The distance between two points of the sample: of the head for PCKh, or
   /// shoulder and hip for the torso.
   points,
   /// The diagonal of the image.
@@ -25,26 +25,26 @@ enum class PckLength {
 };
 
 struct PckOptions {
-  /// Share of the length, > 0.
+  /// Allowed distance as a fraction of the length, > 0.
   double threshold = 0.2;
   PckLength length = PckLength::box;
-  /// For PckLength::points: which they are, from 0.
+  /// For PckLength::points: indices of the two points, from 0.
   int64_t first = 0, second = 1;
   /// For PckLength::image: size of the images in pixels.
   int64_t height = 0, width = 0;
 };
 
-/// Percentage of correct keypoints: the share, 0 to 1, of visible points that
-/// are no farther from the true one than `threshold` times a length: "pck_0.2",
-/// or "pck_0.2_points", "pck_0.2_image". A sample whose length is 0, or whose
-/// two points are not both visible, counts nowhere.
-/// \throws c10::ValueError for options that are not as above; at an update, for
+/// Percentage of correct keypoints: the fraction, 0 to 1, of visible points
+/// whose distance from the true point is at most `threshold` times a length.
+/// Its name is "pck_0.2", "pck_0.2_points" or "pck_0.2_image". Samples whose
+/// length is 0, or whose two points are not both visible, are not counted.
+/// \throws c10::ValueError for options outside these ranges; from `update`, for
 ///         other shapes and types.
 Metric percentage_of_correct_keypoints(const PckOptions& options = {});
 
-/// Mean distance of visible points from the true ones in pixels:
+/// Mean distance of visible points from the true ones in pixels. Its name is
 /// "mean_point_distance"; lower is better.
-/// \throws c10::ValueError at an update, for other shapes and types.
+/// \throws c10::ValueError from `update`, for other shapes and types.
 Metric mean_point_distance();
 
 }  // namespace tern

@@ -15,7 +15,7 @@ namespace tern {
 
 namespace {
 
-// The end of each run of equal numbers, from 1, and its length.
+// Returns the end of each run of equal numbers, counted from 1, and its length.
 std::pair<torch::Tensor, torch::Tensor> runs(const torch::Tensor& sorted) {
   const auto [values, place, counts] = torch::unique_consecutive(
       sorted,
@@ -24,7 +24,7 @@ std::pair<torch::Tensor, torch::Tensor> runs(const torch::Tensor& sorted) {
   return {counts.cumsum(0), counts};
 }
 
-// From 1; equal numbers share their mean. [n] kDouble.
+// Returns ranks from 1; equal numbers get their mean rank. [n] kDouble.
 torch::Tensor ranks(const torch::Tensor& numbers) {
   const auto [sorted, order] = numbers.sort();
   const auto [ends, counts] = runs(sorted);
@@ -58,7 +58,7 @@ torch::Tensor precision_on_average(
   return ratio((gains * hits / ends).sum(), right.sum());
 }
 
-// Of scores and targets; over_columns: of [n, L] each.
+// A formula over scores and targets; that of over_columns takes [n, L] each.
 using Formula = std::function<
     torch::Tensor(const torch::Tensor& scores, const torch::Tensor& targets)>;
 using ClassFormula = std::function<torch::Tensor(
@@ -66,7 +66,8 @@ using ClassFormula = std::function<torch::Tensor(
     const torch::Tensor& classes,
     int64_t ignore_index)>;
 
-// The mean over columns. `right` is 0, 1 or, where the answer is not known, more.
+// Averages over columns. `right` is 0, 1, or kUnknown where the label is
+// unknown.
 constexpr uint8_t kUnknown = 2;
 Formula over_columns(
     torch::Tensor (*of)(const torch::Tensor&, const torch::Tensor&)) {
@@ -86,7 +87,7 @@ Formula over_columns(
   };
 }
 
-// Of all that a set has, what is kept of each batch: scores and targets.
+// The part of each batch that is kept: scores and targets.
 using Pair = std::pair<torch::Tensor, torch::Tensor>;
 using Prepare = std::function<Pair(const torch::Tensor&, const torch::Tensor&)>;
 
@@ -121,7 +122,7 @@ class RankMetric final : public MetricImpl {
 
   void update(const Tensors& outputs, const Tensors& targets) override {
     const auto [scores, wanted] = prepare_(outputs[0], targets[0]);
-    // Copies: the next batch may be made in the same memory.
+    // Copies, because the next batch may reuse this memory.
     scores_.push_back(scores.clone());
     targets_.push_back(wanted.clone());
   }
@@ -151,7 +152,8 @@ class RankMetric final : public MetricImpl {
     if (scores_.empty()) return nan;
     const torch::Tensor scores = torch::cat(scores_);
     const torch::Tensor targets = torch::cat(targets_);
-    // Sorted, one would be the largest; softmax makes them of infinite scores.
+    // Sorting would treat a NaN as the largest. softmax of infinite scores
+    // gives NaN.
     const torch::Tensor value = formula_(scores, targets, ignore_index());
     return torch::where(
         scores.isnan().any().logical_or(targets.isnan().any()),
@@ -167,8 +169,9 @@ class RankMetric final : public MetricImpl {
   Tensors scores_, targets_;
 };
 
-// Of scores [n, C], or [n, 1] of class 1 alone, and class numbers [n]. What is
-// no class is left out here, not in each batch: a mask waits for the device.
+// For scores [n, C], or [n, 1] of class 1 only, and class numbers [n]. Targets
+// that are not a class are removed when the value is computed, not in each
+// batch, because a mask waits for the device.
 Metric of_classes(const char* name, const Formula& formula, int64_t axis) {
   const auto prepare = [name, axis](
                            const torch::Tensor& outputs,

@@ -17,7 +17,7 @@ SumAndCount squares(const torch::Tensor& difference) {
   return {difference.square().sum(), difference.numel()};
 }
 
-// Of the differences between predictions and targets, in kDouble.
+// The mean of a function of the differences, in kDouble.
 template <class Mean = MeanOf, class Error>
 Metric mean_error(const char* name, Error error) {
   const auto count = [=](const torch::Tensor& pred,
@@ -34,8 +34,8 @@ class RootMeanOf final : public MeanOf {
   torch::Tensor compute() const override { return MeanOf::compute().sqrt(); }
 };
 
-// Of each number of a sample, [k] kDouble: means, and sums of products of
-// deviations from them, which lose no digits however large the means are.
+// For each of a sample's k numbers, [k] kDouble: means, and sums of products of
+// the deviations from them, which stay accurate however large the means are.
 struct Moments {
   double count = 0;
   torch::Tensor pred, target;  // means
@@ -50,7 +50,7 @@ struct Moments {
   }
 
  private:
-  // NaN where the numbers are all equal, up to the rounding of their mean.
+  // NaN if all numbers are equal, up to the rounding of their mean.
   torch::Tensor spread(const torch::Tensor& squares, const torch::Tensor& mean)
       const {
     constexpr double kRounding = 1e-14;
@@ -145,7 +145,7 @@ class MomentMetric final : public MetricImpl {
   }
 
  private:
-  // About other points than the means.
+  // Moments about other points than the means.
   static Moments
   moved(Moments m, const torch::Tensor& pred, const torch::Tensor& target) {
     const torch::Tensor p = m.pred - pred, t = m.target - target;

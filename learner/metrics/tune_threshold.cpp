@@ -23,20 +23,20 @@ double best_threshold(
       probabilities.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
   const torch::Tensor is_right =
       targets.index_select(0, order).to(torch::kDouble);
-  // Of the first 1, 2, ... of them as predicted.
+  // With the first 1, 2, ... of them predicted.
   const torch::Tensor hits = is_right.cumsum(0);
   const torch::Tensor predicted =
       torch::arange(1, p.size(0) + 1, torch::kDouble);
   const double beta2 = beta * beta;
   torch::Tensor score = (1 + beta2) * hits / (beta2 * hits[-1] + predicted);
-  // No threshold lies between equal probabilities, nor below 0.
+  // No threshold fits between equal probabilities, or below 0.
   const torch::Tensor next =
       torch::cat({p.slice(0, 1), torch::zeros({1}, p.options())});
   score = score.masked_fill(p <= next, -1);
   const auto last = score.argmax().item<int64_t>();
   const auto above = p[last].item<double>(), below = next[last].item<double>();
   const double middle = (above + below) / 2;
-  // Probabilities are kFloat, and so is what they are compared with.
+  // Probabilities are kFloat, and so is the threshold they are compared with.
   return static_cast<float>(middle) < static_cast<float>(above) ? middle
                                                                 : below;
 }

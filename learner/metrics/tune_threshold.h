@@ -5,24 +5,24 @@
 namespace tern {
 
 struct TuneThresholdOptions {
-  /// How many times as much recall counts as precision; > 0.
+  /// How much more recall counts than precision; > 0.
   double beta = 1;
   Split split = Split::valid;
 };
 
-/// Chooses the threshold above which a label is predicted: the one with the
-/// largest F-beta over all samples and labels of a split (micro average),
-/// halfway between two probabilities.
+/// Chooses the probability threshold above which a label is predicted. It is
+/// the threshold with the largest F-beta over all samples and labels of a split
+/// (micro average), halfway between two probabilities.
 ///
 ///   const double threshold = tune_threshold(learn);
-///   learn.export_model("tags.safetensors");   // has it
+///   learn.export_model("tags.safetensors");   // includes it
 ///
-/// Writes it to `learn.data().outputs`, from where `predict`, `get_preds` and
-/// exported models take it. For several labels a sample, or two classes with
-/// one output.
+/// Writes the threshold to `learn.data().outputs`, where `predict`, `get_preds`
+/// and exported models read it. For several labels per sample, or for two
+/// classes with one output.
 /// \return the threshold.
-/// \throws c10::ValueError if an output is no probability for each target, or
-///         no target is 1.
+/// \throws c10::ValueError if the outputs are not one probability per target,
+///         or if no target is 1.
 double tune_threshold(Learner& learn, const TuneThresholdOptions& options = {});
 
 }  // namespace tern

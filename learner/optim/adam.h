@@ -17,14 +17,14 @@ struct AdamParamState final : FusedParamState {
   }
 };
 
-/// What the optimizers with Adam's moments have in common.
-/// \tparam AdamOptions  torch::optim::AdamOptions or AdamWOptions, whose
-///                      archives theirs are.
+/// Base of the optimizers that keep Adam's moments.
+/// \tparam AdamOptions  torch::optim::AdamOptions or AdamWOptions; also sets
+///                      the archive format.
 template <class AdamOptions>
 class AdamBase : public FusedOptimizerOf<AdamParamState, AdamOptions> {
  protected:
-  /// \param kind  What sets it apart: decoupled_weight_decay, rectified and
-  ///              trust_ratio.
+  /// \param kind  What distinguishes the optimizer: decoupled_weight_decay,
+  ///              rectified and trust_ratio.
   AdamBase(
       const char* name,
       const FusedAdamArgs& kind,
@@ -42,9 +42,9 @@ class AdamBase : public FusedOptimizerOf<AdamParamState, AdamOptions> {
 extern template class AdamBase<torch::optim::AdamOptions>;
 extern template class AdamBase<torch::optim::AdamWOptions>;
 
-/// Adam in one fused kernel; computes what `torch.optim.Adam` does, weight
-/// decay by the gradient included. See `FusedOptimizer` for what all fused
-/// optimizers share.
+/// Adam in one fused kernel. Computes what `torch.optim.Adam` does, including
+/// weight decay through the gradient (L2). See `FusedOptimizer` for what all
+/// fused optimizers share.
 ///
 ///   tern::optim::Adam optimizer(
 ///       net->parameters(), torch::optim::AdamOptions(1e-3).weight_decay(0.1));
@@ -62,8 +62,8 @@ class Adam final : public AdamBase<torch::optim::AdamOptions> {
       : Adam(one_group(std::move(params)), defaults, fused) {}
 };
 
-/// AdamW in one fused kernel; computes what `torch.optim.AdamW` does, and as
-/// there weight decay is always decoupled: without it, it is Adam.
+/// AdamW in one fused kernel. Computes what `torch.optim.AdamW` does; weight
+/// decay is always decoupled.
 ///
 ///   tern::optim::AdamW optimizer(
 ///       net->parameters(),
@@ -89,8 +89,8 @@ class AdamW final : public AdamBase<torch::optim::AdamWOptions> {
       : AdamW(one_group(std::move(params)), defaults, fused) {}
 };
 
-/// The defaults of fastai's RAdam and Lamb: betas (0.9, 0.99), eps 1e-5, no
-/// weight decay.
+/// fastai's defaults for RAdam and Lamb: betas (0.9, 0.99), eps 1e-5, no weight
+/// decay.
 struct RAdamOptions : torch::optim::AdamWOptions {
   RAdamOptions(double lr = 1e-3)  // NOLINT: implicit as LibTorch's
       : AdamWOptions(lr) {
@@ -99,9 +99,9 @@ struct RAdamOptions : torch::optim::AdamWOptions {
 };
 using LambOptions = RAdamOptions;
 
-/// Rectified Adam (Liu et al. 2019) in one fused kernel, as fastai's `RAdam`:
-/// steps are plain momentum until the second moment's variance is known. Weight
-/// decay is decoupled unless `decoupled_weight_decay(false)`.
+/// Rectified Adam (Liu et al. 2019) in one fused kernel, as fastai's `RAdam`.
+/// Takes plain momentum steps until the variance of the second moment can be
+/// estimated. Weight decay is decoupled unless `decoupled_weight_decay(false)`.
 ///
 ///   .optimizer = tern::optimizer<tern::optim::RAdam>()
 ///   .optimizer = tern::ranger()  // with Lookahead
@@ -124,9 +124,9 @@ class RAdam final : public AdamBase<torch::optim::AdamWOptions> {
       : RAdam(one_group(std::move(params)), defaults, fused) {}
 };
 
-/// LAMB (You et al. 2019), for large batches, as fastai's `Lamb`: Adam, each
-/// tensor's step times the ratio of the norms of tensor and step, at most 10.
-/// Weight decay is decoupled and not part of that step.
+/// LAMB (You et al. 2019), for large batches, as fastai's `Lamb`. Multiplies
+/// each tensor's Adam step by the ratio of the parameter's norm to the step's
+/// norm, at most 10. Weight decay is decoupled and not included in that step.
 class Lamb final : public AdamBase<torch::optim::AdamWOptions> {
  public:
   explicit Lamb(

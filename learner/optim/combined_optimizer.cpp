@@ -22,7 +22,7 @@ std::vector<OptimizerParamGroup> groups_of(
   return groups;
 }
 
-// The same of optimizers that all read scaled gradients themselves.
+// A CombinedOptimizer whose optimizers are all AmpAware.
 class AmpAwareOptimizers final : public CombinedOptimizer, public AmpAware {
  public:
   explicit AmpAwareOptimizers(Optimizers optimizers)
@@ -37,7 +37,7 @@ class AmpAwareOptimizers final : public CombinedOptimizer, public AmpAware {
 
   Tensors gradients() const override {
     Tensors result;
-    // Groups and state are back when it is done.
+    // Groups and state are returned before this function does.
     const_cast<AmpAwareOptimizers*>(this)->with_active(
         [&](Optimizer& optimizer) {
           result = amp_aware(optimizer).gradients();
@@ -88,7 +88,7 @@ CombinedOptimizer::CombinedOptimizer(Optimizers optimizers)
     for (OptimizerParamGroup& group : optimizer->param_groups()) {
       group = OptimizerParamGroup(Tensors());
     }
-    // What its constructor has made, as Adagrad's does.
+    // State from the constructor, as Adagrad creates it.
     for (auto& [param, made] : optimizer->state()) {
       state_[param] = std::move(made);
     }
@@ -154,7 +154,7 @@ void CombinedOptimizer::weights_replaced() {
   });
 }
 
-// LibTorch's archives hold the state of one kind of optimizer.
+// LibTorch's archives hold the state of one kind of optimizer only.
 void CombinedOptimizer::save(torch::serialize::OutputArchive&) const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false,

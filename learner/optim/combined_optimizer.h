@@ -10,22 +10,23 @@
 
 namespace tern::optim {
 
-/// Several optimizers as one, of which the active one steps. Parameter groups
-/// and state are here, those of the first optimizer first; an optimizer has its
-/// own only while it is at work. Private to Tern.
+/// Several optimizers behind one interface; only the active one steps. Holds
+/// the parameter groups and the state of all of them, starting with the first
+/// optimizer's, and lends each optimizer its part only while that optimizer
+/// works. Private to Tern.
 class CombinedOptimizer : public torch::optim::Optimizer,
                           public DecoupledWeightDecay,
                           public CopiesWeights {
  public:
   using Optimizers = std::vector<std::unique_ptr<torch::optim::Optimizer>>;
 
-  /// It is `AmpAware` if all of them are.
+  /// The result is `AmpAware` if all of them are.
   static std::unique_ptr<CombinedOptimizer> combine(Optimizers optimizers);
 
   void activate(size_t index) { active_ = index; }
-  /// For its type and its address.
+  /// Only its type and address are meaningful.
   const torch::optim::Optimizer& active() const { return *parts_[active_]; }
-  /// The one of a parameter group.
+  /// The optimizer of a parameter group.
   const torch::optim::Optimizer& of_group(size_t group) const;
   const Optimizers& all() const { return parts_; }
 
@@ -33,7 +34,7 @@ class CombinedOptimizer : public torch::optim::Optimizer,
   void decoupled_weight_decay(bool on) override;
   Tensors weight_copies() override;
   void weights_replaced() override;
-  /// \throws c10::NotImplementedError; `optim::named_state` has everything.
+  /// \throws c10::NotImplementedError always; use `optim::named_state`.
   void save(torch::serialize::OutputArchive& archive) const override;
 
  protected:
@@ -46,7 +47,7 @@ class CombinedOptimizer : public torch::optim::Optimizer,
   void with(size_t index, Work work);
 
   Optimizers parts_;
-  std::vector<size_t> begins_;  // of their parameter groups
+  std::vector<size_t> begins_;  // first group of each optimizer
   size_t active_ = 0;
 };
 

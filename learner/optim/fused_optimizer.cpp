@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kDecoupledKey = "decoupled_weight_decay";
 
-// Entry `i` of `list` becomes `tensor`; an entry that already is costs nothing.
+// Sets entry `i` of `list` to `tensor`; free if it is already that tensor.
 void put(Tensors& list, size_t i, const torch::Tensor& tensor) {
   if (i == list.size()) {
     list.push_back(tensor);
@@ -24,7 +24,7 @@ at::TensorList first(const Tensors& list, size_t count) {
   return {list.data(), std::min(count, list.size())};
 }
 
-// `scalar` on `device`; the same tensor if it is there.
+// Returns `scalar` on `device`, without a copy if it is already there.
 std::optional<torch::Tensor> on(
     torch::Device device,
     const std::optional<torch::Tensor>& scalar) {
@@ -33,13 +33,14 @@ std::optional<torch::Tensor> on(
                                     : scalar->to(device, /*non_blocking=*/true);
 }
 
-/// The numbers of a group as its kernel takes them from memory.
+/// A group's hyper-parameters in the form in which its kernel reads them from
+/// memory.
 template <class Args>
 torch::Tensor rates_of(const Args& args, torch::Device device) {
   return std::visit([&](const auto& a) { return to_tensor(a, device); }, args);
 }
 
-/// How many moments a step keeps.
+/// Returns the number of moments that a step keeps.
 template <class Args>
 size_t moments_of(const Args& args) {
   if (const auto* sgd = std::get_if<FusedSgdArgs>(&args)) {
@@ -72,7 +73,7 @@ FusedOptimizer::FusedOptimizer(
       name_(std::move(name)),
       fused_(fused),
       decoupled_weight_decay_(decoupled_weight_decay) {
-  // Frozen ones are checked when they have a gradient.
+  // Frozen parameters are checked when they first have a gradient.
   for (const torch::Tensor& param : parameters_of(*this)) {
     if (param.requires_grad()) check_param(param);
   }
@@ -150,8 +151,8 @@ void FusedOptimizer::step_amp(
 void FusedOptimizer::step_all(const GradState& grad_state) {
   const torch::NoGradGuard no_grad;
   lists_.resize(param_groups_.size());
-  // Every group is checked before the first is written.
-  uint32_t index = 0;  // of the first parameter
+  // Check every group before any is written.
+  uint32_t index = 0;  // of the group's first parameter
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     collect(group, index);
     index += static_cast<uint32_t>(param_groups_[group].params().size());
@@ -170,7 +171,8 @@ void FusedOptimizer::step_all(const GradState& grad_state) {
             {.grad_scale = on(device, grad_state.grad_scale),
              .found_inf = on(device, grad_state.found_inf)});
       }
-      // Kept gradients would stay in memory during the next forward pass.
+      // Otherwise the gradients would stay in memory during the next forward
+      // pass.
       lists.grads.clear();
     }
   }
@@ -222,9 +224,9 @@ bool FusedOptimizer::write_rates() {
       if (!lists.rates.defined()) continue;
       as_recorded = true;
       all_fit = all_fit && lists.moments_run == moments_of(args);
-      // From pageable memory the host would wait for the copy. Pinned memory is
-      // handed out again only when the copies from it are done, so that a step
-      // that is still queued keeps its rates.
+      // The host would wait for a copy from pageable memory. Pinned memory is
+      // reused only after the copies from it have finished, so a queued step
+      // keeps its learning rates.
       torch::Tensor rates = rates_of(args, torch::kCPU);
       if (device.is_cuda()) rates = rates.pin_memory();
       lists.rates.copy_(rates, /*non_blocking=*/true);
@@ -299,8 +301,8 @@ FusedParamState& FusedOptimizer::state_of(
   auto& state = static_cast<FusedParamState&>(*state_.at(impl));
   const bool is_first = moments > 0 && !state.moments[0].defined();
   if (!state.step.defined() || is_first) {
-    // SGD's first step sets the moment to the gradient, also when momentum
-    // begins late; the kernel tells by the count.
+    // SGD's first step sets the moment to the gradient, even if momentum is
+    // turned on later. The kernel recognizes that step by a count of 0.
     state.step = torch::zeros({}, at::device(param.device()).dtype(at::kFloat));
   }
   for (size_t k = 0; k < moments; ++k) {
@@ -315,7 +317,7 @@ FusedParamState& FusedOptimizer::state_of(
   return state;
 }
 
-// Zeros, unless it is there already.
+// Creates a moment of zeros unless it exists.
 void FusedOptimizer::prepare_moment(
     const torch::Tensor& param,
     torch::Tensor& moment) const {
@@ -428,7 +430,7 @@ Tensors FusedOptimizer::weight_copies() {
   return copies;
 }
 
-// In their memory, which a recorded step may know.
+// Writes into the existing memory, which a recorded step may use.
 void FusedOptimizer::weights_replaced() {
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& param : parameters_of(*this)) {

@@ -21,43 +21,46 @@
 
 namespace tern {
 
-/// An optimizer that reads scaled gradients itself and obeys an overflow flag
-/// on the device, so that no step waits for the host. `GradScaler::step` finds
-/// it by `dynamic_cast`; all of `tern::optim` implement it.
+/// An optimizer that unscales gradients itself and reads the overflow flag on
+/// the device, so that a step never waits for the host. `GradScaler::step`
+/// detects it by `dynamic_cast`; all optimizers in `tern::optim` implement it.
 ///
-/// Master form: the optimizer owns fp32 masters and the model computes with
-/// their rounded half or bfloat16 twins, the weights. Gradients then arrive at
-/// the weights, and every step writes the new masters, rounded, into them.
+/// With master weights, the optimizer owns the fp32 masters, and the model
+/// computes with their rounded half or bfloat16 copies, the weights. Gradients
+/// then arrive at the weights, and every step writes the new masters, rounded,
+/// into the weights.
 class AmpAware {
  public:
   virtual ~AmpAware() = default;
 
-  /// One step. Nothing changes, not even a step count, when `found_inf` is set.
+  /// Makes one step. If `found_inf` is set, nothing changes, not even a step
+  /// count.
   ///
-  /// \param grad_scale  0-dim kFloat: gradients are divided by it. Undefined:
+  /// \param grad_scale  0-dim kFloat; gradients are divided by it. Undefined:
   ///                    they are already unscaled.
-  /// \param found_inf   0-dim kFloat: anything but 0 skips the step. Undefined:
-  ///                    never skip.
+  /// \param found_inf   0-dim kFloat; any value but 0 skips the step.
+  ///                    Undefined: never skip.
   virtual void step_amp(
       const torch::Tensor& grad_scale,
       const torch::Tensor& found_inf) = 0;
 
-  /// The gradients that the next step reads, defined ones only. A master with
-  /// a gradient of its own is read from there, else from its weight.
+  /// Returns the gradients that the next step reads, defined ones only. For a
+  /// master this is its own gradient if it has one, otherwise its weight's.
   virtual Tensors gradients() const = 0;
 
-  /// Begins the master form: parameter `masters[i]` of this optimizer gets its
+  /// Sets up master weights: parameter `masters[i]` of this optimizer takes its
   /// gradient from `weights[i]`, and a step writes `weights[i]`. Empty lists
-  /// end it.
+  /// turn this off.
   ///
-  /// \param masters  kFloat, each one a parameter of this optimizer.
-  /// \param weights  kHalf or kBFloat16, shape and strides of the master.
-  /// \throws c10::ValueError if the lists disagree.
+  /// \param masters  kFloat, each a parameter of this optimizer.
+  /// \param weights  kHalf or kBFloat16, with the shape and strides of the
+  ///                 master.
+  /// \throws c10::ValueError if the lists do not match.
   virtual void set_weights(const Tensors& masters, const Tensors& weights) = 0;
 
-  /// Moves every weight's gradient into a fp32 gradient of its master, so that
+  /// Moves every weight's gradient into an fp32 gradient of its master, so that
   /// `GradScaler::unscale_`, clipping and logging see fp32. Costs one more pass
-  /// over the gradients; does nothing without the master form.
+  /// over the gradients. Without master weights, does nothing.
   virtual void move_gradients_to_masters() = 0;
 };
 
@@ -65,53 +68,55 @@ class AmpAware {
 
 namespace tern::optim {
 
-/// The parameters of all groups.
+/// Returns the parameters of all groups.
 Tensors parameters_of(const torch::optim::Optimizer& optimizer);
 
-/// An optimizer that can decay weights directly, as AdamW and fastai do.
+/// An optimizer that supports decoupled weight decay, as AdamW and fastai do.
 class DecoupledWeightDecay {
  public:
   virtual ~DecoupledWeightDecay() = default;
 
-  /// How the groups' `weight_decay` acts. true: `param *= 1 - lr *
+  /// Sets how the groups' `weight_decay` acts. true: `param *= 1 - lr *
   /// weight_decay` for every parameter with a gradient, before the step. false:
   /// the optimizer's own way.
   virtual void decoupled_weight_decay(bool on) = 0;
 };
 
-/// What every fused optimizer can do besides its own.
+/// Options that all fused optimizers share.
 ///
 ///   .optimizer = tern::optimizer<tern::optim::AdamW>(
 ///       torch::optim::AdamWOptions(),
 ///       tern::optim::FusedOptions{.lookahead = {.k = 6}})
 struct FusedOptions {
   /// Lookahead around the optimizer, as fastai's `Lookahead(opt, k=6,
-  /// alpha=0.5)`; each parameter counts its own steps.
+  /// alpha=0.5)`. Steps are counted per parameter.
   LookaheadArgs lookahead = {};
-  /// 8: moments take a byte an element instead of four (Dettmers et al. 2022),
-  /// by a dynamic map and a magnitude for each 256 elements, as bitsandbytes'
-  /// 8-bit optimizers; those of smaller parameters than `min_8bit_size` stay
-  /// fp32. Saved as they are. 32: kFloat.
+  /// 8: moments take one byte per element instead of four (Dettmers et al.
+  /// 2022), with a dynamic map and one magnitude per 256 elements, as in
+  /// bitsandbytes' 8-bit optimizers. Moments of parameters with fewer than
+  /// `min_8bit_size` elements stay fp32. Checkpoints keep them in this form.
+  /// 32: kFloat.
   int64_t optim_bits = 32;
   int64_t min_8bit_size = 4096;
 };
 
-/// What a fused optimizer remembers of one parameter: tensors alone, on the
-/// device of the parameter, so that a skipped step needs no word to the host.
+/// A fused optimizer's state of one parameter. It consists of tensors on the
+/// parameter's device only, so that a skipped step needs no communication with
+/// the host.
 class FusedParamState : public torch::optim::OptimizerParamState {
  public:
-  /// 0-dim kFloat: how many steps were made (not counting skipped ones).
+  /// 0-dim kFloat: number of steps so far, without skipped ones.
   torch::Tensor step;
   /// Like the parameter, or kByte [moment_8bit_size(parameter)]; undefined
   /// while unused.
   std::array<torch::Tensor, 3> moments;
-  /// Lookahead's, like the parameter; undefined without it.
+  /// Lookahead's slow weights, like the parameter; undefined without Lookahead.
   torch::Tensor slow_weights;
 
-  /// Every tensor by PyTorch's name, `step` first.
+  /// Returns every tensor with PyTorch's name for it, `step` first.
   std::vector<std::pair<std::string, torch::Tensor*>> tensors();
 
-  /// Reads what a Tern or a `torch::optim` optimizer of the same name wrote.
+  /// Reads the state of a Tern or a `torch::optim` optimizer of the same name.
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
@@ -123,16 +128,17 @@ class FusedParamState : public torch::optim::OptimizerParamState {
   std::vector<std::string> names_;  // of the moments
 };
 
-/// What the fused optimizers have in common: a group's parameters go through
-/// one fused kernel, in one pass over memory (two for `Lamb` and `Larc`), and
-/// neither allocate nor wait once the first step is made.
+/// Base of the fused optimizers. One fused kernel updates all parameters of a
+/// group in one pass over memory (two for `Lamb` and `Larc`). After the first
+/// step, steps neither allocate memory nor wait for the device.
 ///
-/// Parameters are kFloat, or kBFloat16 without masters: those are stepped in
-/// fp32 and rounded stochastically, so that small updates are not lost, with
-/// random numbers of (parameter, step, element) alone: a resumed training has
-/// the same. Gradients are kFloat, kHalf or kBFloat16. A parameter without
-/// gradient is left as it is, and may have any type. Sparse gradients and kDouble
-/// parameters are refused: take the optimizer of the same name from `torch::optim`.
+/// Parameters are kFloat, or kBFloat16 without masters. kBFloat16 parameters
+/// are updated in fp32 and rounded stochastically, so that small updates are
+/// not lost. The random numbers depend only on parameter, step and element, so
+/// a resumed run rounds in the same way. Gradients are kFloat, kHalf or
+/// kBFloat16. A parameter without a gradient is not changed and may have any
+/// type. Sparse gradients and kDouble parameters are an error; use the
+/// optimizer of the same name from `torch::optim` for them.
 class FusedOptimizer : public torch::optim::Optimizer,
                        public AmpAware,
                        public DecoupledWeightDecay,
@@ -148,59 +154,60 @@ class FusedOptimizer : public torch::optim::Optimizer,
   void set_weights(const Tensors& masters, const Tensors& weights) final;
   void move_gradients_to_masters() final;
 
-  /// Lookahead's slow weights.
+  /// Returns Lookahead's slow weights.
   Tensors weight_copies() final;
   void weights_replaced() final;
 
-  /// How `weight_decay` acts. true: `param *= 1 - lr * weight_decay`, as AdamW
-  /// and fastai. false: it is added to the gradient (L2), as torch's SGD and
-  /// Adam; not in AdamW, whose own way is the first one. Saved with the
-  /// optimizer.
+  /// Sets how `weight_decay` acts. true: `param *= 1 - lr * weight_decay`, as
+  /// in AdamW and fastai. false: it is added to the gradient (L2), as in
+  /// torch's SGD and Adam. AdamW ignores false. Saved with the optimizer.
   void decoupled_weight_decay(bool on) final {
     decoupled_weight_decay_ = on || is_always_decoupled_;
   }
   bool decoupled_weight_decay() const { return decoupled_weight_decay_; }
 
-  /// A factor that the gradients carry besides the scaler's, for instance the
-  /// number of accumulated batches: gradients are divided by both. 0-dim
-  /// kFloat; undefined (the default) for none. Ignored after `unscale_`.
+  /// Sets a factor that is contained in the gradients in addition to the loss
+  /// scale, for example the number of accumulated batches; a step divides the
+  /// gradients by both. 0-dim kFloat; undefined (the default) for none. Ignored
+  /// after `unscale_`.
   void grad_scale(torch::Tensor factor) { grad_scale_ = std::move(factor); }
   const torch::Tensor& grad_scale() const { return grad_scale_; }
 
-  /// One rank's part of the parameters, in ZeRO-1.
+  /// One rank's share of the parameters under ZeRO-1.
   struct Shard {
     std::unordered_set<c10::TensorImpl*> params;
-    std::function<void()> after_step;  // brings the others' parts
+    std::function<void()> after_step;  // receives the other ranks' shares
   };
-  /// A step moves the parameters of `shard` alone, and what was remembered of
-  /// the others is forgotten. Overflow checks, `unscale_` and clipping go on
-  /// seeing all gradients. Unset: every parameter again.
+  /// Restricts steps to the parameters of `shard` and drops the state of all
+  /// others. Overflow checks, `unscale_` and clipping still see all gradients.
+  /// Unset: steps update every parameter again.
   void set_shard(std::optional<Shard> shard);
 
-  /// For a step that is recorded once and replayed
-  /// (learner/cuda_graph/step_graph.h): from now on the kernels read the rates and
-  /// the other numbers of their group from memory on the device, as
-  /// `write_rates` left them there. false: from the groups again.
+  /// Makes the kernels read learning rates and the other hyper-parameters from
+  /// memory on the device, where `write_rates` puts them, so that a step can be
+  /// recorded once and replayed (learner/cuda_graph/step_graph.h). false: from
+  /// the groups' options again.
   void rates_on_device(bool on);
   /// Copies the groups' current hyper-parameters to the device without
   /// synchronizing.
-  /// \return whether a step that was recorded before can take them: its tensors
-  ///         are those of now, and so are the moments that it keeps.
+  /// \return true if a recorded step can use them: it reads them from the
+  ///         device, and it keeps the same number of moments.
   bool write_rates();
 
-  /// An empty state of the kind that this optimizer keeps of a parameter.
+  /// Returns an empty state of the kind that this optimizer keeps per
+  /// parameter.
   virtual std::unique_ptr<FusedParamState> new_state() const = 0;
 
   void save(torch::serialize::OutputArchive& archive) const final;
-  /// Also reads what the `torch::optim` optimizer of the same name wrote.
-  /// State moves to the devices of the parameters.
+  /// Also reads archives of the `torch::optim` optimizer of the same name.
+  /// Moves the state to the devices of the parameters.
   void load(torch::serialize::InputArchive& archive) final;
 
  protected:
-  /// What a step does, besides its tensors.
+  /// Arguments of a step other than its tensors.
   using Args = std::variant<FusedSgdArgs, FusedAdamArgs>;
 
-  /// \param name  For errors, e.g. "tern::optim::Adam".
+  /// \param name  For error messages, e.g. "tern::optim::Adam".
   FusedOptimizer(
       std::string name,
       const Groups& groups,
@@ -210,7 +217,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
 
   const std::string& name() const { return name_; }
   const FusedOptions& fused() const { return fused_; }
-  /// For AdamW, which is that.
+  /// For AdamW.
   void always_decouple_weight_decay() {
     is_always_decoupled_ = decoupled_weight_decay_ = true;
   }
@@ -218,19 +225,20 @@ class FusedOptimizer : public torch::optim::Optimizer,
   void check_not_negative(const char* option, double value) const;
 
  private:
-  /// The tensors of one group on one device; index i of each belongs together.
+  /// The tensors of one group on one device; index i is the same parameter in
+  /// all lists.
   struct TensorLists {
     Tensors params, grads, weights, steps, slow_weights;
     std::array<Tensors, 3> moments;
     std::vector<uint32_t> rounding_keys;
     bool has_weights = false;
     size_t size = 0;
-    torch::Tensor rates;     // what the kernel reads; undefined: the options
-    size_t moments_run = 0;  // that the kernel was run with
+    torch::Tensor rates;     // read by the kernel; undefined: options
+    size_t moments_run = 0;  // number of moments in the last step
   };
 
   virtual Args args_of(const torch::optim::OptimizerOptions& options) const = 0;
-  /// LibTorch's archive of groups and state; typed, so left to the subclass.
+  /// LibTorch's archive of groups and state. The subclass knows their types.
   virtual void write(torch::serialize::OutputArchive& archive) const = 0;
   virtual void read(torch::serialize::InputArchive& archive) = 0;
 
@@ -257,16 +265,17 @@ class FusedOptimizer : public torch::optim::Optimizer,
   bool decoupled_weight_decay_;
   bool is_always_decoupled_ = false;
   torch::Tensor grad_scale_;
-  std::unordered_map<c10::TensorImpl*, torch::Tensor> weights_;  // by master
+  std::unordered_map<c10::TensorImpl*, torch::Tensor> weights_;  // key: master
   std::optional<Shard> shard_;
   bool rates_on_device_ = false;
-  /// Kept from step to step, so that a step allocates nothing: by group, then
-  /// one for each device.
+  /// Reused in every step, so that a step allocates nothing: one list per
+  /// group, with one entry per device.
   std::vector<std::vector<std::pair<torch::Device, TensorLists>>> lists_;
 };
 
 /// A fused optimizer whose archives are those of LibTorch's optimizer with the
-/// same options. \tparam State  A FusedParamState.
+/// same options.
+/// \tparam State  A FusedParamState.
 template <class State, class OptionsOfGroup>
 class FusedOptimizerOf : public FusedOptimizer {
  public:

@@ -18,7 +18,7 @@ namespace tern {
 
 namespace {
 
-// Whether it steps these parameters, in these groups.
+// True if the optimizer steps exactly these parameters, in these groups.
 bool has_groups(
     const torch::optim::Optimizer& optimizer,
     const std::vector<torch::optim::OptimizerParamGroup>& groups) {
@@ -33,9 +33,9 @@ bool has_groups(
       });
 }
 
-// Where decay leaves normalization layers and biases alone, they become a
-// parameter group of their own; otherwise a layer group is one, which steps in
-// one kernel.
+// If normalization layers and biases get no weight decay, they form a separate
+// parameter group. Otherwise a layer group is one parameter group, which steps
+// in one kernel.
 std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
     LearnerParts& l) {
   std::vector<torch::optim::OptimizerParamGroup> param_groups;
@@ -73,7 +73,7 @@ std::unique_ptr<torch::optim::Optimizer> new_optimizer(LearnerParts& l) {
   return made;
 }
 
-// As LearnerOptions say.
+// As LearnerOptions specify.
 void set_weight_decays(
     const LearnerParts& l,
     torch::optim::Optimizer& optimizer) {
@@ -85,7 +85,8 @@ void set_weight_decays(
   }
 }
 
-// The optimizer exists from here on; all but learning rates is set once.
+// Creates the optimizer and sets its weight decay, once. Each fit sets the
+// learning rates.
 void make_optimizer(LearnerParts& l) {
   auto made = new_optimizer(l);
   l.groups.has_initial_state = !made->state().empty();
@@ -98,9 +99,9 @@ void make_optimizer(LearnerParts& l) {
   l.self->set_learning_rates({});
 }
 
-// The optimizer gets the parameters of the layer groups, which have changed. It
-// remains the same object, and keeps state and hyper-parameters of those that it
-// had.
+// Gives the optimizer the parameters of the changed layer groups. It remains
+// the same object and keeps the state and hyper-parameters of the parameters
+// that it already had.
 void follow_groups(LearnerParts& l) {
   const std::vector<ParamGroupKind> old_kinds = l.groups.param_group_kinds;
   const auto old_groups = l.optimizer->param_groups();
@@ -116,7 +117,7 @@ void follow_groups(LearnerParts& l) {
         groups[i].set_options(old.clone());
         break;
       }
-      // The first of its kind in this layer group.
+      // The first group of this kind in its layer group.
       groups[i].options().set_lr(old.get_lr());
       optim::set_momentum(groups[i].options(), optim::momentum(old));
     }
@@ -127,7 +128,7 @@ void follow_groups(LearnerParts& l) {
       trained.insert(param.unsafeGetTensorImpl());
     }
   }
-  // What a constructor makes, of new parameters.
+  // Keeps the state that the constructor created for new parameters.
   auto& state = made->state();
   for (auto& [param, known] : l.optimizer->state()) {
     if (trained.contains(param)) state[param] = std::move(known);
@@ -214,7 +215,7 @@ Learner& Learner::freeze_to(int64_t group) {
   if (!parts_->state.is_fitting) loop::follow_model(*parts_);
   const int64_t first_trained = group < 0 ? groups + group : group;
   std::set<std::string>& frozen = parts_->groups.frozen;
-  // A model of which nothing is trained is there to be unfrozen.
+  // If no parameter is trainable, the call must unfreeze the model.
   const bool unfreezes_all =
       parts_->options.unfreeze_all ||
       (frozen.empty() && loop::trained_parameters(*parts_) == 0);

@@ -1,15 +1,15 @@
 #pragma once
 
-/// What a Learner's layer groups and optimizer need of each other. Private to
-/// Tern.
+/// Functions that a Learner's layer groups and its optimizer need from each
+/// other. Private to Tern.
 namespace tern {
 
 struct LearnerParts;
 
 namespace optim {
 
-/// Makes the optimizer's state that of one that has not stepped yet: empty, or
-/// what its constructor makes.
+/// Resets the optimizer's state to that before the first step: empty, or what
+/// the constructor creates.
 void clear_state(LearnerParts& l);
 
 }  // namespace optim

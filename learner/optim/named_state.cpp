@@ -24,8 +24,8 @@ namespace {
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamState;
 
-// One thing that is remembered of a parameter: a tensor, or a count of steps
-// that LibTorch keeps on the host.
+// One entry of a parameter's state: a tensor, or a step count that LibTorch
+// keeps on the host.
 struct Field {
   std::string name;
   torch::Tensor* tensor;
@@ -98,7 +98,7 @@ std::unique_ptr<OptimizerParamState> make_state(const Optimizer& optimizer) {
   return nullptr;
 }
 
-// As its constructor makes it: a step expects one of each parameter.
+// State as the constructor creates it. A step requires one for each parameter.
 std::unique_ptr<OptimizerParamState> initial_adagrad_state(
     const Optimizer& optimizer,
     const torch::Tensor& param) {
@@ -144,7 +144,8 @@ const Hyper kHypers[] = {
 using Made = std::vector<
     std::pair<c10::TensorImpl*, std::unique_ptr<OptimizerParamState>>>;
 
-// Reads one parameter's state; `used` counts the entries that had a place.
+// Reads one parameter's state; adds the number of entries that it read to
+// `used`.
 void read_state(
     const Optimizer& optimizer,
     const torch::Tensor& param,
@@ -168,7 +169,7 @@ void read_state(
     const bool is_8bit = value->scalar_type() == torch::kByte &&
                          value->dim() == 1 &&
                          value->numel() == moment_8bit_size(param);
-    // The momentum of a sparse gradient stays as it is.
+    // The momentum of a sparse gradient keeps its layout.
     const bool is_like_param =
         value->dim() != 0 && !is_8bit && !value->is_sparse();
     TERN_CHECK_VALUE(
@@ -178,7 +179,7 @@ void read_state(
         key,
         fmt::join(value->sizes(), ", "),
         fmt::join(param.sizes(), ", "));
-    // As the step would make it, so that the fused kernels find one layout.
+    // Uses the layout of a step, which the fused kernels expect.
     *field.tensor =
         is_like_param
             ? torch::empty_like(param, value->scalar_type())

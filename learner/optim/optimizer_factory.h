@@ -17,8 +17,8 @@ namespace tern {
 
 namespace optim {
 
-/// An optimizer of LibTorch that has the choice too; what `tern::optimizer`
-/// makes of one.
+/// Adds decoupled weight decay to an optimizer of LibTorch. `tern::optimizer`
+/// wraps such optimizers in it.
 template <class Base>
 class WithDecoupledWeightDecay final : public Base,
                                        public DecoupledWeightDecay {
@@ -30,7 +30,8 @@ class WithDecoupledWeightDecay final : public Base,
   torch::Tensor step(
       torch::optim::Optimizer::LossClosure closure = nullptr) override {
     if (!is_decoupled_) return Base::step(std::move(closure));
-    // The step must not decay too; the values come back even when it throws.
+    // The step itself must not decay too. The values are restored even if it
+    // throws.
     std::vector<std::pair<torch::optim::OptimizerOptions*, double>> decays;
     const auto restore = c10::make_scope_exit([&] {
       for (auto& [options, decay] : decays) set_weight_decay(*options, decay);
@@ -55,22 +56,23 @@ class WithDecoupledWeightDecay final : public Base,
 
 }  // namespace optim
 
-/// The factory of `Optimizer(groups, options...)`, for any optimizer made so.
+/// Returns a factory for any optimizer that can be constructed as
+/// `Optimizer(groups, options...)`.
 ///
 ///   .optimizer = tern::optimizer<tern::optim::SGD>(
 ///       torch::optim::SGDOptions(0.1).momentum(0.9))
 ///   .optimizer = tern::optimizer<torch::optim::RMSprop>()
 ///   .optimizer = tern::optimizer<tern::optim::Lamb>()
 ///
-/// Learning rate and weight decay are the Learner's, as in fastai: those given
-/// to `fit`, LearnerOptions::lr and weight_decay take the place of the
-/// options'. Momentum, betas and all else stay as they are here.
-/// \param options  Left out: the optimizer's own defaults. Those of tern::optim
-///                 take `optim::FusedOptions` as a second.
+/// As in fastai, the Learner sets learning rate and weight decay: those given
+/// to `fit`, LearnerOptions::lr and weight_decay replace those of the options.
+/// Momentum, betas and all other options stay as given here.
+/// \param options  If omitted, the optimizer's own defaults. Optimizers in
+///                 tern::optim take `optim::FusedOptions` as a second argument.
 template <class Optimizer, class... Options>
 OptimizerFactory optimizer(Options... options) {
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
-  // Ours know decoupled weight decay, LibTorch's learn it here.
+  // Tern's optimizers support decoupled weight decay; LibTorch's get it here.
   using Made = std::conditional_t<
       std::is_base_of_v<optim::DecoupledWeightDecay, Optimizer>,
       Optimizer,
@@ -85,12 +87,13 @@ OptimizerFactory optimizer(Options... options) {
       };
 }
 
-/// The fused `optim::AdamW` with fastai's betas (0.9, 0.99), or `optim::Adam`
-/// with them, whose weight decay acts through the gradient.
+/// Returns a factory for the fused `optim::AdamW` with fastai's betas (0.9,
+/// 0.99). If `true_weight_decay` is false, for `optim::Adam` with these betas,
+/// whose weight decay acts through the gradient.
 OptimizerFactory default_optimizer(bool true_weight_decay = true);
 
-/// fastai's `ranger`: `optim::RAdam` with betas (0.95, 0.99) and eps 1e-6 in
-/// Lookahead with k 6 and alpha 0.5.
+/// Returns a factory for fastai's `ranger`: `optim::RAdam` with betas (0.95,
+/// 0.99) and eps 1e-6 in Lookahead with k 6 and alpha 0.5.
 OptimizerFactory ranger();
 
 }  // namespace tern

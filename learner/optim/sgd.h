@@ -13,7 +13,7 @@ struct SGDParamState final : FusedParamState {
   }
 };
 
-/// SGD with momentum in one fused kernel; computes what `torch.optim.SGD` does.
+/// SGD with momentum in one fused kernel. Computes what `torch.optim.SGD` does.
 /// See `FusedOptimizer` for what all fused optimizers share.
 ///
 ///   tern::optim::SGD optimizer(
@@ -41,7 +41,7 @@ struct LarcOptions : torch::optim::OptimizerCloneableOptions<LarcOptions> {
   TORCH_ARG(double, momentum) = 0.9;
   TORCH_ARG(double, weight_decay) = 0;
   /// A tensor's learning rate is `lr * trust_coeff * |param| / (|grad| +
-  /// weight_decay * |param| + eps)`, and at most `lr` if `clip`.
+  /// weight_decay * |param| + eps)`; with `clip` at most `lr`.
   TORCH_ARG(double, trust_coeff) = 0.02;
   TORCH_ARG(double, eps) = 1e-8;
   TORCH_ARG(bool, clip) = true;
@@ -53,10 +53,11 @@ struct LarcOptions : torch::optim::OptimizerCloneableOptions<LarcOptions> {
   void set_lr(double value) override { lr(value); }
 };
 
-/// LARC, and LARS (You et al. 2017) with `.clip(false)`, in one fused kernel,
-/// as fastai's `Larc`: SGD with momentum and a learning rate for each tensor,
-/// by the norms of parameter and gradient. As in fastai, a tensor of zeros
-/// stays so. Weight decay is decoupled unless `decoupled_weight_decay(false)`.
+/// LARC in one fused kernel, as fastai's `Larc`; LARS (You et al. 2017) with
+/// `.clip(false)`. SGD with momentum and a learning rate per tensor, computed
+/// from the norms of parameter and gradient. As in fastai, a tensor of zeros
+/// stays zero. Weight decay is decoupled unless
+/// `decoupled_weight_decay(false)`.
 class Larc final : public FusedOptimizerOf<SGDParamState, LarcOptions> {
  public:
   explicit Larc(

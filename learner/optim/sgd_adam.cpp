@@ -1,4 +1,4 @@
-// What the fused optimizers differ in: their options and what they remember.
+// Options and state in which the fused optimizers differ.
 
 #include <tuple>
 
@@ -21,7 +21,7 @@ std::vector<std::pair<std::string, torch::Tensor*>> FusedParamState::tensors() {
 }
 
 void FusedParamState::serialize(torch::serialize::InputArchive& archive) {
-  // torch::optim::SGD counts nothing, but a buffer tells of a step.
+  // torch::optim::SGD has no step count; a buffer means at least one step.
   double host_step = 1;
   torch::Tensor like;
   for (auto& [name, tensor] : tensors()) {

@@ -1,4 +1,4 @@
-// What schedules change, in every optimizer of LibTorch.
+// Hyper-parameters that schedules change, for every optimizer of LibTorch.
 
 #include <tuple>
 
@@ -18,7 +18,7 @@ namespace {
 
 using torch::optim::OptimizerOptions;
 
-// `get` of the options as the first of `Types` that they are, or null.
+// Returns `get` of the options as the first matching type of `Types`, or null.
 template <class... Types, class Get>
 double* find(const OptimizerOptions& options, const Get& get) {
   // LibTorch's options overload one name for reading and writing.
@@ -51,7 +51,7 @@ double* find_weight_decay(const OptimizerOptions& options) {
       LarcOptions>(options, [](auto& typed) { return &typed.weight_decay(); });
 }
 
-// For a number that is in range.
+// Sets `found` to `value`, whose range is already checked.
 void set(double* found, double value, const char* name, const char* cure) {
   if (found) *found = value;
   TORCH_CHECK_NOT_IMPLEMENTED(

@@ -19,31 +19,32 @@ namespace {
 constexpr double kRight = 24, kTop = 44, kBottom = 56;
 constexpr double kFont = 13, kTitleFont = 16;
 constexpr double kLegendRow = 20, kLegendKey = 30, kLegendGap = 18;
-// Beyond it the dots of a curve would touch.
+// With more points, the dots of a curve would touch.
 constexpr size_t kMaxMarkers = 60;
-// A point that is at an edge but for rounding.
+// Tolerance for points that are beyond an edge because of rounding.
 constexpr double kRounding = 0.01;
-// How much longer outliers make the y axis than the usual points, which are those
-// of curves with as many points as follow.
+// Outliers are cut off if they make the y axis this many times longer than the
+// usual points. Curves with fewer than kFewPoints points have no outliers.
 constexpr double kOutlying = 10;
 constexpr int64_t kFewPoints = 20;
-// Columns of a line, in units, in which only the extremes are drawn.
+// Width of a column, in units; of long lines only the extremes of each column
+// are drawn.
 constexpr double kColumn = 0.5;
 
-// Okabe and Ito's palette, which people with any color vision tell apart.
+// Okabe and Ito's palette, distinguishable with any color vision.
 constexpr std::array<uint32_t, kSeriesColors> kColors =
     {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9};
 
 using Line = Drawing::Line;
 
 // One axis of a plot: its range in round numbers, and its labels. On a
-// logarithmic one, positions are exponents of ten.
+// logarithmic axis, positions are exponents of ten.
 class PlotAxis {
  public:
   explicit PlotAxis(bool is_log) : is_log_(is_log) {}
 
-  // Finite (beyond 1e300 round numbers would be infinite), and positive on a
-  // logarithmic axis.
+  // True for finite values (beyond 1e300 round numbers would be infinite) that
+  // are positive if the axis is logarithmic.
   bool can_show(double value) const {
     return std::abs(value) <= 1e300 && (!is_log_ || value > 0);
   }
@@ -52,7 +53,8 @@ class PlotAxis {
     low_ = std::min(low_, value);
     high_ = std::max(high_, value);
   }
-  // Once all is included: widens to round numbers, about `ticks` of them.
+  // Call after all values are included. Widens the range to round numbers, with
+  // about `ticks` of them.
   void finish(int ticks, bool whole_numbers = false);
 
   struct Tick {
@@ -67,7 +69,7 @@ class PlotAxis {
     }
     return width;
   }
-  // In 0..1.
+  // Returns a position in 0..1.
   double position(double value) const {
     if (is_log_) value = std::log10(value);
     return (value - low_) / (high_ - low_);
@@ -84,14 +86,14 @@ class PlotAxis {
   std::vector<Tick> ticks_;
 };
 
-// Round numbers are 1, 2 or 5 times a power of ten apart.
+// Round numbers are multiples of 1, 2 or 5 times a power of ten.
 void PlotAxis::finish(int ticks, bool whole_numbers) {
   if (!(low_ <= high_)) low_ = 0, high_ = 1;
   if (is_log_) {
     finish_log(ticks);
     return;
   }
-  // A constant gets room, and differences in the last bits do not show.
+  // Makes room around a constant value, and hides differences in the last bits.
   const double least = std::max(1e-300, 1e-9 * std::abs(high_));
   if (high_ - low_ < least) {
     const double room = high_ == 0 ? 1 : std::abs(high_) / 2;
@@ -113,7 +115,7 @@ void PlotAxis::finish(int ticks, bool whole_numbers) {
   }
 }
 
-// Whole powers of ten; of few, also 2 and 5 times them.
+// Labels whole powers of ten; if there are few, also 2 and 5 times them.
 void PlotAxis::finish_log(int ticks) {
   low_ = std::floor(low_ + 1e-9);
   high_ = std::max(low_ + 1, std::ceil(high_ - 1e-9));
@@ -190,13 +192,13 @@ class Layout {
   void add(Line line) { drawing_.lines.push_back(std::move(line)); }
   void add(SvgText text) { drawing_.texts.push_back(std::move(text)); }
 
-  // On one line, shortened where there is no room.
+  // Shortens the text to one line of this width.
   static std::string
   fitted(const std::string& text, double width, double font) {
     return wrap_text(text, width, font, 1).front();
   }
 
-  // The legend runs in rows under the title, where no curve can be.
+  // The legend is in rows below the title, where it cannot cover a curve.
   void add_title_and_legend() {
     add(SvgText{
         fitted(plot_.title, plot_.width - 2 * kRight, kTitleFont),
@@ -269,7 +271,7 @@ class Layout {
       const double first = values.front();
       std::ranges::sort(values);
       all.include(values.front(), values.back());
-      // Where a curve begins matters, however far it falls.
+      // The first point of a curve is shown however far the curve falls.
       usual.include(first, first);
       const size_t cut =
           std::ssize(values) < kFewPoints ? 0 : (values.size() - 1) / 100 + 1;
@@ -286,7 +288,7 @@ class Layout {
     x_.finish(plot_.width < 600 ? 5 : 8, plot_.whole_x);
     y_.finish(6);
     if (clips) find_outside();
-    // The title of the y axis stands left of the widest label.
+    // The title of the y axis is left of the widest label.
     left_ = (plot_.y_label.empty() ? 12 : 34) + y_.widest_label() + 8;
     right_ = plot_.width - std::max(kRight, 6 + x_.widest_label() / 2);
   }
@@ -348,7 +350,8 @@ class Layout {
       const bool is_dot = run.size() == 1;
       const double width = is_dot ? 7 : 1.8;
       for (Stroke& part : inside(is_dot ? run : thinned(run))) {
-        // What a longer line leaves of itself is not a point of the curve.
+        // A single point that remains of a longer line is not a point of the
+        // curve.
         if (part.size() == 1 && !is_dot) continue;
         add(Line{std::move(part), width, Ink::series, index, curve.opacity});
       }
@@ -372,10 +375,10 @@ class Layout {
     return point.y >= top_ - kRounding && point.y <= bottom() + kRounding;
   }
 
-  // The parts of a line between the top and the bottom of the axes.
+  // Returns the parts of a line between the top and the bottom of the axes.
   std::vector<Stroke> inside(const Stroke& line) const {
     std::vector<Stroke> parts;
-    bool is_open = false;  // the last part ends at the last point
+    bool is_open = false;  // the last part continues at the next point
     const auto put = [&](const Point& point) {
       if (!is_open) parts.emplace_back();
       is_open = true;
@@ -398,7 +401,8 @@ class Layout {
     return parts;
   }
 
-  // Where the line from `a` to `b` crosses the top and the bottom, in its order.
+  // Returns where the line from `a` to `b` crosses top and bottom, in its
+  // direction.
   Stroke crossings(const Point& a, const Point& b) const {
     Stroke found;
     for (const double edge : {top_, bottom()}) {
@@ -412,7 +416,7 @@ class Layout {
     return found;
   }
 
-  // The first, lowest, highest and last point of each column of the picture.
+  // Keeps the first, lowest, highest and last point of each column of the plot.
   static Stroke thinned(const Stroke& line) {
     if (line.size() < 2000) return line;
     Stroke result;
@@ -436,7 +440,7 @@ class Layout {
   const Plot& plot_;
   Drawing drawing_;
   PlotAxis x_, y_;
-  std::string outside_;  // says how many points the y axis does not reach
+  std::string outside_;  // text on the number of points outside the y axis
   double left_ = 0, right_ = 0, top_ = kTop;
 };
 

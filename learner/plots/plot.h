@@ -7,40 +7,41 @@
 
 namespace tern {
 
-/// Points joined by a line; a point that is not finite breaks it. A single
-/// point is drawn as a dot.
+/// Points joined by a line, which is interrupted at points that are not finite.
+/// A single point is drawn as a dot.
 struct Curve {
   std::string label;
   std::vector<double> x, y;
   double opacity = 1;
-  /// Draws dots without a line.
+  /// Draw dots without a line.
   bool dots = false;
-  /// Draws a dot at each of the points on the line too, where there is room.
+  /// Also draw a dot at each point of the line, if the dots do not touch.
   bool markers = false;
-  /// False: the ranges of the axes are those of the other curves.
+  /// False: this curve does not affect the ranges of the axes.
   bool sets_range = true;
 
-  /// Whether any value is finite.
+  /// True if any value is finite.
   bool has_points() const;
 };
 
-/// A plot of curves over one pair of axes.
+/// A plot of curves that share a pair of axes.
 struct Plot {
   std::string title, x_label, y_label;
   std::vector<Curve> curves;
   /// Logarithmic axes; points <= 0 are left out.
   bool log_x = false, log_y = false;
-  /// Keeps a few points far away from all others, such as the losses of a batch
-  /// that overflowed, from flattening the rest: where they would make the y axis
-  /// more than ten times as long as it is from the 1st to the 99th percentile of
-  /// each curve and at its first point, it ends there, and a line under the title
-  /// says how many points are outside. Not on a logarithmic axis, nor for curves
-  /// with fewer than 20 points.
+  /// Ends the y axis before a few points that are far away from all others,
+  /// such as the losses of a batch that overflowed, so that they do not flatten
+  /// the rest. Applies if these points would make the axis more than ten times
+  /// as long as the range from the 1st to the 99th percentile of each curve,
+  /// including its first point. A line under the title then gives the number of
+  /// points outside. Does not apply to a logarithmic axis; curves with fewer
+  /// than 20 points keep all their points.
   bool clip_outliers = false;
-  /// Labels the x axis with whole numbers alone.
+  /// Label the x axis with whole numbers only.
   bool whole_x = false;
-  /// Places on the x axis with a dashed line each, and what the legend says of
-  /// them.
+  /// Positions on the x axis that get a dashed vertical line, and the legend's
+  /// label for these lines.
   std::vector<double> marks = {};
   std::string marks_label = {};
   double width = 720, height = 440;
@@ -48,31 +49,32 @@ struct Plot {
 
 /// Options of a plot over batches.
 struct PlotOptions {
-  /// A logarithmic y axis, as fastai's `plot_loss(log=True)`; values <= 0 are
+  /// Logarithmic y axis, as fastai's `plot_loss(log=True)`; values <= 0 are
   /// left out.
   bool log_y = false;
-  /// See `Plot::clip_outliers`; false: the y axis reaches every point.
+  /// See `Plot::clip_outliers`. False: the y axis includes every point.
   bool clip_outliers = true;
 };
 
 /// Where an SVG is used.
 enum class SvgUse {
-  file,  // by itself, on white
-  page   // inside HTML: in the page's colors
+  file,  // standalone, on white
+  page   // inside HTML, in the page's colors
 };
 
 /// Returns the plot as an SVG document of `width` by `height` units. Thins out
-/// curves with more points than can be told apart, keeping their extremes.
+/// curves that have more points than can be distinguished, keeping their
+/// extremes.
 std::string to_svg(const Plot& plot, SvgUse use = SvgUse::file);
 
 /// Returns the plot as a PNG file.
-/// \param scale  Pixels for each unit of `width` and `height`; 0.25 to 8.
+/// \param scale  Pixels per unit of `width` and `height`; 0.25 to 8.
 /// \throws c10::ValueError for another scale, c10::NotImplementedError in a
 ///         build without TERN_ARCHIVES.
 std::vector<uint8_t> to_png(const Plot& plot, double scale = 2);
 
-/// Writes the plot as SVG or PNG, chosen by the file's extension.
-/// \throws IoError if it cannot be written, c10::ValueError for another
+/// Writes the plot as SVG or PNG, depending on the file's extension.
+/// \throws IoError if the file cannot be written, c10::ValueError for another
 ///         extension.
 void save_plot(const std::filesystem::path& file, const Plot& plot);
 

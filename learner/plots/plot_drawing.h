@@ -13,16 +13,16 @@ struct Point {
   double x = 0, y = 0;  // y grows downwards
 };
 
-/// A line through points.
+/// A line through several points.
 using Stroke = std::vector<Point>;
 
-/// What a color is for; `series` and above are those of the curves.
+/// The use of a color; `series` is for curves.
 enum class Ink { text, grid, axis, series };
 
-/// A plot as lines and words at their places.
+/// A plot as lines and texts with their positions.
 struct Drawing {
   struct Line {
-    Stroke points;  // a single one is a dot
+    Stroke points;  // a single point is a dot
     double width = 1;
     Ink ink = Ink::axis;
     size_t series = 0;
@@ -34,12 +34,12 @@ struct Drawing {
   std::vector<SvgText> texts;
 };
 
-/// Lays the plot out.
+/// Lays out a plot.
 Drawing draw(const Plot& plot);
 
-/// The color of an ink on white, as 0xRRGGBB.
+/// Returns the color of an ink on white, as 0xRRGGBB.
 uint32_t color_of(Ink ink, size_t series);
-/// Curves have one of so many colors.
+/// Number of different curve colors, after which they repeat.
 constexpr size_t kSeriesColors = 6;
 
 }  // namespace tern

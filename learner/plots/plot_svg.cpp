@@ -11,7 +11,7 @@ namespace tern {
 
 namespace {
 
-// In a page the style sheet may give other colors, for a dark background.
+// In a page the style sheet can set other colors, for a dark theme.
 std::string paint(Ink ink, size_t series, SvgUse use) {
   if (use == SvgUse::file || ink == Ink::series) {
     const std::string color = fmt::format("#{:06X}", color_of(ink, series));
@@ -31,7 +31,7 @@ std::string path(const Stroke& points) {
   for (const Point& p : points) {
     d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L", p.x, p.y);
   }
-  // One point has no line; a round cap makes it a dot.
+  // A single point has no length; its round cap draws a dot.
   return points.size() == 1 ? d + "h0" : d;
 }
 

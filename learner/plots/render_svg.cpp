@@ -1,4 +1,4 @@
-// librsvg draws letters of any language.
+// Uses librsvg, which renders text in any language.
 
 #include <cstring>
 #include <memory>
@@ -60,7 +60,7 @@ render_svg(const std::string& svg, int64_t width, int64_t height) {
           width,
           height));
   cairo_surface_flush(surface.get());
-  // Each pixel is a number 0x00RRGGBB.
+  // A pixel is a 32-bit number 0x00RRGGBB.
   const unsigned char* row = cairo_image_surface_get_data(surface.get());
   std::vector<uint8_t> pixels;
   pixels.reserve(static_cast<size_t>(height * width * 3));

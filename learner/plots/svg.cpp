@@ -12,32 +12,33 @@ namespace tern {
 
 namespace {
 
-// By Anchor.
+// Indexed by Anchor.
 constexpr std::array kAnchors = {"start", "middle", "end"};
 
 bool is_one_of(char c, std::string_view set) {
   return set.find(c) != set.npos;
 }
 
-// In ems, of a character of UTF-8: about those of DejaVu Sans, which is wider
-// than most.
+// Approximate width of a UTF-8 character in ems. The values follow DejaVu Sans,
+// which is wider than most fonts.
 double advance(std::string_view character) {
   const char c = character[0];
   const auto first = static_cast<unsigned char>(c);
-  if (first >= 0xe3) return 1;     // of East Asia, and pictures
-  if (first == 0xe2) return 0.85;  // signs
+  if (first >= 0xe3) return 1;     // East Asian scripts and emoji
+  if (first == 0xe2) return 0.85;  // punctuation and symbols
   if (first >= 0x80) return 0.68;  // other alphabets
   if (is_one_of(c, " !'(),-./:;I[\\]fijlrt|")) return 0.39;
   if (is_one_of(c, "%&+<=>@MWmw~#")) return 0.9;
   return c >= 'A' && c <= 'Z' ? 0.72 : 0.63;
 }
 
-// A byte that is not UTF-8 is drawn as one character.
+// Returns the first character. A byte that is not UTF-8 counts as one
+// character.
 std::string_view first_character(std::string_view text) {
   return text.substr(0, std::max<size_t>(1, utf8_length(text)));
 }
 
-// Without its middle, if it is longer than `ems`.
+// Replaces the middle of a text that is longer than `ems`.
 std::string shortened(std::string_view text, double ems) {
   if (text_width(text, 1) <= ems) return std::string(text);
   std::string_view rest = text;
@@ -126,7 +127,7 @@ wrap_text(std::string_view text, double width, double size, size_t max_lines) {
       end += next.size();
       if (is_one_of(next[0], " -/,_")) good = end;
     }
-    if (end == text.size()) break;  // one character, wider than a line
+    if (end == text.size()) break;  // one character that is wider than a line
     if (good > 0) end = good;
     lines.emplace_back(text.substr(0, end));
     text.remove_prefix(end);

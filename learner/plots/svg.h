@@ -7,24 +7,24 @@
 
 namespace tern {
 
-/// Where the point of a text lies on its base line.
+/// The part of a text that is at its position.
 enum class Anchor { start, middle, end };
 
 /// A line of text in an SVG.
 struct SvgText {
   std::string text;
   double x = 0, y = 0;
-  double size = 13;  // of the font, in the SVG's units
+  double size = 13;  // font size, in the SVG's units
   Anchor anchor = Anchor::start;
-  bool upwards = false;  // turned by 90 degrees, to be read from the right
+  bool upwards = false;  // rotated by 90 degrees, from bottom to top
 };
 
-/// Returns the text as an SVG element; "" without text.
-/// \param color  As SVG writes it.
+/// Returns the text as an SVG element, or "" if it is empty.
+/// \param color  In SVG's notation.
 std::string svg_text(const SvgText& text, std::string_view color);
 
 /// Returns an SVG document of these elements, in a sans-serif font.
-/// \param label  Read to those who do not see the image.
+/// \param label  Read out by screen readers.
 std::string svg_document(
     double width,
     double height,
@@ -32,20 +32,19 @@ std::string svg_document(
     bool is_on_white,
     std::string_view elements);
 
-/// Estimates the width of UTF-8 text, in units of `size`, that a wide
-/// sans-serif font gives it. Layout so does not depend on the fonts of the
-/// machine.
+/// Estimates the width of UTF-8 text in a wide sans-serif font of this size.
+/// The layout of plots therefore does not depend on the fonts of the machine.
 double text_width(std::string_view text, double size);
 
-/// Breaks text into lines of at most `width`: behind a space, hyphen, slash,
-/// comma or underscore, else between any two characters.
-/// \param max_lines  >= 1. "…" replaces the middle of what is too long for the
-///                   last line.
+/// Breaks text into lines of at most `width`: after a space, hyphen, slash,
+/// comma or underscore if possible, otherwise between any two characters.
+/// \param max_lines  >= 1. If the text is too long, "…" replaces the middle of
+///                   the last line.
 /// \return           At least one line.
 std::vector<std::string>
 wrap_text(std::string_view text, double width, double size, size_t max_lines);
 
-/// Draws an SVG document, with the fonts of the machine.
+/// Renders an SVG document with the fonts of the machine.
 /// \return [height, width, 3] bytes, RGB.
 /// \throws c10::NotImplementedError in a build without TERN_ARCHIVES.
 std::vector<uint8_t>

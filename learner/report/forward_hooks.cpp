@@ -7,7 +7,7 @@ namespace tern {
 
 namespace {
 
-// Stands in for a child of a Sequential.
+// Replaces a child of a Sequential and calls the function after it.
 class Tap final : public torch::nn::Module {
  public:
   Tap(torch::nn::AnyModule original,

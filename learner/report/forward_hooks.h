@@ -11,29 +11,29 @@
 
 namespace tern {
 
-/// Sees what the layers of a model answer: forward hooks, which LibTorch's C++
-/// modules lack.
+/// Calls a function with the output of each layer of a model. LibTorch's C++
+/// modules have no forward hooks; this class provides them.
 ///
 ///   ForwardHooks hooks(model, [](size_t layer, const torch::Tensor& output) {
 ///     ...
 ///   });
 ///
-/// Taps sit behind the children of every `torch::nn::Sequential` in the model,
-/// at any depth; a ResNet has them behind its blocks. Such a child must take
-/// and give one tensor. Names, parameters and the state dict stay as they are.
-/// The model may not be cloned while hooks are in it.
+/// The hooks run after the children of every `torch::nn::Sequential` in the
+/// model, at any depth; in a ResNet these are its blocks. Each such child must
+/// take and return one tensor. Names, parameters and the state dict do not
+/// change. Do not clone the model while it has hooks.
 class ForwardHooks {
  public:
   using Function = std::function<void(size_t layer, const torch::Tensor&)>;
 
-  /// A TorchScript model, or one without a Sequential, has no layers to tap.
+  /// A TorchScript model, or a model without a Sequential, has no such layers.
   ForwardHooks(const Model& model, const Function& function);
   /// Removes the hooks.
   ~ForwardHooks();
   ForwardHooks(const ForwardHooks&) = delete;
   ForwardHooks& operator=(const ForwardHooks&) = delete;
 
-  /// Names of the layers, as "layer1.0".
+  /// Names of the layers, for example "layer1.0".
   const std::vector<std::string>& names() const { return names_; }
 
  private:

@@ -65,7 +65,7 @@ figure img { max-width: 100%; image-rendering: auto; border-radius: 4px; display
 figcaption { font-size: .85rem; color: var(--soft); margin-top: .25rem; }
 )css";
 
-// "12.5", "-3e-05", "00:42" and "5 %", also with a sign for a missing one.
+// True for texts such as "12.5", "-3e-05", "00:42" and "5 %", and for "#na#".
 bool is_number(const std::string& text) {
   return text.find_first_not_of("0123456789+-.,:e% ") == std::string::npos ||
          text == "nan" || text == "inf" || text == "-inf" || text == "#na#";

@@ -16,7 +16,7 @@ struct Plot;  // learner/plots/plot.h
 
 /// A self-contained HTML file: style, plots and images are embedded, and a
 /// Content-Security-Policy forbids loading anything from outside. Follows the
-/// reader's light or dark theme, for narrow and wide windows. All text is
+/// reader's light or dark theme and fits narrow and wide windows. All text is
 /// escaped.
 ///
 ///   HtmlPage page("My run");
@@ -27,43 +27,46 @@ class HtmlPage {
  public:
   explicit HtmlPage(std::string title);
 
-  /// Three or more headings get a table of contents.
+  /// From three headings on the page has a table of contents.
   void heading(std::string_view text);
   void subheading(std::string_view text);
   void paragraph(std::string_view text);
-  /// Text with line breaks, monospaced.
+  /// Monospaced text with line breaks.
   void preformatted(std::string_view text);
-  /// C++, highlighted.
+  /// C++ code, highlighted.
   void code(std::string_view text);
-  /// Rows as long as `header`; columns of numbers are right-aligned.
+  /// Adds a table. Each row has as many cells as `header`; columns of numbers
+  /// are right-aligned.
   void table(
       const std::vector<std::string>& header,
       const std::vector<std::vector<std::string>>& rows);
   /// Pairs of names and values.
   void properties(
       const std::vector<std::pair<std::string, std::string>>& values);
-  /// Shaded cells, for a confusion matrix: `values[row][column]`, >= 0.
+  /// Shaded cells, for example of a confusion matrix: `values[row][column]`, >=
+  /// 0.
   void matrix(
       const std::vector<std::string>& row_names,
       const std::vector<std::string>& column_names,
       const std::vector<std::vector<double>>& values);
   void plot(const Plot& plot);
-  /// Side by side where there is room.
+  /// Side by side if the window is wide enough.
   void plots(const std::vector<Plot>& plots);
 
   struct Picture {
     std::vector<uint8_t> png;
     std::string caption;
   };
-  /// Side by side where there is room.
+  /// Side by side if the window is wide enough.
   void pictures(const std::vector<Picture>& pictures);
 
-  /// Unescaped HTML.
+  /// Adds unescaped HTML.
   void raw(std::string_view html);
 
   std::string to_string() const;
-  /// Replaces the file atomically.
-  /// \throws IoError if it cannot be written; an older one is kept then.
+  /// Writes the page and replaces an existing file atomically.
+  /// \throws IoError if the file cannot be written; an existing file is then
+  ///         unchanged.
   void save(const std::filesystem::path& file) const;
 
  private:
@@ -71,7 +74,7 @@ class HtmlPage {
   std::vector<std::string> headings_;
 };
 
-/// RFC 4648.
+/// Encodes bytes in base64 (RFC 4648).
 std::string base64(std::span<const uint8_t> bytes);
 
 }  // namespace tern

@@ -27,8 +27,8 @@ Stat cuda_bytes(torch::Device device) {
 
 }  // namespace
 
-// LibTorch tells its profiler of each allocation; this takes the profiler's
-// place.
+// LibTorch reports each allocation to its profiler; this class registers in
+// place of the profiler.
 class MemoryMeter::CpuCounter final : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(
@@ -43,8 +43,8 @@ class MemoryMeter::CpuCounter final : public c10::MemoryReportingInfoBase {
   }
   bool memoryProfilingEnabled() const override { return true; }
 
-  // To stderr, LibTorch would say of blocks from before that it does not know
-  // their size.
+  // LibTorch would warn on stderr about freeing blocks from before the meter,
+  // whose size it does not know.
   const int log_level = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
   ~CpuCounter() override { FLAGS_caffe2_log_level = log_level; }
 

@@ -10,16 +10,17 @@ class DebugInfoGuard;
 
 namespace tern {
 
-/// Counts the bytes of tensors that LibTorch's allocator hands out.
+/// Counts the bytes of tensors that LibTorch's allocator provides.
 ///
 ///   tern::MemoryMeter meter(learn.data().device);
 ///   learn.fit(1);
 ///   meter.peak_bytes();
 ///
-/// On CUDA these are the caching allocator's figures for the whole device,
-/// including earlier tensors. On a CPU it counts what this thread allocates and
-/// frees while the meter lives, backward included; create it before the model
-/// to include the model. Only one at a time in a thread.
+/// On CUDA the numbers are those of the caching allocator for the whole device,
+/// including earlier tensors. On a CPU the meter counts what this thread
+/// allocates and frees during the meter's lifetime, including backward; create
+/// it before the model to include the model. Each thread can have only one
+/// meter at a time.
 class MemoryMeter {
  public:
   /// \throws c10::ValueError for a device that is neither CPU nor CUDA.
@@ -29,7 +30,7 @@ class MemoryMeter {
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
   int64_t live_bytes() const;
-  /// The peak since the meter was created or `reset_peak`.
+  /// Peak since the meter was created or since `reset_peak`.
   int64_t peak_bytes() const;
   void reset_peak();
 

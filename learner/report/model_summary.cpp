@@ -21,7 +21,7 @@ namespace tern {
 
 namespace {
 
-// The modules that count as layers, each without figures.
+// Returns the modules that count as layers, with all numbers 0.
 std::vector<LayerSummary> layers_of(const Model& model) {
   std::vector<LayerSummary> layers;
   const auto module = model.module();
@@ -35,15 +35,16 @@ std::vector<LayerSummary> layers_of(const Model& model) {
   return layers;
 }
 
-// Of a convolution or matrix product; 0 for other operations, and for those
-// that are made of such.
+// Returns the multiply-adds of a convolution or matrix product. Other
+// operations return 0, as do operations that call these.
 int64_t multiply_adds(const OpHook::Op& op) {
   const std::string_view name = op.name;
   if (op.outputs.empty()) return 0;
   const torch::Tensor& output = op.outputs[0];
   if (name == "aten::convolution" && op.inputs.size() >= 2) {
     const torch::Tensor &input = op.inputs[0], &weight = op.inputs[1];
-    // Of a transposed one each input goes through the weight of its channel.
+    // In a transposed convolution each input element uses the weights of its
+    // channel.
     const bool is_transposed =
         weight.size(0) == input.size(1) && weight.size(0) != output.size(1);
     return (is_transposed ? input : output).numel() * weight.numel() /
@@ -64,7 +65,7 @@ class Summarizer {
       index_[summary_.layers[i].name] = i;
     }
     for (const ModelTensor& p : model.parameters()) add_parameter(p);
-    // Adapters' frozen weights, which their model counts as buffers.
+    // Frozen weights of a model with adapters, which counts them as buffers.
     std::unordered_set<const c10::TensorImpl*> frozen;
     if (model.module()) {
       for (const torch::Tensor& p : model.module()->parameters()) {
@@ -112,8 +113,8 @@ class Summarizer {
     owners_[parameter.tensor.storage().unsafeGetStorageImpl()] = at->second;
   }
 
-  // Layers without parameters show in a Sequential alone, and there only where
-  // all take and give one tensor.
+  // Shapes of layers without parameters are only known in a Sequential whose
+  // children all take and return one tensor.
   void find_shapes(const Tensors& inputs) {
     std::vector<std::string> names;
     const ForwardHooks taps(
@@ -127,11 +128,11 @@ class Summarizer {
     try {
       model_.forward(inputs);
     } catch (const c10::Error&) {
-      // What is wrong with the model itself shows without taps too.
+      // A fault of the model itself also shows in the pass without hooks.
     }
   }
 
-  // Operations inside another one come before it.
+  // Operations inside another operation arrive before it.
   void see(const OpHook::Op& op) {
     inner_multiply_adds_ += multiply_adds(op);
     if (op.depth > 0) return;
@@ -149,7 +150,7 @@ class Summarizer {
     }
   }
 
-  // A view and what is written in place are in memory already.
+  // Views and in-place results use memory that is already counted.
   void add_outputs(const OpHook::Op& op) {
     for (const torch::Tensor& output : op.outputs) {
       const bool is_old = std::ranges::any_of(
@@ -163,7 +164,7 @@ class Summarizer {
 
   Model& model_;
   ModelSummary summary_;
-  std::unordered_map<std::string, size_t> index_;  // of layers, by name
+  std::unordered_map<std::string, size_t> index_;  // layer name to index
   std::unordered_map<const c10::StorageImpl*, size_t> owners_;
   int64_t inner_multiply_adds_ = 0;
 };
@@ -171,7 +172,8 @@ class Summarizer {
 }  // namespace
 
 ModelSummary summarize(Model& model, const Tensors& inputs) {
-  // A model on several devices, on one: its work is seen in this thread.
+  // Runs a model of several devices on one, so that this thread sees all
+  // operations.
   Model plain = model.module() ? model.with_module(model.module()) : model;
   return Summarizer(plain).run(inputs);
 }
@@ -192,7 +194,7 @@ std::string shape_text(const std::vector<int64_t>& sizes) {
   return sizes.empty() ? "" : fmt::format("[{}]", fmt::join(sizes, ", "));
 }
 
-// One line for each layer, in columns as wide as their contents.
+// Formats one line per layer; columns are as wide as their contents.
 std::string layer_table(const std::vector<LayerSummary>& layers) {
   size_t name_width = 5, kind_width = 4, output_width = 6;
   for (const LayerSummary& layer : layers) {
@@ -235,7 +237,8 @@ std::string layer_table(const std::vector<LayerSummary>& layers) {
   return text;
 }
 
-// Recurrent layers run as one fused operation, whose work is not counted.
+// Recurrent layers run as one fused operation, whose multiply-adds are not
+// counted.
 std::string uncounted_layers(const std::vector<LayerSummary>& layers) {
   std::vector<std::string> names;
   for (const LayerSummary& layer : layers) {

@@ -14,12 +14,13 @@ struct Observed {
   int64_t depth = 0;
 };
 
-// The inputs of an operation can be read when it begins alone.
+// The inputs of an operation can only be read when it begins.
 struct Begun final : at::ObserverContext {
   Tensors inputs;
 };
 
-// A callback of LibTorch may capture nothing.
+// A callback of LibTorch must not capture anything, so the state is
+// thread-local.
 Observed& observed() {
   thread_local Observed observed;
   return observed;

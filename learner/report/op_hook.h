@@ -10,18 +10,18 @@
 
 namespace tern {
 
-/// Sees the operations that this thread calls while it lives, each after it was
-/// made. One at a time in a thread.
+/// Calls a function after each operation that this thread runs during the
+/// hook's lifetime. Each thread can have only one hook at a time.
 class OpHook {
  public:
   struct Op {
     const char* name;  // "aten::linear"
-    /// How many operations it is made inside of.
+    /// Number of operations that this one is nested in.
     int64_t depth;
-    /// All tensors, those of lists too.
+    /// All tensors, including those in lists.
     Tensors inputs, outputs;
   };
-  /// The operations that it calls are not seen.
+  /// Operations that the function itself calls are not reported.
   using Function = std::function<void(const Op&)>;
 
   explicit OpHook(Function function);

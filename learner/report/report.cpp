@@ -20,9 +20,9 @@ namespace tern {
 
 namespace {
 
-// In a grid beside each other, smaller than a plot in a file of its own.
+// The plots are in a grid, so they are smaller than a plot in its own file.
 constexpr double kPlotWidth = 520, kPlotHeight = 340;
-// Beyond it the table is not what one reads; the curves have them all.
+// A longer table would not be readable; the curves contain all epochs.
 constexpr size_t kMaxRows = 200;
 
 std::string number(double value) {
@@ -83,7 +83,8 @@ void add_epochs(HtmlPage& page, Learner& learner) {
   }
 }
 
-// "0.0004, 0.01, 1e-07": first, highest and last; one number where all are it.
+// Returns the first, the highest and the last learning rate, or one number if
+// all are equal.
 std::string course_of(const std::vector<double>& rates) {
   if (rates.empty()) return "";
   const double highest = *std::ranges::max_element(rates);
@@ -103,7 +104,7 @@ void add_calls(HtmlPage& page, const Recorder& recorder) {
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < calls.size(); ++i) {
     const bool is_last = i + 1 == calls.size();
-    // Of this call's batches or epochs.
+    // Returns the part of `all` that belongs to this call.
     const auto part = [&](const auto& all, int64_t CallRecord::*first) {
       return std::vector(
           all.begin() + calls[i].*first,
@@ -163,7 +164,7 @@ void add_skipped_steps(HtmlPage& page, Recorder& recorder) {
       recorder.losses().size(),
       skips.empty() ? "; the loss scale was never too high" : ""));
   if (skips.empty()) return;
-  std::vector<int64_t> batches;  // counted as the curves count them
+  std::vector<int64_t> batches;  // counted from 1, as in the curves
   for (const int64_t i : skips | std::views::take(50)) batches.push_back(i + 1);
   page.paragraph(fmt::format(
       "Batches {}{}.",
@@ -171,7 +172,7 @@ void add_skipped_steps(HtmlPage& page, Recorder& recorder) {
       batches.size() < skips.size() ? ", ..." : ""));
 }
 
-// Those with options; the training loop below has all of them.
+// Lists callbacks that have options; the training loop below lists all.
 void add_callbacks(HtmlPage& page, const Callbacks& callbacks) {
   Facts facts;
   for (const CallbackHandle& callback : callbacks) {
@@ -243,7 +244,7 @@ report_page(Learner& learner, const ReportOptions& options, bool is_running) {
   page.heading("Training loop");
   page.preformatted(
       fmt::format("{}", fmt::join(training_loop(learner.callbacks()), "\n")));
-  if (!learner.state().is_fitting) {  // else the model is busy
+  if (!learner.state().is_fitting) {  // otherwise the model is in use
     page.heading("Layers");
     page.preformatted(learner.summary().to_string());
   }

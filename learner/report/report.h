@@ -10,7 +10,7 @@ namespace tern {
 
 class Learner;
 
-/// Adds a section to a report.
+/// A function that adds a section to a report.
 ///
 ///   ReportSection section = [=](HtmlPage& page) {
 ///     page.heading("Confusion matrix");
@@ -21,18 +21,18 @@ using ReportSection = std::function<void(HtmlPage&)>;
 /// Options of `make_report`.
 struct ReportOptions {
   std::string title = "Training report";
-  /// Sections of the program, after the results.
+  /// The program's own sections, placed after the results.
   std::vector<ReportSection> sections = {};
 };
 
-/// A page about a Learner's training so far: results, curves, skipped steps,
-/// configuration, training loop, layers, environment. The table of layers takes
-/// a forward pass over one batch and is left out while a fit runs.
+/// Returns a page about a Learner's training so far: results, curves, skipped
+/// steps, configuration, training loop, layers and environment. The table of
+/// layers needs a forward pass over one batch and is left out during a fit.
 ///
 ///   make_report(learn).save("run.html");
 HtmlPage make_report(Learner& learner, const ReportOptions& options = {});
 
-/// Prints each event of the training loop with the callbacks that act there, in
+/// Prints each event of the training loop with the callbacks that act at it, in
 /// the order in which they run.
 void show_training_loop(const Learner& learner);
 

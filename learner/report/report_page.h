@@ -4,11 +4,11 @@
 
 namespace tern {
 
-/// What `make_report` returns, for HtmlReport, which also writes its page in
-/// on_train_end: the Learner is still fitting then, but makes no more steps.
+/// The page of `make_report`, also for HtmlReport, which writes it in
+/// on_train_end, while the Learner still counts as fitting.
 ///
-/// \param is_running  Whether the overview shows the epoch of a running fit, or
-///                    the result of the last one.
+/// \param is_running  true: the overview shows the epoch of the running fit.
+///                    false: it shows the result of the last fit.
 HtmlPage
 report_page(Learner& learner, const ReportOptions& options, bool is_running);
 

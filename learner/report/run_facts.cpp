@@ -25,7 +25,8 @@ namespace tern {
 
 namespace {
 
-// What stands behind `key` and a colon in a file of the system.
+// Returns the text after `key` and a colon in a system file such as
+// /proc/cpuinfo.
 std::string line_of(const std::filesystem::path& file, const char* key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {

@@ -26,7 +26,7 @@ namespace tern {
 
 namespace {
 
-// The weight that a layer's forward reads; null for other modules.
+// Returns the weight that a layer's forward reads; null for other modules.
 torch::Tensor* weight_of(torch::nn::Module& module) {
   using namespace torch::nn;  // NOLINT: local, the list is long
   if (auto* linear = module.as<LinearImpl>()) return &linear->weight;
@@ -34,7 +34,7 @@ torch::Tensor* weight_of(torch::nn::Module& module) {
   if (auto* conv = module.as<Conv2dImpl>()) return &conv->weight;
   if (auto* conv = module.as<Conv3dImpl>()) return &conv->weight;
   auto* attention = module.as<MultiheadAttentionImpl>();
-  // Undefined where queries, keys and values differ in width.
+  // Undefined if queries, keys and values differ in width.
   const bool is_joint = attention && attention->in_proj_weight.defined();
   return is_joint ? &attention->in_proj_weight : nullptr;
 }
@@ -56,10 +56,10 @@ bool is_target(const std::string& name, const LoraOptions& options) {
 
 constexpr auto kA = ".lora_A.weight", kB = ".lora_B.weight";
 
-// Layers that share a weight share its adapter.
+// One adapter; layers that share a weight share it.
 struct Adapter {
   std::vector<std::string> layers;
-  std::vector<torch::Tensor*> weights;  // of the layers, as they read it
+  std::vector<torch::Tensor*> weights;  // the layers' members, to be replaced
   torch::Tensor base, a, b;
 
   const std::string& name() const { return layers[0]; }
@@ -95,7 +95,7 @@ class LoraModel final : public ModelImpl,
       : inner_(std::move(inner)),
         train_(options.train),
         scale_(options.alpha / static_cast<double>(options.rank)) {
-    std::string out_proj;  // of an attention that is a target
+    std::string out_proj;  // of a targeted attention
     for (const auto& item : inner_.module()->named_modules()) {
       const std::string& name = item.key();
       torch::Tensor* const weight = weight_of(*item.value());
@@ -119,8 +119,8 @@ class LoraModel final : public ModelImpl,
     }
   }
 
-  // For a replica on another device. Its gradients come back to the adapters,
-  // which it copies there in each forward.
+  // Creates a replica on another device. It copies the adapters to its device
+  // in each forward, so that their gradients reach the original adapters.
   LoraModel(
       const LoraModel& other,
       const std::shared_ptr<torch::nn::Module>& replica)
@@ -168,7 +168,7 @@ class LoraModel final : public ModelImpl,
     }
     return all;
   }
-  // Frozen weights too: devices and types go with them, and nothing else.
+  // Includes frozen weights, so that they move with the model and change type.
   std::vector<ModelTensor> buffers() const override {
     std::vector<ModelTensor> all = inner_.buffers();
     for (const ModelTensor& item : inner_.parameters()) {
@@ -210,7 +210,7 @@ class LoraModel final : public ModelImpl,
     if (module == inner_.module()) {
       return std::const_pointer_cast<LoraModel>(shared_from_this());
     }
-    // Merged weights need no adapters, which the other would share.
+    // A merged model needs no adapters, and the copy would share them.
     if (is_merged_) return inner_.with_module(module).impl();
     return std::make_shared<LoraModel>(*this, module);
   }
@@ -219,7 +219,8 @@ class LoraModel final : public ModelImpl,
   const Model& inner() const { return inner_; }
   const std::vector<Adapter>& adapters() const { return adapters_; }
 
-  /// Merges the adapters, or those of `exact`. \return  The weights before.
+  /// Merges the adapters, or those in `exact`.
+  /// \return  The weights before.
   Tensors merge(const StateDict& exact = {}) {
     const torch::NoGradGuard no_grad;
     Tensors before;
@@ -256,7 +257,8 @@ class LoraModel final : public ModelImpl,
     adapters_.push_back(make_adapter(layer, weight, rank));
   }
 
-  // An update that is merged into the weight would be in the other layer too.
+  // Otherwise an update merged into the weight would change the other layer
+  // too.
   void leave_out_what_others_share(bool may_leave_out) {
     for (const auto& item : inner_.module()->named_modules()) {
       torch::Tensor* weight = weight_of(*item.value());
@@ -281,7 +283,7 @@ class LoraModel final : public ModelImpl,
     }
   }
 
-  // Backward would compute it again with the weights alone.
+  // Backward would recompute these layers without their adapters.
   void check_no_checkpoint() const {
     for (const auto& item : inner_.module()->named_modules()) {
       if (!item.value()->as<ActivationCheckpoint>()) continue;
@@ -307,7 +309,7 @@ class LoraModel final : public ModelImpl,
   bool is_merged_ = false;
 };
 
-// Each of `names` has to be a module's, or for targets what one ends in.
+// Checks that each name is a module's, or with `is_end_enough` the end of one.
 void check_names(
     const Model& model,
     const char* what,
@@ -330,7 +332,7 @@ void check_names(
   }
 }
 
-// In a model on several devices too.
+// Also finds the adapters of a model on several devices.
 std::shared_ptr<LoraModel> lora_of(const Model& model) {
   return std::dynamic_pointer_cast<LoraModel>(
       model.impl()->with_module(model.module()));

@@ -18,7 +18,7 @@ namespace tern {
 
 namespace {
 
-// What PyTorch's wrappers put before every name: DataParallel, torch.compile.
+// Prefixes that PyTorch's wrappers add to names: DataParallel, torch.compile.
 constexpr const char* kWrappers[] = {"module.", "_orig_mod."};
 constexpr size_t kNamesShown = 5;
 
@@ -34,7 +34,7 @@ std::string prefix_of(
     const std::string& wanted,
     const std::vector<ModelTensor>& model) {
   if (!wanted.empty() || state.is_empty()) return wanted;
-  // A network may be in several: DistributedDataParallel(torch.compile(net)).
+  // Wrappers may be nested: DistributedDataParallel(torch.compile(net)).
   std::string prefix;
   for (bool is_found = true; is_found;) {
     is_found = false;
@@ -60,8 +60,8 @@ bool fits(const torch::Tensor& given, const torch::Tensor& target) {
          c10::canCast(given.scalar_type(), target.scalar_type());
 }
 
-// Whether a model is whole without this tensor of a state dict: PyTorch before
-// 0.4 did not count batches, and Python's BatchNorm forgives it too.
+// True if a state dict may lack this tensor: PyTorch before 0.4 did not count
+// batches, and Python's BatchNorm accepts that too.
 bool may_be_missing(const ModelTensor& item) {
   return item.layer != LayerKind::other &&
          item.name.ends_with("num_batches_tracked");
@@ -144,7 +144,7 @@ std::string LoadReport::to_string() const {
     all +=
         fmt::format(", {} {} ({})", names.size(), what, fmt::join(shown, ", "));
   };
-  // Names may come from a file that nobody trusts.
+  // Names may come from an untrusted file.
   const auto safe = [](const std::string& name) { return printable(name); };
   add(missing, "missing", safe);
   add(unexpected, "unexpected", safe);
@@ -173,7 +173,7 @@ LoadPlan plan_load(
       match_names(model, state, prefix_of(state, options.prefix, model));
   plan.report.unverified = state.unverified;
   check_report(plan.report, options);
-  // What can still fail, for want of memory, before the first is written.
+  // Allocates memory, which can fail, before any tensor is written.
   for (size_t i = 0; i < plan.values.size(); ++i) {
     plan.values[i] = plan.values[i].to(plan.targets[i].options());
   }
@@ -215,7 +215,8 @@ std::vector<ModelTensor> fp32_tensors(const Learner& learner) {
   const auto of_model = parts_of(learner).model.state();
   for (size_t i = 0; i < tensors.size(); ++i) {
     torch::Tensor& tensor = tensors[i].tensor;
-    // A copy of a 16-bit buffer is replaced as the model writes into that one.
+    // The fp32 copy of a 16-bit buffer changes when the model writes to the
+    // buffer.
     const bool is_of_buffer =
         masters && !tensor.is_same(masters->of(of_model[i].tensor));
     tensor = is_of_buffer ? tensor.clone() : tensor.detach();

@@ -7,38 +7,42 @@
 #include "tern/learner/model.h"
 #include "tern/learner/state_dict.h"
 
-/// A Learner's weights as files hold them: fp32, by Python's names. Private to
-/// Tern.
+/// A Learner's weights in the form in which files store them: fp32, by Python's
+/// names. Private to Tern.
 namespace tern {
 
 class Learner;
 
-/// What of a state dict goes where, checked and not done yet.
+/// The checked assignments of a state dict to a model's tensors, before they
+/// are carried out.
 struct LoadPlan {
-  Tensors targets, values;  // of one type and device each
+  Tensors targets, values;  // pairs of the same type and device
   LoadReport report;
 
   void apply() const;
 };
 
-/// \throws c10::ValueError as Model::load_state_dict.
+/// \throws c10::ValueError as in Model::load_state_dict.
 LoadPlan plan_load(
     const std::vector<ModelTensor>& model,
     const StateDict& state,
     const LoadOptions& options);
 
-/// Parameters (the fp32 masters of a 16-bit model) and buffers; those that are
-/// 16-bit as they are before rounding, in copies, all else in the model's own
-/// memory.
+/// Returns parameters (the fp32 masters of a 16-bit model) and buffers. Tensors
+/// that are 16-bit in the model are returned in full precision; buffers among
+/// them are copies. All other tensors share the model's memory.
 std::vector<ModelTensor> fp32_tensors(const Learner& learner);
 
-/// Where a state dict is copied to: the same without copies.
+/// Returns the tensors that a state dict is loaded into: those of
+/// `fp32_tensors`, without copies.
 std::vector<ModelTensor> load_targets(const Learner& learner);
 
-/// Copies it there, and what is before rounding into the 16-bit model.
+/// Copies the values to their targets, then rounds master weights and buffers
+/// into the 16-bit model.
 void apply(const LoadPlan& plan, Learner& learner);
 
-/// While it lives each rank has all master weights. All ranks make one.
+/// Gives each rank all master weights for the lifetime of this object. All
+/// ranks must create one together.
 class WholeMasters {
  public:
   explicit WholeMasters(const Learner& learner);

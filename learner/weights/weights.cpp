@@ -72,7 +72,7 @@ std::span<uint8_t> bytes_of(const torch::Tensor& dense) {
 
 // ---- Reading ----
 
-// One tensor of bytes for each storage that a tensor needs.
+// Reads each needed storage into a tensor of bytes.
 Tensors read_storages(
     const ByteFile& file,
     const StoredWeights& weights,
@@ -92,7 +92,7 @@ Tensors read_storages(
   return storages;
 }
 
-// What the address of each storage must be a multiple of.
+// Returns the alignment that each storage's address needs.
 std::vector<size_t> alignments(const StoredWeights& weights) {
   std::vector<size_t> alignments(weights.storages.size(), 1);
   for (const StoredTensor& tensor : weights.tensors) {
@@ -102,7 +102,8 @@ std::vector<size_t> alignments(const StoredWeights& weights) {
   return alignments;
 }
 
-// The same as views of the mapped file, but for what lies there askew.
+// As views of the mapped file, except for misaligned storages, which are
+// copied.
 Tensors map_storages(
     const ByteFile& file,
     const StoredWeights& weights,
@@ -123,7 +124,7 @@ Tensors map_storages(
   return storages;
 }
 
-// Any other byte is no value of a C++ bool.
+// Any other byte is not a valid C++ bool.
 void check_bools(
     const ByteFile& file,
     const StoredWeights& weights,
@@ -140,8 +141,8 @@ void check_bools(
   }
 }
 
-// Compares the file with the sum that the caller or the list beside it gives;
-// false if there is none.
+// Compares the file with the SHA-256 from the caller or from the .sha256 file.
+// Returns false if there is neither.
 bool check_whole(const std::filesystem::path& path, std::string expected) {
   if (expected.empty()) expected = sum_beside(path);
   if (expected.empty()) return false;
@@ -154,7 +155,7 @@ bool check_whole(const std::filesystem::path& path, std::string expected) {
   return true;
 }
 
-// What a safetensors file says of itself.
+// Checks the SHA-256 in a safetensors file's metadata.
 void check_sha256(
     const ByteFile& file,
     const StoredWeights& weights,
@@ -186,8 +187,9 @@ torch::Tensor view_of(const torch::Tensor& bytes, const StoredTensor& tensor) {
 
 // ---- Writing ----
 
-// The elements of a tensor on the CPU, dense; in their order in memory where
-// that has no gaps and `keep_strides`, else contiguous.
+// Returns the tensor's elements on the CPU, dense. With `keep_strides`, a
+// tensor without gaps keeps its memory order; otherwise the result is
+// contiguous.
 torch::Tensor dense_on_cpu(const torch::Tensor& tensor, bool keep_strides) {
   const torch::Tensor plain =
       tensor.detach().resolve_conj().resolve_neg().to(torch::kCPU);
@@ -196,7 +198,7 @@ torch::Tensor dense_on_cpu(const torch::Tensor& tensor, bool keep_strides) {
              : plain.contiguous();
 }
 
-// Checks what a caller gives to be saved, and describes it without storages.
+// Checks the tensors to save and describes them, without their storages.
 std::vector<StoredTensor> describe(const StateDict& state, const char* where) {
   std::vector<StoredTensor> tensors;
   for (const auto& item : state) {
@@ -260,7 +262,7 @@ SafetensorsImage::SafetensorsImage(
     tensors_.push_back(dense_on_cpu(state[i].value(), /*keep_strides=*/false));
   }
   std::map<std::string, std::string> all = metadata;
-  // Those of a file that this metadata may be from.
+  // The metadata may come from another file with other checksums.
   all.erase(kSafetensorsChecksum);
   all.erase(kSafetensorsHeaderChecksum);
   if (checksum) {
@@ -315,7 +317,7 @@ void save_pth(
   std::vector<StoredTensor> tensors = describe(state, __func__);
   Tensors dense;  // the storages of the file
   std::vector<Bytes> storages;
-  // Where a tensor lies, for those of several names.
+  // Memory location to storage, for tensors that have several names.
   std::map<std::tuple<void*, std::vector<int64_t>, StoredType>, size_t> known;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const torch::Tensor& tensor = state[i].value();

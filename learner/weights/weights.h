@@ -13,102 +13,110 @@ namespace tern {
 class AtomicFile;
 
 struct LoadWeightsOptions {
-  /// Which dictionary of a `.pth` checkpoint holds the weights: "state_dict",
-  /// or "ema/model" for one inside another. Empty: the only one there is.
+  /// The dictionary of a `.pth` checkpoint that holds the weights:
+  /// "state_dict", or "ema/model" for a nested one. Empty: the only one in the
+  /// file.
   std::string key = {};
 
-  /// Return tensors that are views of the mapped file, read when they are used;
-  /// where there is a checksum (`.pth`, `sha256`, tern.sha256) all bytes are
-  /// read once to verify it. If another program truncates the file meanwhile,
-  /// using a tensor ends this one with SIGBUS; by default the bytes are copied.
+  /// Return tensors that are views of the memory-mapped file, which is read as
+  /// they are used. A file with a checksum (`.pth`, `sha256`, tern.sha256) is
+  /// read once in full to verify it. If another program truncates the file,
+  /// using a tensor ends this program with SIGBUS. By default the bytes are
+  /// copied.
   bool memory_map = false;
 
-  /// The SHA-256 that the file must have, 64 hexadecimal digits. Empty: that of
-  /// the file `path`.sha256, if there is one (`sha256sum FILE > FILE.sha256`).
+  /// The expected SHA-256 of the file, 64 hexadecimal digits. Empty: the one in
+  /// `path`.sha256, if that file exists (`sha256sum FILE > FILE.sha256`).
   std::string sha256 = {};
 };
 
-/// The tensors of a weight file, on the CPU. What the file is, is known by its
-/// content: safetensors, or what Python's `torch.save` wrote in today's zip
-/// format or the legacy format from before PyTorch 1.6. No code of a file is
-/// run: what is not a tensor, a container, a number or a string is refused.
+/// Reads the tensors of a weight file to the CPU. The format is detected from
+/// the content: safetensors, or the output of Python's `torch.save` in the
+/// current zip format or the legacy format from before PyTorch 1.6. Never runs
+/// code from a file: anything but tensors, containers, numbers and strings is
+/// refused.
 ///
 ///   StateDict state = load_weights("resnet18.safetensors");
 ///   model.load_state_dict(state, {.strict = false});
 ///
-/// Every checksum that there is, is verified. The legacy format has none, nor
-/// has safetensors but for Tern's own: a flipped bit of a value then goes
-/// unnoticed, unless the file's SHA-256 is known, and `unverified` says so.
+/// Verifies every checksum in the file. The legacy format has none, and
+/// safetensors only has those that Tern adds. Without a checksum or a known
+/// SHA-256 a flipped bit in a value goes unnoticed; `unverified` is then true.
 ///
-/// Tensors keep type and strides; those that shared memory when a `.pth` was
-/// saved share it again. Entries of a dictionary that are no tensors (an epoch
-/// number) are left out.
+/// Tensors keep their type and strides; those that shared memory when a `.pth`
+/// was saved share it again. Dictionary entries that are not tensors, such as
+/// an epoch number, are left out.
 ///
-/// \throws DataError naming the file and the fault if it is damaged, cut off,
-///         of another format, holds a name outside the allow-list, fails a
-///         checksum, or holds several dictionaries of tensors and `key` names
-///         none of them; IoError if it cannot be read.
+/// \throws DataError naming the file and the problem if the file is damaged,
+///         truncated or of another format, contains a name outside the
+///         allow-list, fails a checksum, or holds several dictionaries of
+///         tensors and `key` names none of them; IoError if it cannot be read.
 StateDict load_weights(
     const std::filesystem::path& path,
     const LoadWeightsOptions& options = {});
 
 struct SaveWeightsOptions {
-  /// Wait until the file is on the disk, so that a power cut cannot take it.
+  /// Wait until the file is on disk, so that it survives a power failure.
   bool durable = true;
-  /// Put the SHA-256 of the tensors into a safetensors file's metadata (as
+  /// Store the SHA-256 of the tensors in a safetensors file's metadata (as
   /// "tern.sha256"), and that of names, types, shapes and metadata (as
-  /// "tern.header"); `load_weights` then refuses the file if a bit differs.
+  /// "tern.header"). `load_weights` then refuses the file if a single bit
+  /// differs.
   bool checksum = false;
-  /// Writes `path`.sha256, which `sha256sum -c` and `load_weights` read. A
-  /// save without it removes one of an earlier save.
+  /// Write `path`.sha256, which `sha256sum -c` and `load_weights` read. If
+  /// false, a `path`.sha256 from an earlier save is removed.
   bool sha256_file = false;
 };
 
-/// The bytes of a safetensors file, to hash and to write. Refers to the tensors
-/// that are on the CPU already: they must not change while it exists.
+/// The bytes of a safetensors file, for hashing and writing. References tensors
+/// that are already on the CPU; do not change them during its lifetime.
 class SafetensorsImage {
  public:
-  /// \param path  For errors. \throws as save_safetensors.
+  /// \param path  For error messages.
+  /// \throws as save_safetensors.
   SafetensorsImage(
       const StateDict& state,
       const std::map<std::string, std::string>& metadata,
       const std::filesystem::path& path,
       bool checksum = false);
 
-  int64_t size() const;        ///< bytes of the file
+  int64_t size() const;        ///< of the file, in bytes
   std::string sha256() const;  ///< of the file, in hexadecimal
   void write(const std::filesystem::path& path, bool durable = true) const;
   void write(AtomicFile& file) const;  ///< the caller commits it
 
  private:
   std::string header_;
-  std::vector<torch::Tensor> tensors_;  // on the CPU, in the file's order
+  std::vector<torch::Tensor> tensors_;  // on the CPU, in file order
 };
 
 /// Writes a safetensors file, which Python's `safetensors` opens. Tensors may
-/// be on any device and of any strides; each is written contiguously. The name
-/// gets the whole file or keeps the old one: it is written beside and renamed.
+/// be on any device and have any strides; each is written contiguously. The
+/// file is written under a temporary name and then renamed, so that a failure
+/// leaves an older file intact.
 ///
-/// \param metadata  Any texts; Python's `safe_open(path).metadata()`.
+/// \param metadata  Any texts, which Python reads with
+///                  `safe_open(path).metadata()`.
 /// \throws c10::ValueError if a tensor is undefined, sparse, quantized or of a
-///         type that the format does not know; IoError if it cannot be written.
+///         type that the format does not support; IoError if the file cannot be
+///         written.
 void save_safetensors(
     const std::filesystem::path& path,
     const StateDict& state,
     const std::map<std::string, std::string>& metadata = {},
     const SaveWeightsOptions& options = {});
 
-/// Writes what Python's `torch.load(path, weights_only=True)` gives back as an
-/// OrderedDict of CPU tensors: as `torch.save` does, with their strides where
-/// these are dense. Names of one and the same tensor share memory again.
+/// Writes a state dict as `torch.save` does; Python's `torch.load(path,
+/// weights_only=True)` reads it as an OrderedDict of CPU tensors. Dense tensors
+/// keep their strides. Several names of the same tensor share memory again.
 /// \throws as save_safetensors.
 void save_pth(
     const std::filesystem::path& path,
     const StateDict& state,
     const SaveWeightsOptions& options = {});
 
-/// The metadata of a safetensors file, without reading the tensors.
-/// \throws DataError if the file is no safetensors file; IoError.
+/// Returns the metadata of a safetensors file without reading the tensors.
+/// \throws DataError if the file is not a safetensors file; IoError.
 std::map<std::string, std::string> safetensors_metadata(
     const std::filesystem::path& path);
 

@@ -13,13 +13,13 @@ namespace tern {
 
 namespace {
 
-// Operations of a pickle, by the names of CPython's Lib/pickletools.py.
+// Pickle opcodes, named as in CPython's Lib/pickletools.py.
 constexpr uint8_t kProto = 0x80, kNewFalse = 0x89, kLong1 = 0x8a, kBinInt = 'J',
                   kBinUnicode = 'X', kGlobal = 'c', kMark = '(', kTuple = 't',
                   kEmptyTuple = ')', kBinPersId = 'Q', kReduce = 'R',
                   kSetItems = 'u', kStop = '.';
 
-// A state dict as a program for Python's unpickler.
+// Writes a state dict as a pickle.
 class StateDictPickle {
  public:
   explicit StateDictPickle(const std::string& path) : path_(path) {
@@ -29,10 +29,10 @@ class StateDictPickle {
     op(kMark);
   }
 
-  // `elements`: of the tensor's storage.
+  // `storage_bytes`: size of the tensor's storage.
   void add(const StoredTensor& tensor, uint64_t storage_bytes) {
     const StoredTypeInfo& type = info_of(tensor.type);
-    // Types that never had a storage class of their own.
+    // Types that never had a storage class in Python.
     const bool is_new = type.storage.empty();
     string(tensor.name);
     global(
@@ -127,7 +127,7 @@ void write_pth(
     pickle.add(tensor, storages[tensor.storage].size());
   }
   AtomicFile file(path);
-  std::exception_ptr error;  // may not pass through the writer's C
+  std::exception_ptr error;  // must not pass through the zip writer's C code
   const auto write = [&](const void* bytes, size_t size) {
     try {
       if (!error) file.write({static_cast<const uint8_t*>(bytes), size});

@@ -9,12 +9,12 @@
 
 namespace tern {
 
-/// Writes what Python's `torch.load(path, weights_only=True)` gives back as an
-/// OrderedDict.
+/// Writes a file that Python's `torch.load(path, weights_only=True)` reads as
+/// an OrderedDict.
 ///
 /// \param tensors  Views of `storages`.
-/// \param sha256_file  As in `AtomicFile::commit_with_sum`.
-/// \param durable  Wait until the file is on the disk.
+/// \param sha256_file  As `sum` of `AtomicFile::commit_with_sum`.
+/// \param durable  Wait until the file is on disk.
 /// \throws DataError if a name is not UTF-8; IoError.
 void write_pth(
     const std::filesystem::path& path,

@@ -1,4 +1,4 @@
-// Activations, and dropout, which evaluation leaves out.
+// Activations, and dropout, which eval mode turns off.
 #include <cmath>
 #include <numbers>
 #include <string_view>
@@ -11,7 +11,8 @@ namespace tern::onnx {
 
 namespace {
 
-// An operator of ONNX with one number, which PyTorch has under another name.
+// Translates to an ONNX operator with one number, whose name differs in
+// PyTorch.
 Operator
 with_number(const char* type, const char* attribute, const char* argument) {
   return [=](AtenNode& node, OnnxGraph&) -> Values {
@@ -19,7 +20,7 @@ with_number(const char* type, const char* attribute, const char* argument) {
   };
 }
 
-// As a maximum, since ONNX Runtime's Relu takes no int64.
+// A maximum for integers, since ONNX Runtime's Relu does not support int64.
 Term relu(const Term& x) {
   return x.is_float() ? x.op("Relu") : term::max(x, x.number(0));
 }
@@ -53,7 +54,7 @@ Term silu(const Term& x) {
   return x * term::sigmoid(x);
 }
 
-// scale and input_scale, by which PyTorch multiplies, must be 1.
+// Supports scale and input_scale, PyTorch's factors, only with their default 1.
 Values elu(AtenNode& node, OnnxGraph&) {
   return node.term("self").op("Elu", {}, {{"alpha", node.number("alpha")}});
 }
@@ -68,7 +69,7 @@ Values gelu(AtenNode& node, OnnxGraph&) {
   return x * 0.5 * (term::tanh((x + x * x * x * 0.044715) * scale) + 1);
 }
 
-// a * sigmoid(b) of the two halves.
+// Multiplies the first half by the sigmoid of the second half.
 Values glu(AtenNode& node, OnnxGraph& graph) {
   const int64_t axis = node.dimension("dim");
   const int64_t half = node.sizes("self")[axis] / 2;
@@ -82,7 +83,7 @@ Values glu(AtenNode& node, OnnxGraph& graph) {
          term::sigmoid(Term(graph, halves[1], type));
 }
 
-// Limits of integers are whole.
+// The limits of integers are integers.
 Values hardtanh(AtenNode& node, OnnxGraph&) {
   const Term x = node.term("self");
   const Term min = node.term("min_val", x.type());
@@ -90,7 +91,7 @@ Values hardtanh(AtenNode& node, OnnxGraph&) {
   return x.op("Clip", {min, max});
 }
 
-// A slope for each channel, the second dimension, or one for all.
+// With a slope for each channel (dimension 1), or one slope for all.
 Values prelu(AtenNode& node, OnnxGraph&) {
   const Term x = node.term("self");
   const Term weight = node.term("weight");
@@ -100,7 +101,7 @@ Values prelu(AtenNode& node, OnnxGraph&) {
   return x.op("PRelu", {term::reshape(weight, shape)});
 }
 
-// In evaluation, a leaky ReLU of the mean slope.
+// In eval mode, a leaky ReLU with the mean slope.
 Values rrelu(AtenNode& node, OnnxGraph&) {
   node.ignore({"generator"});
   if (node.flag("training")) {
@@ -122,7 +123,7 @@ Values softplus(AtenNode& node, OnnxGraph&) {
       scaled.op("Softplus") / beta);
 }
 
-// Towards 0 by `bias`, and 0 between.
+// Moves numbers towards 0 by `bias`; those between the limits become 0.
 Values shrink(AtenNode& node, bool moves) {
   const double limit = node.number("lambd");
   return node.term("self").op(
@@ -145,7 +146,7 @@ Values threshold(AtenNode& node, OnnxGraph&) {
   return term::where(x <= limit, node.term("value", x.type()), x);
 }
 
-// Off in eval mode, unless it is called with `train` for good.
+// Does nothing in eval mode, unless the model calls it with train = true.
 Values dropout(AtenNode& node, OnnxGraph&) {
   if (node.flag("train") && node.number("p") != 0) {
     refuse(fmt::format(

@@ -14,15 +14,15 @@ struct Candidates {
   Term boxes, scores, labels;  // [N, K, 4], [N, K], [N, K]
 };
 
-// Rows of x [N, A, 4] at index [N, K].
+// Returns the rows of x [N, A, 4] at index [N, K].
 Term rows_of(const Term& x, const Term& index) {
   Value* const shape = x.graph().integers({1, 1, 4});
   const Term each = term::unsqueeze(index, 2).op_with("Expand", {shape});
   return x.op_with("GatherElements", {each.value()}, {{"axis", 1}});
 }
 
-// The largest numbers of each row, and their places. Of equal ones, those that
-// come first.
+// Returns the largest numbers of each row and their indices. Of equal numbers,
+// the first ones.
 std::pair<Term, Term> largest(const Term& x, Value* k) {
   OnnxGraph& graph = x.graph();
   const Values both =
@@ -48,7 +48,7 @@ Term join_levels(const std::vector<Term>& parts) {
   return parts[0].op_with("Concat", others, {{"axis", 1}});
 }
 
-// Of a level with `count` anchors.
+// Candidates of a level with `count` anchors.
 Candidates candidates_of(
     const Term& boxes,
     const Term& logits,
@@ -73,7 +73,7 @@ Candidates candidates_of(
 Candidates
 all_candidates(OnnxGraph& graph, const RawDetections& raw, int64_t topk) {
   const Term given(graph, raw.logits, torch::kFloat);
-  // A NaN is no detection.
+  // A NaN is not a detection.
   const Term is_nan(graph, graph.op("IsNaN", {given.value()}), torch::kBool);
   const Term none = given.number(-std::numeric_limits<double>::infinity());
   const Term logits = term::where(is_nan, none, given);
@@ -93,14 +93,14 @@ all_candidates(OnnxGraph& graph, const RawDetections& raw, int64_t topk) {
   return {join_levels(all_boxes), join_levels(scores), join_levels(labels)};
 }
 
-// The largest number in fp32 that is not above the threshold: an IoU exceeds
-// both or neither, as in `nms_mask`.
+// Returns the largest fp32 number that is not above the threshold. An IoU
+// exceeds either both or neither, as in `nms_mask`.
 float iou_threshold_of(double threshold) {
   const auto near = static_cast<float>(threshold);
   return near > threshold ? std::nextafter(near, -1.F) : near;
 }
 
-// The scores of the candidates that are kept, and 0 of the others: [N, K].
+// Returns the scores of the candidates that are kept, and 0 for others: [N, K].
 Term kept_scores(
     const Candidates& all,
     int64_t classes,
@@ -109,7 +109,7 @@ Term kept_scores(
   const auto constant = [&](const auto& number) {
     return graph.constant(torch::tensor({number}));
   };
-  // ONNX wants a score of each box for each class: [N, C, K].
+  // ONNX needs a score of each box for each class: [N, C, K].
   const Term every(
       graph,
       graph.constant(torch::arange(classes).view({1, -1, 1})),
@@ -118,7 +118,8 @@ Term kept_scores(
       term::unsqueeze(all.labels, 1) == every,
       term::unsqueeze(all.scores, 1),
       all.scores.number(0));
-  // [S, 3]: image, class and candidate. No more of a class than of all.
+  // [S, 3]: image, class and candidate. Each class is limited to the number of
+  // detections for all classes.
   const Term selected(
       graph,
       graph.op(
@@ -147,7 +148,7 @@ void add_detections(
   const int64_t most = options.detections_per_img;
   const Candidates all = all_candidates(graph, raw, options.topk_candidates);
   const Term kept = kept_scores(all, raw.classes, options);
-  // So that there are `most` in any case.
+  // Ensures that there are at least `most` scores.
   const Term padded = kept.op_with("Pad", {graph.integers({0, 0, 0, most})});
   const auto [scores, index] = largest(padded, graph.integers({most}));
   const Term is_none = scores <= 0;

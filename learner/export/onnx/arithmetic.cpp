@@ -1,4 +1,5 @@
-// Arithmetic of two tensors or more, limits, types, and no change at all.
+// Arithmetic of two or more tensors, limits, casts, and operators without
+// effect.
 #include <string_view>
 
 #include <fmt/format.h>
@@ -9,8 +10,8 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch computes in the type of the result: the common one of the arguments,
-// of which a number that is no tensor counts less. ONNX casts nothing.
+// PyTorch computes in the type of the result, the common type of the arguments,
+// in which numbers have less weight than tensors. ONNX does not cast.
 Operator of_two(Term (*function)(const Term& a, const Term& b)) {
   return [function](AtenNode& node, OnnxGraph&) -> Values {
     const torch::ScalarType type = node.output_type();
@@ -19,7 +20,7 @@ Operator of_two(Term (*function)(const Term& a, const Term& b)) {
   };
 }
 
-// `x` times an argument that is 1 unless it is given.
+// Multiplies `x` by an optional argument whose default is 1.
 Term times(const Term& x, std::string_view factor, AtenNode& node) {
   if (!node.has(factor) || node.number(factor) == 1) {
     node.ignore({factor});
@@ -68,12 +69,13 @@ Values lerp(AtenNode& node, OnnxGraph&) {
 
 // ---- Division ----
 
-// The rest has the sign of `a`, as in C.
+// The remainder has the sign of `a`, as in C.
 Term fmod(const Term& a, const Term& b) {
   return a.op("Mod", {b}, {{"fmod", true}});
 }
 
-// The rest has the sign of `b`, as in Python. ONNX has this for integers only.
+// The remainder has the sign of `b`, as in Python. ONNX has this for integers
+// only.
 Term remainder(const Term& a, const Term& b) {
   if (!a.is_float()) return a.op("Mod", {b});
   const Term rest = fmod(a, b);
@@ -81,7 +83,7 @@ Term remainder(const Term& a, const Term& b) {
   return term::where(has_other_sign, rest + b, rest);
 }
 
-// Without the rest the quotient is whole, up to rounding.
+// Without the remainder, the quotient is an integer, up to rounding errors.
 Term floor_divide(const Term& a, const Term& b) {
   const Term whole = (a - remainder(a, b)) / b;
   return a.is_float() ? term::where(b == 0, a / b, whole.op("Round")) : whole;
@@ -104,8 +106,8 @@ Values pow(AtenNode& node, OnnxGraph&) {
 
 // ---- Limits ----
 
-// Numbers for all elements, or tensors. Each may be missing. With NaN for a
-// limit the result is NaN in both.
+// Each limit is a number or a tensor, and may be missing. A NaN limit gives NaN
+// both here and in PyTorch.
 Term limited(
     Term x,
     std::string_view min,
@@ -120,7 +122,7 @@ bool is_number(std::string_view name, const AtenNode& node) {
   return !node.has(name) || node.rank(name) == 0;
 }
 
-// As Clip where ONNX has it: of numbers.
+// Uses Clip where possible, which is for numbers only.
 Values clamp(AtenNode& node, OnnxGraph& graph) {
   const Term x = node.term("self", node.output_type());
   const bool is_clip = is_number("min", node) && is_number("max", node);
@@ -133,9 +135,9 @@ Values clamp(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Clip", {x.value(), min, max})};
 }
 
-// ---- Types, and no change at all ----
+// ---- Casts, and operators without effect ----
 
-// `to` and `type_as`. Devices and layouts are nothing to ONNX.
+// `to` and `type_as`. Devices and layouts have no meaning in ONNX.
 Values to(AtenNode& node, OnnxGraph&) {
   node.ignore(
       {"dtype",
@@ -149,7 +151,7 @@ Values to(AtenNode& node, OnnxGraph&) {
   return {node.value("self", node.output_type())};
 }
 
-// `alias`, `clone`, `contiguous`, `detach`: ONNX has values, not memory.
+// `alias`, `clone`, `contiguous`, `detach`: values in ONNX have no memory.
 Values same(AtenNode& node, OnnxGraph&) {
   node.ignore({"memory_format"});
   return {node.value("self")};

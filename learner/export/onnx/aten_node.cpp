@@ -10,7 +10,7 @@ namespace tern::onnx {
 
 namespace {
 
-// The default of `int[2] padding=0` is [0, 0], and calls from C++ give [0].
+// The default of `int[2] padding=0` is [0, 0], but calls from C++ pass [0].
 bool is_default(
     const c10::IValue& value,
     const std::optional<c10::IValue>& usual) {
@@ -27,7 +27,7 @@ std::optional<torch::Tensor> tensor_of(const Value* given) {
   return known->toTensor();
 }
 
-// What a view only shows in another shape, or repeats; null for other nodes.
+// Returns the tensor that a view reshapes or repeats; null for other nodes.
 const Value* source_of_view(const jit::Node& node) {
   const std::string name = node.kind().toQualString();
   const bool is_view = name == "aten::expand" || name == "aten::expand_as" ||
@@ -51,7 +51,7 @@ Value* AtenNode::value(std::string_view name) {
   return value;
 }
 
-// A number is written in the type that is wanted, which leaves out a Cast.
+// Writes a number directly in the type, which saves a Cast.
 Value* AtenNode::value(std::string_view name, torch::ScalarType type) {
   const Value* const given = argument(name);
   const auto number = jit::toIValue(given);
@@ -176,7 +176,7 @@ torch::ScalarType AtenNode::type(std::string_view name) const {
 at::ArrayRef<const Value*> AtenNode::outputs() const {
   const Value* const first = node_.output(0);
   const bool is_list = first->type()->kind() == c10::TypeKind::ListType;
-  // A list is taken apart by prim::ListUnpack.
+  // prim::ListUnpack takes a list apart.
   const jit::Node& giver = is_list ? *first->uses()[0].user : node_;
   return giver.outputs();
 }

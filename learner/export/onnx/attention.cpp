@@ -18,7 +18,7 @@ Term swap_last(const Term& x, int64_t rank) {
   return {x.graph(), swapped, x.type()};
 }
 
-// With enable_gqa, several heads of the query share one of the key or value.
+// With enable_gqa, several heads of the query share a head of the key or value.
 Term shared_heads(const char* name, AtenNode& node) {
   const Term x = node.term(name);
   const int64_t rank = node.rank(name);
@@ -30,7 +30,7 @@ Term shared_heads(const char* name, AtenNode& node) {
   return term::gather(x, places, rank - 3);
 }
 
-// Without first dimensions of 1, to which OpenCV 4.6 would count its places.
+// Drops leading dimensions of 1, which OpenCV 4.6 handles incorrectly.
 Term mask_of(AtenNode& node, OnnxGraph& graph) {
   const auto known = node.known_tensor("attn_mask");
   if (!known) return node.term("attn_mask");
@@ -40,7 +40,7 @@ Term mask_of(AtenNode& node, OnnxGraph& graph) {
   return {graph, graph.constant(mask), mask.scalar_type()};
 }
 
-// A mask of booleans says which scores count.
+// A boolean mask selects the scores that are used.
 Term masked(const Term& scores, AtenNode& node, OnnxGraph& graph) {
   const auto where = [&](const Term& counts) {
     return term::where(counts, scores, scores.number(-kInfinity));
@@ -56,7 +56,7 @@ Term masked(const Term& scores, AtenNode& node, OnnxGraph& graph) {
   return mask.is_bool() ? where(mask) : scores + mask.to(scores.type());
 }
 
-// Whether a mask may leave a query nothing to attend to.
+// True if a mask may leave a query with nothing to attend to.
 bool may_empty_rows(const AtenNode& node) {
   if (!node.has("attn_mask")) return false;
   const auto mask = node.known_rows("attn_mask");
@@ -66,8 +66,8 @@ bool may_empty_rows(const AtenNode& node) {
   return hides.all(-1).any().item<bool>();
 }
 
-// softmax(query * scale @ key^T + attn_mask) @ value. Where a mask leaves
-// nothing to attend to, PyTorch gives 0, and ONNX's Softmax NaN.
+// softmax(query * scale @ key^T + attn_mask) @ value. If a mask leaves nothing
+// to attend to, PyTorch returns 0, but ONNX's Softmax gives NaN.
 Values scaled_dot_product_attention(AtenNode& node, OnnxGraph& graph) {
   if (node.number("dropout_p") != 0) {
     refuse(fmt::format(

@@ -14,10 +14,10 @@ namespace {
 
 using Forward = std::function<Tensors(const Tensors&)>;
 
-// Numbers that are not the expected ones.
+// Numbers that differ from the expected ones.
 struct Difference {
   int64_t count = 0;
-  // Of the farthest one, relative to the largest number of the output.
+  // The largest difference, relative to the largest number of the output.
   double distance = 0;
 };
 
@@ -33,7 +33,7 @@ Difference difference(
   torch::Tensor distance = torch::where(is_same, 0, (own - other).abs())
                                .nan_to_num(kInfinity, kInfinity, kInfinity);
   if (expected.is_floating_point()) {
-    // Numbers near 0 are what a norm leaves of rounding.
+    // A norm may turn rounding errors into numbers near 0.
     const double largest = own.nan_to_num(0, 0, 0).abs().max().item<double>();
     distance /= std::max(largest, 0.3);
   }
@@ -41,9 +41,9 @@ Difference difference(
   return {count, distance.max().item<double>()};
 }
 
-// How many numbers of each output the model itself changes once its inputs move
-// as rounding does: where it rounds or compares what lies on an edge. None if a
-// second call with the same inputs gives others.
+// Returns how many numbers of each output change in the model itself when its
+// inputs change by rounding, because it rounds or compares numbers close to a
+// limit. None if a second call with the same inputs gives other outputs.
 std::vector<int64_t> changes_by_rounding(
     const Forward& forward,
     const Tensors& inputs,
@@ -161,7 +161,7 @@ void check_graph(
     try {
       expected = forward(inputs);
     } catch (const std::exception& error) {
-      // It takes no inputs of this size; the file need not either.
+      // The model rejects inputs of this size, so the file may too.
       TERN_CHECK_VALUE(
           !is_last,
           "[export_onnx] the model could be traced, but not computed for "

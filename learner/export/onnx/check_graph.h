@@ -9,22 +9,24 @@
 
 namespace tern::onnx {
 
-/// Compares what a graph gives with what its model gives, before it is written:
-/// shapes, types and numbers, where NaN is NaN. Where the model rounds or
-/// compares, rounding may decide otherwise: as many numbers may be others as the
-/// model itself changes for inputs that differ by rounding, or one of 10,000.
+/// Compares the outputs of a graph with those of its model, before the file is
+/// written: shapes, types and numbers, where NaN equals NaN. If the model
+/// rounds or compares numbers, rounding errors can change a result. Therefore
+/// one number in 10,000 may differ, or four times as many as change in the
+/// model itself when its inputs change by rounding.
 ///
-/// \param samples    Inputs of several sizes. Those that the model itself does
-///                   not take are left out, and the last ones are for the case
-///                   that it takes none of the others.
+/// \param samples    Inputs of several sizes. Those that the model rejects are
+///                   skipped; the last ones are only used if it rejects all
+///                   others.
 /// \param forward    The model.
-/// \param tolerance  Relative to the largest number of an output, or to 0.3.
-/// \param rest       What the outputs after those of `forward` must be, of those
-///                   that the graph gives: what decides by numbers, such as
-///                   thresholds and order, is compared for the same numbers, so
-///                   that no rounding before it counts.
+/// \param tolerance  Relative to the largest number of an output, or to 0.3 if
+///                   that is larger.
+/// \param rest       Computes the expected outputs after those of `forward`,
+///                   from the outputs of the graph. Steps such as thresholds
+///                   and sorting are thus compared for the same numbers,
+///                   unaffected by rounding before them.
 /// \throws c10::ValueError saying which output differs, by how much, and for
-///         which inputs; if no inputs could be computed, with the model's reason.
+///         which inputs; with the model's own error, if it rejects all inputs.
 void check_graph(
     const OnnxGraph& graph,
     const std::vector<std::string>& output_names,

@@ -1,4 +1,4 @@
-// Comparisons, logic of booleans, and choices.
+// Comparisons, boolean logic, and choices.
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -13,7 +13,7 @@ namespace {
 
 using OfTwo = Term (*)(const Term& a, const Term& b);
 
-// The result is bool, and the arguments are compared in their common type.
+// The result is bool; the arguments are compared in their common type.
 Operator comparison(OfTwo function) {
   return [function](AtenNode& node, OnnxGraph&) -> Values {
     const torch::ScalarType type = node.common_type({"self", "other"});
@@ -22,7 +22,7 @@ Operator comparison(OfTwo function) {
   };
 }
 
-// Of numbers, those that are not 0 are true.
+// Numbers other than 0 count as true.
 Operator logical(OfTwo function) {
   return [function](AtenNode& node, OnnxGraph&) -> Values {
     const Term self = node.term("self", torch::kBool);
@@ -30,7 +30,7 @@ Operator logical(OfTwo function) {
   };
 }
 
-// ONNX has bits of integers from opset 18 on.
+// ONNX has bitwise operators for integers from opset 18 on.
 Operator bitwise(OfTwo function) {
   return [function](AtenNode& node, OnnxGraph&) -> Values {
     if (node.output_type() != torch::kBool) {
@@ -56,7 +56,7 @@ Term one_of(const Term& a, const Term& b) {
   return a ^ b;
 }
 
-// Of integers, all bits: -1 - x.
+// For integers, inverts all bits: -1 - x.
 Values bitwise_not(AtenNode& node, OnnxGraph&) {
   const Term x = node.term("self");
   return x.is_bool() ? !x : -1 - x;
@@ -66,7 +66,7 @@ Values logical_not(AtenNode& node, OnnxGraph&) {
   return !node.term("self", torch::kBool);
 }
 
-// NaN is the one number that differs from itself; no integer does.
+// Only NaN differs from itself; integers never do.
 Values isnan(AtenNode& node, OnnxGraph& graph) {
   const Term x = node.term("self");
   if (!x.is_float()) return x != x;

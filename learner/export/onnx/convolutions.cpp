@@ -1,4 +1,4 @@
-// Convolutions, windows, and what moves channels into space and back.
+// Convolutions, windows, and operators that exchange channels and pixels.
 #include <numeric>
 
 #include "tern/learner/export/onnx/operators.h"
@@ -13,7 +13,7 @@ void check_is_image(const AtenNode& node) {
   refuse("its self is no [N, C, H, W]; expected 4 dimensions. View it so");
 }
 
-// `pads` are those of the beginnings, then of the ends.
+// `pads` has all beginnings, then all ends.
 Attributes
 convolved(const Integers& kernel, const Integers& pads, AtenNode& node) {
   const int64_t rank = std::ssize(kernel);
@@ -37,7 +37,7 @@ with_weights(const char* type, const Attributes& attributes, AtenNode& node) {
   return input.op_with(type, {weight, node.optional_value("bias")}, attributes);
 }
 
-// Of any number of dimensions, also transposed.
+// With any number of dimensions, also transposed.
 Values convolution(AtenNode& node, OnnxGraph&) {
   node.ignore({"benchmark", "deterministic", "cudnn_enabled", "allow_tf32"});
   const Integers kernel = kernel_of(node);
@@ -57,8 +57,8 @@ Values convolution(AtenNode& node, OnnxGraph&) {
       node);
 }
 
-// Padded by a word: "same" for an output of the input's size, or "valid". Of an
-// odd number, the end gets one more.
+// With padding by name: "same" for an output of the input's size, or "valid".
+// If the padding is odd, one more is at the end.
 Values convolution_by_mode(AtenNode& node, OnnxGraph&) {
   const Integers kernel = kernel_of(node);
   const int64_t rank = std::ssize(kernel);
@@ -72,7 +72,7 @@ Values convolution_by_mode(AtenNode& node, OnnxGraph&) {
   return with_weights("Conv", convolved(kernel, pads, node), node);
 }
 
-// The windows of an image as columns, [N, C * kernel, windows].
+// Returns the windows of an image as columns, [N, C * kernel, windows].
 Values im2col(AtenNode& node, OnnxGraph& graph) {
   check_is_image(node);
   const Integers kernel = per_dimension(node.integers("kernel_size"), 2);
@@ -100,13 +100,13 @@ Values im2col(AtenNode& node, OnnxGraph& graph) {
   return term::reshape(columns, node.output_sizes());
 }
 
-// ONNX Runtime moves pixels of floats alone.
+// ONNX Runtime rearranges pixels of floats only.
 Term movable(AtenNode& node) {
   const Term x = node.term("self");
   return x.is_float() ? x : x.to(torch::kDouble);
 }
 
-// Channels in the order that PyTorch has: column, row, depth.
+// Channels are in PyTorch's order: column, row, depth.
 Values pixel_shuffle(AtenNode& node, OnnxGraph&) {
   check_is_image(node);
   return movable(node)
@@ -116,7 +116,7 @@ Values pixel_shuffle(AtenNode& node, OnnxGraph&) {
       .to(node.type("self"));
 }
 
-// ONNX puts the place in a block before the channel, PyTorch after it.
+// ONNX puts the position within a block before the channel, PyTorch after it.
 Values pixel_unshuffle(AtenNode& node, OnnxGraph&) {
   check_is_image(node);
   const int64_t factor = node.integer("downscale_factor");
@@ -128,7 +128,7 @@ Values pixel_unshuffle(AtenNode& node, OnnxGraph&) {
   return term::gather(blocks, order.flatten(), 1).to(node.type("self"));
 }
 
-// Channel k of each group after the other.
+// Interleaves the channels of the groups.
 Values channel_shuffle(AtenNode& node, OnnxGraph&) {
   const int64_t channels = node.sizes("self")[1];
   const auto order =

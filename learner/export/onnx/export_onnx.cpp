@@ -24,7 +24,7 @@ void export_onnx(
       "[export_onnx] there is no example input, or the model is TorchScript; "
       "expected a batch and a module of C++. Export the module that the "
       "TorchScript was made of.");
-  // A trace does not see what other threads compute for other devices.
+  // A trace does not include what other threads compute on other devices.
   model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;
   const EvalModeGuard eval(model);

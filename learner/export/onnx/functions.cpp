@@ -1,4 +1,4 @@
-// Functions of one number: exp, floor, sin and their like.
+// Functions of one number: exp, floor, sin and similar ones.
 #include <cmath>
 #include <numbers>
 
@@ -8,14 +8,14 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch gives floats for whole numbers, to which they are cast before.
+// PyTorch returns floats for integers, so these are cast first.
 Operator of_floats(const char* type) {
   return [type](AtenNode& node, OnnxGraph&) -> Values {
     return node.term("self", node.output_type()).op(type);
   };
 }
 
-// Whole numbers and booleans stay as they are.
+// Integers and booleans stay unchanged.
 Operator rounded(const char* type) {
   return [type](AtenNode& node, OnnxGraph&) -> Values {
     const Term x = node.term("self");
@@ -46,17 +46,17 @@ Values trunc(AtenNode& node, OnnxGraph&) {
   return x.is_float() ? term::trunc(x) : x;
 }
 
-// ONNX Runtime has log(x + sqrt(x * x + 1)), which is NaN far below 0.
+// ONNX Runtime uses log(x + sqrt(x * x + 1)), which is NaN for very negative x.
 Term asinh(const Term& x) {
   return x.op("Sign") * term::abs(x).op("Asinh");
 }
 
-// exp(x) - 1 would lose the digits of a small x.
+// exp(x) - 1 would lose precision for small x.
 Term expm1(const Term& x) {
   return term::tanh(x / 2) * (term::exp(x) + 1);
 }
 
-// log(x + 1) would lose them too.
+// log(x + 1) would lose precision too.
 Term log1p(const Term& x) {
   const Term of_small = 2 * (x / (x + 2)).op("Atanh");
   return term::where(term::abs(x) < 0.5, of_small, term::log(x + 1));
@@ -88,7 +88,7 @@ Term rsqrt(const Term& x) {
 
 }  // namespace
 
-// ONNX rounds halves to the even neighbor too.
+// ONNX also rounds halves to the even neighbor.
 OperatorTable functions() {
   return {
       {"aten::abs", abs},

@@ -1,4 +1,4 @@
-// Elements at places that are numbers or tensors of them.
+// Elements at indices that are numbers or tensors.
 #include <algorithm>
 
 #include "tern/learner/export/onnx/operators.h"
@@ -7,8 +7,9 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch takes a tensor of indices for each of the first dimensions, and
-// broadcasts them. GatherND and ScatterND take one tensor, [..., dimensions].
+// PyTorch takes one tensor of indices for each of the first dimensions, and
+// broadcasts them. GatherND and ScatterND take a single tensor,
+// [..., dimensions].
 struct Places {
   Value* indices = nullptr;
   Value* shape = nullptr;  // of the indices of one dimension
@@ -35,7 +36,7 @@ Places places_of(Values indices, OnnxGraph& graph) {
 
 // ---- Reading ----
 
-// A number as index takes the dimension away, in both.
+// A number as index removes the dimension in both.
 Values select(AtenNode& node, OnnxGraph& graph) {
   return {graph.op(
       "Gather",
@@ -43,7 +44,7 @@ Values select(AtenNode& node, OnnxGraph& graph) {
       {{"axis", node.integer("dim")}})};
 }
 
-// ONNX's Gather is index_select, and its GatherElements is gather.
+// ONNX's Gather is index_select; its GatherElements is gather.
 Values gather(AtenNode& node, OnnxGraph& graph) {
   return {graph.op(
       "GatherElements",
@@ -57,13 +58,13 @@ Values embedding(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Gather", {node.value("weight"), node.value("indices")})};
 }
 
-// x[indices, ...] with tensors of integers.
+// x[indices, ...] with integer tensors.
 Values index(AtenNode& node, OnnxGraph& graph) {
   const Places places = places_of(node.values("indices"), graph);
   return {graph.op("GatherND", {node.value("self"), places.indices})};
 }
 
-// PyTorch has one row for each place, ONNX one for each dimension.
+// PyTorch returns one row per element, ONNX one row per dimension.
 Values nonzero(AtenNode& node, OnnxGraph& graph) {
   Value* const places = graph.op("NonZero", {node.value("self", torch::kBool)});
   return {graph.op("Transpose", {places})};
@@ -71,8 +72,8 @@ Values nonzero(AtenNode& node, OnnxGraph& graph) {
 
 // ---- Writing ----
 
-// x[indices, ...] = values, which PyTorch broadcasts and ONNX does not.
-// `accumulate` is refused.
+// x[indices, ...] = values. PyTorch broadcasts values, ONNX does not.
+// `accumulate` is not supported.
 Values index_put(AtenNode& node, OnnxGraph& graph) {
   const Values indices = node.values("indices");
   const Places places = places_of(indices, graph);
@@ -85,8 +86,8 @@ Values index_put(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("ScatterND", {node.value("self"), places.indices, values})};
 }
 
-// A tensor `src` or a number `value`. PyTorch lets `src` be larger than
-// `index`, ONNX does not. A `reduce` is refused.
+// From a tensor `src` or a number `value`. PyTorch allows `src` to be larger
+// than `index`, ONNX does not. `reduce` is not supported.
 Values scatter(AtenNode& node, OnnxGraph& graph) {
   const bool is_tensor = node.has("src");
   const char* const source = is_tensor ? "src" : "value";

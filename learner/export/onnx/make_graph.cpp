@@ -27,15 +27,16 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A batch, and for images their sizes, of the first or second trace or of the
-// check. No dynamic size is a fixed multiple of another in both traces, so that
-// each tells where it comes from. Batches of 5 and 7 differ by less than heights
-// and widths, however these are cut or padded, and so do their halves and thirds.
+// The batch size and, for images, the size of the first or second trace or of
+// the check. No dynamic size is the same multiple of another one in both
+// traces, so that each identifies its origin. Batches of 5 and 7 differ by less
+// than heights and widths do, however these are cropped or padded, and the same
+// is true of their halves and thirds.
 struct Sizes {
   int64_t batch;
-  int64_t height = 1, width = 1;  // times the example's
-  int64_t odd = 0;                // pixels more
-  int64_t multiple = 1;  // to which the example's are rounded up before
+  int64_t height = 1, width = 1;  // multiples of the example's
+  int64_t odd = 0;                // extra pixels
+  int64_t multiple = 1;           // the example's are first rounded up to it
 
   int64_t height_for(int64_t example) const {
     return height * rounded_up(example) + odd;
@@ -50,14 +51,15 @@ struct Sizes {
 
 constexpr Sizes kFirst = {.batch = 5};
 
-// With one pixel more, what halves a size and doubles it is told from the size.
-// Not every network takes that.
+// An extra pixel distinguishes a size from one that was halved and doubled. Not
+// every network accepts such sizes.
 Sizes second_sizes(bool is_odd) {
   return {.batch = 7, .height = 2, .width = 3, .odd = is_odd ? 1 : 0};
 }
 
-// Odd, and so is each half rounded up, five times. A U-Net resizes what is not of
-// its skip connection's size, which at such sizes is the case in all stages.
+// Odd sizes whose halves, rounded up, are odd too, five times in a row. A U-Net
+// resizes tensors that do not match their skip connection; at such sizes it
+// does so in all stages.
 Sizes odd_halves(Sizes sizes) {
   sizes.multiple = 32;
   sizes.odd = 1;
@@ -89,7 +91,7 @@ traced_inputs(Tensors inputs, const OnnxOptions& how, const Sizes& sizes) {
   return inputs;
 }
 
-// Samples that differ, so that one cannot stand for another.
+// Samples differ, so that a mix-up of samples shows.
 Tensors
 checked_inputs(Tensors inputs, const OnnxOptions& how, const Sizes& sizes) {
   auto random = at::detail::createCPUGenerator(/*seed_val=*/5);
@@ -99,20 +101,20 @@ checked_inputs(Tensors inputs, const OnnxOptions& how, const Sizes& sizes) {
       const auto shape = x.permute({0, 2, 3, 1}).sizes().vec();
       x = torch::randint(256, shape, random, torch::kByte).to(x.device());
     } else if (x.is_floating_point()) {
-      // An example of zeros tells nothing.
+      // A test with zeros would be meaningless.
       if (!x.any().item<bool>()) x = torch::ones_like(x);
       const auto factors = torch::rand(x.sizes(), random) / 2 + 0.5;
       x = x * factors.to(x.options());
     } else if (how.dynamic_batch && x.dim() > 1) {
-      x = x.clone();  // whole numbers stay those of the example
+      x = x.clone();  // integers remain the example's
       for (int64_t i = 0; i < x.size(0); ++i) x[i].copy_(x[i].roll(i, -1));
     }
   }
   return inputs;
 }
 
-// Sizes that the traces do not have. The last ones are the traced ones, for a
-// model that takes no others.
+// Inputs of sizes that differ from the traces. The last ones have the traced
+// sizes, for a model that accepts no others.
 std::vector<Tensors> checked_samples(
     const Tensors& example,
     const OnnxOptions& how,
@@ -127,8 +129,8 @@ std::vector<Tensors> checked_samples(
   if (traced.odd > 0) add({.batch = 2, .height = 2, .width = 1});
   if (how.dynamic_batch || traced.multiple > 1) add({.batch = 1});
   if (traced.multiple > 1) {
-    // The path of this size is another, and the example may be without numbers
-    // below 0, as images are.
+    // The model takes another path at this size, and the example may have no
+    // numbers below 0, as images do.
     Tensors negative = all.back();
     for (torch::Tensor& x : negative) {
       if (x.is_floating_point()) x = -x;
@@ -136,8 +138,8 @@ std::vector<Tensors> checked_samples(
     all.push_back(negative);
   }
   if (how.dynamic_size) {
-    // Maps of the coarsest strides in use, of which small examples have one
-    // position in both traces: that must not be one of all sizes.
+    // Feature maps of the coarsest strides in use. With small examples they
+    // have one position in both traces, which must not be taken for all sizes.
     constexpr int64_t kCoarsestStride = 128;
     const auto times = [&](int64_t dim) {
       int64_t least = kCoarsestStride;
@@ -158,7 +160,8 @@ std::vector<Tensors> checked_samples(
   return all;
 }
 
-// Rounding of the model itself: in 16 bits, or by a GPU that multiplies fewer.
+// Allows for the model's own rounding errors: in 16 bits, or on a GPU that
+// multiplies with fewer bits.
 double tolerance_of(const Model& model, const Tensors& inputs) {
   Tensors all = inputs;
   for (const ModelTensor& t : model.state()) all.push_back(t.tensor);
@@ -179,7 +182,7 @@ Names default_names(const char* what, size_t count) {
   return names;
 }
 
-// Given ones, or `usual` ones.
+// Returns the given names, or `usual` ones.
 Names names_of(
     Names names,
     const char* what,
@@ -206,8 +209,8 @@ Names names_of(
   return names;
 }
 
-// What a file with detections gives beside them for the check alone, by names
-// that no weight has.
+// Additional outputs of a file with detections, for the check only. No weight
+// has these names.
 const Names kRaw = {".boxes", ".logits"};
 
 void check_options(const OnnxOptions& options) {
@@ -230,7 +233,8 @@ class GraphMaker {
  public:
   GraphMaker(Model model, const Tensors& inputs, const OnnxOptions& options)
       : model_(std::move(model)), inputs_(inputs), options_(options) {
-    // Made here: a trace does not see the numbers of a tensor that it makes.
+    // Created here, because a trace does not record the numbers of a tensor
+    // that it creates.
     const auto how = options.preprocessing.value_or(ImagePreprocessing());
     const auto by_channel = [&](const auto& values, double otherwise) {
       const auto all = values.empty() ? torch::full({1}, otherwise)
@@ -243,7 +247,7 @@ class GraphMaker {
   }
 
   TracedGraph make() {
-    // A network may take multiples of a size alone.
+    // A network may accept only multiples of a size.
     const bool takes_odd_sizes =
         options_.dynamic_size &&
         takes(traced_inputs(inputs_, options_, second_sizes(true)));
@@ -282,12 +286,12 @@ class GraphMaker {
     return {boxes, options_.nms ? logits : logits.sigmoid()};
   }
 
-  /// Of the last inputs that `forward` was given.
+  /// For the last inputs of `forward`.
   std::vector<int64_t> anchor_counts() const {
     return anchors_per_level("export_onnx", anchors_, *options_.detection);
   }
 
-  /// A level of one position in both traces would have one in all images.
+  /// A level with one position in both traces would have one in all images.
   void check_levels(const torch::Tensor& anchors_of_first) const {
     if (!options_.dynamic_size) return;
     const auto counts = [&](const torch::Tensor& anchors) {
@@ -305,7 +309,7 @@ class GraphMaker {
     }
   }
 
-  /// What the file's detections must be, of its boxes and logits.
+  /// Computes the file's expected detections from its boxes and logits.
   Tensors detections_of(const Tensors& raw) const {
     const auto boxes_of = [&](const torch::Tensor& anchor, int64_t begin) {
       const torch::Tensor index = (anchor + begin).unsqueeze(2);
@@ -355,7 +359,7 @@ class GraphMaker {
     return made;
   }
 
-  /// The path of odd sizes may do for others too.
+  /// The path for odd sizes may work for other sizes too.
   std::optional<TracedGraph> traced_at_odd_halves(const Sizes& second) {
     try {
       return traced_at(odd_halves(kFirst), odd_halves(second));
@@ -374,7 +378,7 @@ class GraphMaker {
           results = outputs.size();
           return outputs;
         }));
-    Names taken;  // by weights
+    Names taken;  // names of weights
     for (const ModelTensor& t : model_.state()) taken.push_back(t.name);
     const Names in = names_of(
         options_.input_names,
@@ -413,8 +417,8 @@ class GraphMaker {
   Model model_;
   const Tensors inputs_;
   const OnnxOptions options_;
-  torch::Tensor mean_, stddev_;  // of bytes
-  torch::Tensor anchors_;        // of the last outputs, [N, A, 4]
+  torch::Tensor mean_, stddev_;  // in the range of bytes
+  torch::Tensor anchors_;        // from the last outputs, [N, A, 4]
 };
 
 }  // namespace

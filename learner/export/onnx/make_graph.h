@@ -9,22 +9,22 @@
 
 namespace tern::onnx {
 
-/// What `export_onnx` writes.
+/// The result of `make_graph`.
 struct TracedGraph {
-  /// Of the first trace, to which `graph` refers.
+  /// The graph of the first trace, to which `graph` refers.
   std::unique_ptr<OnnxGraph> first;
   std::unique_ptr<OnnxGraph> graph;
-  /// Whether images of any size may be given; if not, of multiples of the
-  /// example's.
+  /// True if images of any size are accepted; otherwise only multiples of the
+  /// example's size.
   bool takes_odd_sizes = false;
 };
 
-/// Makes the ONNX graph of a model from two traces with inputs of different
-/// sizes, and compares what it gives with what the model gives at others. It is
-/// of the model's own tensors.
+/// Creates the ONNX graph of a model from two traces with inputs of different
+/// sizes, and compares its outputs with the model's at other sizes. The graph
+/// shares the model's tensors.
 ///
-/// \param model  In eval mode, without gradients, and a module of C++.
-/// 	hrows c10::ValueError as `export_onnx` does.
+/// \param model  A C++ module in eval mode, without gradients.
+/// \throws c10::ValueError as `export_onnx` does.
 TracedGraph make_graph(
     Model model,
     const Tensors& example_inputs,

@@ -1,4 +1,4 @@
-// Products of matrices.
+// Matrix products.
 #include <algorithm>
 
 #include "tern/learner/export/onnx/operators.h"
@@ -7,13 +7,13 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch multiplies matrices of one type, in which the result is too.
+// PyTorch multiplies matrices of one type, which is also that of the result.
 Values matmul(AtenNode& node, OnnxGraph&) {
   const Term self = node.term("self", node.output_type());
   return term::matmul(self, node.term("other", node.output_type()));
 }
 
-// `mm` and `bmm`; an out_dtype is refused.
+// `mm` and `bmm`; out_dtype is not supported.
 Values mm(AtenNode& node, OnnxGraph&) {
   return term::matmul(node.term("self"), node.term("mat2"));
 }
@@ -33,7 +33,7 @@ Values outer(AtenNode& node, OnnxGraph&) {
   return column * node.term("vec2", type);
 }
 
-// beta * self + alpha * product; with beta = 0 PyTorch does not read self.
+// beta * self + alpha * product. With beta = 0 PyTorch does not read self.
 Values add_product(const char* a, const char* b, AtenNode& node) {
   const torch::ScalarType type = node.output_type();
   const Term first = node.term(a, type);
@@ -53,7 +53,7 @@ Values baddbmm(AtenNode& node, OnnxGraph&) {
   return add_product("batch1", "batch2", node);
 }
 
-// PyTorch has the weight as [out, in]. Gemm would transpose it, but takes
+// PyTorch stores the weight as [out, in]. Gemm could transpose it but supports
 // matrices only, and an input may have more dimensions.
 Values linear(AtenNode& node, OnnxGraph& graph) {
   const Term input = node.term("input");
@@ -70,8 +70,8 @@ Values linear(AtenNode& node, OnnxGraph& graph) {
                           : product;
 }
 
-// The spaces that PyTorch allows are left out. All in the type of the result;
-// of small integers with 32 bits, as ONNX Runtime has it.
+// Removes spaces, which PyTorch allows. All tensors are cast to the type of the
+// result; small integers are computed with 32 bits, as ONNX Runtime requires.
 Values einsum(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"path"});
   std::string equation = node.string("equation");

@@ -1,5 +1,5 @@
-// New tensors of one number. Those that nothing writes into, and `arange`, are
-// constants of a trace, for which no function is called.
+// New tensors of one number. `arange`, and tensors that nothing writes into,
+// are constants of a trace and call no function here.
 #include "tern/learner/export/onnx/operators.h"
 
 namespace tern::onnx {
@@ -18,8 +18,8 @@ void ignore_options(AtenNode& node) {
        "names"});
 }
 
-// Sizes that depend on the inputs are read from the tensor that the new one is
-// like, if any.
+// Sizes that depend on the inputs are read from the tensor that the new one
+// resembles, if there is one.
 Value* new_shape(AtenNode& node, OnnxGraph& graph, bool is_like) {
   const Integers sizes = node.output_sizes();
   return is_like && graph.differ(sizes)
@@ -27,7 +27,7 @@ Value* new_shape(AtenNode& node, OnnxGraph& graph, bool is_like) {
              : graph.integers(sizes);
 }
 
-// The numbers of an `empty` are replaced.
+// For `empty` any number will do, since later operators overwrite it.
 Operator filled(double number, bool is_like = false) {
   return [=](AtenNode& node, OnnxGraph& graph) -> Values {
     ignore_options(node);
@@ -36,8 +36,8 @@ Operator filled(double number, bool is_like = false) {
   };
 }
 
-// `full`, `full_like`, `new_full` and `fill`: of a tensor, only the shape and
-// type count.
+// `full`, `full_like`, `new_full` and `fill`. Of a tensor argument, only the
+// shape and type are used.
 Operator filled_by(const char* argument, bool is_like = false) {
   return [=](AtenNode& node, OnnxGraph& graph) -> Values {
     ignore_options(node);

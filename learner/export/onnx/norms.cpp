@@ -1,4 +1,4 @@
-// Normalization by statistics of the batch, of a sample or of a position.
+// Normalization by statistics of a batch, a sample or a position.
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -15,7 +15,7 @@ Integers channel_shape(int64_t rank) {
   return shape;
 }
 
-// Times a weight and plus a bias, of which each may be missing.
+// Multiplies by a weight and adds a bias, both of which are optional.
 Term scaled(Term x, AtenNode& node, const Integers& shape) {
   const auto of_shape = [&](const char* name) {
     const Term given = node.term(name, x.type());
@@ -38,7 +38,7 @@ Term weight_or(
   return {graph, graph.constant(torch::full(shape, otherwise, type)), type};
 }
 
-// (x - mean) / sqrt(variance + eps), over these axes; the variance is biased.
+// (x - mean) / sqrt(variance + eps) over these axes, with the biased variance.
 Term normalized(const Term& x, const Integers& axes, double eps) {
   const Term distance = x - term::mean(x, axes, /*keepdim=*/true);
   const Term variance = term::mean(distance * distance, axes, /*keepdim=*/true);
@@ -51,7 +51,7 @@ Integers last_axes(size_t count) {
   return axes;
 }
 
-// By running statistics.
+// Normalizes with running statistics.
 Values by_running_statistics(AtenNode& node, OnnxGraph& graph) {
   const Integers channels = {node.sizes("input")[1]};
   Value* const input = node.value("input");
@@ -67,9 +67,9 @@ Values by_running_statistics(AtenNode& node, OnnxGraph& graph) {
       {{"epsilon", node.number("eps")}})};
 }
 
-// Where it has not been folded into a convolution. In training, or where it
-// keeps no running statistics, by those of the batch: over all dimensions but
-// the channels.
+// A BatchNorm that was not folded into a convolution. In training mode, or
+// without running statistics, it normalizes with the statistics of the batch,
+// over all dimensions except the channels.
 Values batch_norm(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"momentum", "cudnn_enabled"});
   if (!node.flag("training")) return by_running_statistics(node, graph);
@@ -95,7 +95,7 @@ Values instance_norm(AtenNode& node, OnnxGraph& graph) {
       {{"epsilon", node.number("eps")}});
 }
 
-// Each group of channels as one long channel.
+// Treats each group of channels as one long channel.
 Values group_norm(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"cudnn_enabled"});
   const int64_t groups = node.integer("num_groups");
@@ -118,10 +118,10 @@ Values group_norm(AtenNode& node, OnnxGraph& graph) {
   return scaled(same_shape, node, channel_shape(node.rank("input")));
 }
 
-// As OpenCV 4.6 reads it. It takes means away along the second dimension, as of
-// [1, rows, numbers], and multiplies by a weight along the second one too, as of
-// [rows, numbers]. By a single number that the graph computes it cannot divide,
-// so that one row alone is divided as a product of matrices.
+// Written so that OpenCV 4.6 can read it. OpenCV subtracts means along
+// dimension 1, as of [1, rows, numbers], and multiplies by a weight along
+// dimension 1 too, as of [rows, numbers]. It cannot divide by a single computed
+// number, so a single row is divided with a matrix product.
 Term decomposed(const Term& x, double eps, AtenNode& node) {
   const Integers sizes = node.sizes("input");
   const auto product = [](const Integers& numbers) {
@@ -143,7 +143,8 @@ Term decomposed(const Term& x, double eps, AtenNode& node) {
   return term::reshape(scaled(flat, node, {length}), sizes);
 }
 
-// Over the last dimensions; ONNX has the first of these, from the end.
+// Normalizes over the last dimensions. ONNX's axis is the first of these,
+// counted from the end.
 Values layer_norm(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"cudnn_enable"});
   const Integers shape = node.integers("normalized_shape");
@@ -157,7 +158,8 @@ Values layer_norm(AtenNode& node, OnnxGraph& graph) {
       {{"axis", -std::ssize(shape)}, {"epsilon", eps}})};
 }
 
-// x / sqrt(mean(x^2) + eps), times a weight. Without eps, that of the type.
+// x / sqrt(mean(x^2) + eps), times a weight. The default eps is the type's
+// epsilon.
 Values rms_norm(AtenNode& node, OnnxGraph&) {
   const Integers shape = node.integers("normalized_shape");
   const Term x = node.term("input");

@@ -56,14 +56,14 @@ int64_t onnx_type(torch::ScalarType type) {
   }
 }
 
-// NaN is NaN.
+// NaN equals NaN.
 bool are_same(const torch::Tensor& a, const torch::Tensor& b) {
   return torch::equal(a, b) ||
          (a.is_floating_point() &&
           ((a == b) | (a.isnan() & b.isnan())).all().item<bool>());
 }
 
-/// LibTorch only warns of a file that no runtime could read.
+/// LibTorch only issues a warning for a file that no runtime can read.
 class Warnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override { text += warning.msg(); }
@@ -102,7 +102,8 @@ void set_attribute(
   node.ss_(symbol, strings);
 }
 
-// Of a value, also of a part of a constant list; none if the model computes it.
+// Returns a constant value, which may be part of a constant list; none if the
+// model computes it.
 std::optional<c10::IValue> constant_of(const Value* traced) {
   const jit::Node& node = *traced->node();
   if (node.kind() != c10::prim::ListUnpack) return jit::toIValue(traced);
@@ -147,7 +148,7 @@ Values OnnxGraph::op_with_outputs(
   for (const auto& [name, value] : attributes) {
     if (in_first_trace(value) != value) refuse("its " + name + kDiffers);
   }
-  // ONNX gives an input that is left out an empty name, but not the last one.
+  // In ONNX an input that is left out has an empty name, except at the end.
   while (!inputs.back()) inputs.pop_back();
   return insert(count, type, inputs, attributes);
 }
@@ -191,7 +192,7 @@ Value* OnnxGraph::constant(
   const torch::Tensor first = in_first_trace(tensor).toTensor();
   const std::string differs = std::string("a tensor that it takes") + kDiffers;
   if (first.dim() != tensor.dim()) refuse(differs);
-  // One part of it along each dimension that has another size.
+  // Takes one slice along each dimension whose size differs.
   torch::Tensor part = tensor;
   for (int64_t i = 0; i < tensor.dim(); ++i) {
     if (first.size(i) != tensor.size(i)) part = part.narrow(i, 0, 1);
@@ -215,7 +216,8 @@ Value* OnnxGraph::counting(
   const torch::ScalarType type = own.scalar_type();
   if (type == torch::kBool || own.numel() == 0) return nullptr;
   const auto differs = [&](int64_t i) { return first.size(i) != own.size(i); };
-  // The numbers at place 0 of what differs, and the step from there to place 1.
+  // The numbers at index 0 of the dimensions that differ, and the step from
+  // there to index 1.
   torch::Tensor part = own;
   Integers steps(own.dim(), 0);
   for (int64_t i = 0; i < own.dim(); ++i) {
@@ -258,7 +260,7 @@ Value* OnnxGraph::triangular(
   const torch::Tensor matrix = own.view({rows, columns});
   const torch::Tensor above = matrix[0][columns - 1].clone();
   const torch::Tensor below = matrix[rows - 1][0].clone();
-  // The first column that is above the diagonal, in row 0; or before it.
+  // The first column above the diagonal in row 0, which may be negative.
   const auto count = [&](const torch::Tensor& line) {
     return line.eq(above).sum().item<int64_t>();
   };
@@ -278,7 +280,7 @@ Value* OnnxGraph::triangular(
   Value* const distance = insert(1, "Sub", {column, row})[0];
   Value* const least = initializer(torch::tensor(offset));
   Value* const is_below = insert(1, "Less", {distance, least})[0];
-  // ONNX Runtime chooses between numbers, not between booleans.
+  // ONNX Runtime's Where supports numbers but not booleans.
   const torch::ScalarType type = own.scalar_type();
   const auto chosen = type == torch::kBool ? torch::kInt : type;
   Value* const below_it = initializer(below.to(chosen));
@@ -306,7 +308,7 @@ Value* OnnxGraph::scalar(double number, torch::ScalarType type) {
   if (!c10::isIntegralType(type, /*includeBool=*/false)) {
     return constant(torch::full({}, number, type));
   }
-  // -1 of bytes is 255, as PyTorch computes.
+  // -1 as a byte is 255, as in PyTorch.
   const auto whole = static_cast<int64_t>(number);
   return constant(torch::full({}, whole, torch::kLong).to(type));
 }
@@ -334,8 +336,8 @@ Value* OnnxGraph::integers(const Integers& first, const Integers& own) {
   return insert(1, "Concat", parts, {{"axis", 0}})[0];
 }
 
-// Of shape [1]: a constant, or the smallest multiple of a size that can be read,
-// or of a product of two such.
+// Returns an integer as a tensor of shape [1]: a constant, or the smallest
+// multiple of a size that can be read, or of a product of two such sizes.
 Value* OnnxGraph::integer(int64_t first, int64_t own) {
   if (first == own) return initializer(torch::tensor({own}));
   struct Found {
@@ -375,7 +377,7 @@ Value* OnnxGraph::integer(int64_t first, int64_t own) {
 }
 
 Value* OnnxGraph::initializer(const torch::Tensor& tensor, std::string name) {
-  // Without one, a name that no weight has.
+  // If there is no name, use one that no weight has.
   if (name.empty()) name = fmt::format(".{}", initializers_.size());
   const bool is_half = half_ && tensor.scalar_type() == torch::kFloat &&
                        tensor.numel() >= 1'000 && fits_half(tensor);
@@ -434,7 +436,7 @@ void OnnxGraph::describe(
     Value* value,
     torch::ScalarType type,
     const Integers& sizes) {
-  onnx_type(type);  // throws where ONNX has no such type
+  onnx_type(type);  // throws if ONNX lacks this type
   const Integers first = in_first_trace(sizes).toIntVector();
   const std::string name = value->debugName();
   for (int64_t i = 0; i < std::ssize(sizes); ++i) {
@@ -462,8 +464,8 @@ void OnnxGraph::add_output(
     torch::ScalarType type,
     const Integers& sizes,
     const std::string& name) {
-  // A value of its own: inputs and weights, which may be outputs too, have
-  // names already.
+  // A separate value, because inputs and weights can be outputs too and already
+  // have names.
   Value* const output = op("Identity", {value});
   output->setDebugName(name);
   begin_step();
@@ -518,7 +520,7 @@ std::string OnnxGraph::serialize() const {
   for (const std::string& name : halved_) {
     stored[name] = stored[name].to(torch::kHalf);
   }
-  size_t bytes_of_all = 1 << 20;  // and what is not weights
+  size_t bytes_of_all = 1 << 20;  // room for everything but weights
   for (const auto& [name, x] : stored) bytes_of_all += x.nbytes();
   TERN_CHECK_VALUE(
       bytes_of_all >> 31 == 0,

@@ -19,7 +19,7 @@ constexpr std::string_view kPacked =
     "it packs or unpacks a sequence; expected a padded one. Call the recurrent "
     "layer with the padded tensor, and mask what it gives";
 
-// What is refused for a reason of its own.
+// Operators with a specific reason for not being supported.
 constexpr Advice kReasons[] = {
     {"aten::_pack_padded_sequence", kPacked},
     {"aten::_pad_packed_sequence", kPacked},
@@ -38,7 +38,7 @@ constexpr Advice kReasons[] = {
     {"aten::randperm", kRandom},
     {"aten::uniform", kRandom}};
 
-// What to write instead of an operator that the tables do not have.
+// Replacements for operators that are not in the tables.
 constexpr Advice kInstead[] = {
     {"aten::_upsample_bicubic2d_aa", "upsample_bicubic2d without antialias"},
     {"aten::_upsample_bilinear2d_aa", "upsample_bilinear2d without antialias"},

@@ -9,31 +9,31 @@
 
 namespace tern::onnx {
 
-/// Writes an operator of PyTorch as operators of ONNX: reads the arguments of
-/// the node, adds to the graph, and returns what the results are there.
+/// Translates an operator of PyTorch to operators of ONNX: reads the arguments
+/// of the node, adds to the graph, and returns the results there.
 using Operator = std::function<Values(AtenNode& node, OnnxGraph& graph)>;
 
-/// By PyTorch's names, "aten::relu" for relu_ too, which writes into its first
-/// argument.
+/// Functions by PyTorch's names. The entry "aten::relu" also serves relu_,
+/// which writes into its first argument.
 using OperatorTable = std::map<std::string, Operator>;
 
-/// The name that a node has in the tables.
+/// Returns the name of a node in the tables.
 std::string operator_name(const jit::Node& node);
-/// Whether it writes into its first argument, as relu_ does.
+/// True if the operator writes into its first argument, as relu_ does.
 bool is_in_place(const jit::Node& node);
 
-/// All that can be written. To add one: its function and a line of the table in
-/// the file of its subject, and a call in operators_test.cpp.
+/// All supported operators. To add one, write its function, a line in the table
+/// of its file, and a call in operators_test.cpp.
 const OperatorTable& operators();
 
-/// One of `self`, computed in the type of the result: PyTorch gives floats for
-/// whole numbers, to which they are cast before.
+/// An operator that is a function of `self`, computed in the type of the
+/// result: PyTorch returns floats for integers, so these are cast first.
 Operator formula(Term (*function)(const Term& x));
 
-/// Why another one cannot be written, and what to write instead.
+/// Returns why another operator is not supported, and what to write instead.
 std::string why_refused(const std::string& name);
 
-// ---- A table in each file of that name ----
+// ---- One table per file; each file has the name of its function ----
 
 OperatorTable activations();
 OperatorTable arithmetic();

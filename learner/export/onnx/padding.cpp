@@ -1,4 +1,4 @@
-// Borders of tensors.
+// Padding of tensors.
 #include <limits>
 #include <string>
 
@@ -8,9 +8,9 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch has a beginning and an end for each dimension, from the last one
-// backwards, and may leave out the first dimensions. ONNX has the beginnings
-// of all dimensions in their order, then the ends.
+// PyTorch has a beginning and an end for each dimension, from the last
+// dimension backwards, and may leave out the first dimensions. ONNX has the
+// beginnings of all dimensions in order, then the ends.
 Value* onnx_pads(const Integers& padding, AtenNode& node, OnnxGraph& graph) {
   const int64_t rank = node.rank("self");
   Integers pads(2 * rank, 0);
@@ -22,12 +22,12 @@ Value* onnx_pads(const Integers& padding, AtenNode& node, OnnxGraph& graph) {
   return graph.integers(pads);
 }
 
-// ONNX Runtime pads no integers of 16 bits.
+// ONNX Runtime does not pad 16-bit integers.
 torch::ScalarType padded_type(torch::ScalarType type) {
   return type == torch::kShort ? torch::kInt : type;
 }
 
-// With a number at the border.
+// Pads with a number.
 Values padded(double number, AtenNode& node, OnnxGraph& graph) {
   const Term x = node.term("self");
   const torch::ScalarType type = padded_type(x.type());
@@ -42,7 +42,7 @@ Values constant_pad_nd(AtenNode& node, OnnxGraph& graph) {
   return padded(node.number("value"), node, graph);
 }
 
-// `name` is that of the argument.
+// \param name  Name of the argument with the padding.
 Values
 by_mode(const char* mode, const char* name, AtenNode& node, OnnxGraph& graph) {
   Value* const pads = onnx_pads(node.integers(name), node, graph);
@@ -58,7 +58,8 @@ Operator with_mode(const char* mode) {
   };
 }
 
-// The other end of each dimension, which ONNX has no padding of before opset 19.
+// Pads with the opposite end of each dimension, which ONNX supports from opset
+// 19 on.
 Values circular(AtenNode& node, OnnxGraph& graph) {
   const Integers padding = node.integers("pad");
   const Integers sizes = node.sizes("self");
@@ -85,7 +86,7 @@ Values circular(AtenNode& node, OnnxGraph& graph) {
   return {x};
 }
 
-// All of them by one name.
+// Selects the padding by its mode.
 Values padded_by(const std::string& mode, AtenNode& node, OnnxGraph& graph) {
   const double number = node.has("value") ? node.number("value") : 0;
   if (mode == "constant") return padded(number, node, graph);
@@ -97,7 +98,7 @@ Values pad(AtenNode& node, OnnxGraph& graph) {
   return padded_by(node.string("mode"), node, graph);
 }
 
-// By the numbers of ATen's padding_mode, as functional::pad calls it.
+// Modes are numbered as in ATen's padding_mode, which functional::pad uses.
 Values pad_enum(AtenNode& node, OnnxGraph& graph) {
   constexpr const char* kModes[] = {
       "reflect",

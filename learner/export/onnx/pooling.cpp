@@ -14,7 +14,7 @@ namespace tern::onnx {
 
 namespace {
 
-// The spatial dimensions come after N and C.
+// The spatial dimensions follow N and C.
 void check_has_batch(const AtenNode& node, int64_t spatial_rank) {
   if (node.rank("self") == spatial_rank + 2) return;
   refuse(fmt::format(
@@ -24,10 +24,11 @@ void check_has_batch(const AtenNode& node, int64_t spatial_rank) {
       spatial_rank + 2));
 }
 
-// With ceil_mode there is one window more where numbers are left over. PyTorch
-// has none that would begin in the padding at the end, and readers of ONNX differ
-// there. For known sizes the padding at the end is what the last window needs; of
-// other sizes it has to be certain that no window begins there.
+// With ceil_mode there is one more window if numbers are left over. PyTorch
+// omits a window that would begin in the padding at the end, and readers of
+// ONNX differ on this. For fixed sizes the padding at the end is therefore set
+// to what the last window needs. For dynamic sizes it must be certain that no
+// window begins there.
 struct Window {
   Integers kernel, stride, pads;  // the beginnings, then the ends
   bool is_ceil = false;
@@ -74,8 +75,8 @@ Window window_of(AtenNode& node, OnnxGraph& graph, int64_t rank) {
   return {kernel, stride, pads, is_ceil};
 }
 
-// ONNX Runtime takes less padding than the kernel's numbers alone; the last window
-// of one with gaps may need more.
+// ONNX Runtime requires less padding than the kernel has numbers, but the last
+// window of a dilated kernel may need more.
 Term padded_for(const Term& x, Window& window) {
   const auto rank = std::ssize(window.kernel);
   bool is_taken = true;
@@ -96,7 +97,7 @@ Term padded_for(const Term& x, Window& window) {
       {{"mode", "constant"}});
 }
 
-// ONNX Runtime pools floats and bytes.
+// ONNX Runtime pools only floats and bytes.
 Term poolable(AtenNode& node) {
   const Term x = node.term("self");
   return x.is_float() ? x : x.to(torch::kDouble);
@@ -119,8 +120,9 @@ Operator max_pool(int64_t rank) {
   };
 }
 
-// What PyTorch's mean of a window is of the mean of its numbers that are in the
-// image: it divides by the window's size with its padding, or by an override.
+// Returns the factor from the mean of a window's numbers inside the image to
+// PyTorch's mean, which is divided by the window's size including padding, or
+// by divisor_override.
 torch::Tensor shares(AtenNode& node, int64_t rank) {
   Integers sizes = node.sizes("self");
   sizes[0] = sizes[1] = 1;
@@ -145,9 +147,9 @@ torch::Tensor shares(AtenNode& node, int64_t rank) {
   return all.to(node.type("self"));
 }
 
-// ONNX before opset 19 counts what a window has beyond the padding as well,
-// which ceil_mode gives, and PyTorch does not. So ONNX counts numbers of the
-// image alone, and a constant puts right what PyTorch counts more.
+// Before opset 19, ONNX also counts what a window with ceil_mode has beyond the
+// padding, which PyTorch does not. Therefore ONNX only counts numbers inside
+// the image, and a constant factor corrects the result to PyTorch's count.
 Operator avg_pool(int64_t rank) {
   return [rank](AtenNode& node, OnnxGraph& graph) -> Values {
     check_has_batch(node, rank);
@@ -158,7 +160,7 @@ Operator avg_pool(int64_t rank) {
     const Integers padding = node.integers("padding");
     const bool has_padding = padding != Integers(padding.size(), 0);
     const bool counts_otherwise = is_ceil && counts_padding && has_padding;
-    // Before the window, which the two traces may write in two ways.
+    // Computed first, since the two traces may write the window in two ways.
     std::optional<Term> share;
     if (has_divisor || counts_otherwise) {
       share = Term(graph, graph.constant(shares(node, rank)), x.type());
@@ -174,12 +176,12 @@ Operator avg_pool(int64_t rank) {
 
 // ---- Parts of an image ----
 
-// Row k has the share that each number has in mean k of a dimension: [to, from].
+// Row k holds the weights of a dimension's numbers in mean k: [to, from].
 torch::Tensor mean_matrix(int64_t from, int64_t to) {
   return torch::adaptive_avg_pool1d(torch::eye(from), to).t().contiguous();
 }
 
-// The mean of each part of one dimension, as a product with a matrix.
+// Computes the mean of each part of one dimension as a matrix product.
 Term means_of_parts(const Term& x, int64_t axis, int64_t to, AtenNode& node) {
   OnnxGraph& graph = x.graph();
   const int64_t rank = node.rank("self"), from = node.sizes("self")[axis];
@@ -200,8 +202,8 @@ Term means_of_parts(const Term& x, int64_t axis, int64_t to, AtenNode& node) {
 
 struct Parts {
   Integers from, to;
-  bool is_one = true;      // of all dimensions
-  bool is_divided = true;  // into parts of one size
+  bool is_one = true;      // one part in every dimension
+  bool is_divided = true;  // into parts of equal size
 };
 
 Parts parts_of(AtenNode& node, int64_t rank) {
@@ -218,7 +220,7 @@ Parts parts_of(AtenNode& node, int64_t rank) {
   return parts;
 }
 
-// Windows beside each other.
+// Adjacent windows.
 Attributes windows(const Parts& parts) {
   Integers kernel;
   for (size_t i = 0; i < parts.to.size(); ++i) {
@@ -243,7 +245,7 @@ Operator adaptive_avg_pool(int64_t rank) {
   };
 }
 
-// Without the places of the maxima, which ONNX does not give.
+// Without the indices of the maxima, which ONNX does not provide.
 Operator adaptive_max_pool(int64_t rank) {
   return [rank](AtenNode& node, OnnxGraph&) -> Values {
     const Parts parts = parts_of(node, rank);

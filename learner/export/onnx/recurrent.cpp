@@ -10,23 +10,22 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch has four tensors for each layer and way: weights of the input and of
-// the state, and a bias of each. A gate is a block of `hidden` rows in them.
+// PyTorch has four tensors per layer and direction: weights of the input and of
+// the state, and a bias for each. A gate is a block of `hidden` rows in them.
 struct RecurrentWeights {
   std::vector<torch::Tensor> tensors;
   int64_t hidden;
-  int64_t ways;  // 2 if bidirectional
+  int64_t ways;  // directions; 2 if bidirectional
 };
 
-// In the order of ONNX: for an LSTM input, output, forget, cell instead of
-// input, forget, cell, output; for a GRU update, reset, new instead of reset,
-// update, new.
+// Gates in ONNX's order. LSTM: input, output, forget, cell instead of input,
+// forget, cell, output. GRU: update, reset, new instead of reset, update, new.
 torch::Tensor gates_of(const std::string& type) {
   if (type == "LSTM") return torch::tensor({0, 3, 1, 2});
   return type == "GRU" ? torch::tensor({1, 0, 2}) : torch::tensor({0});
 }
 
-// Without biases, zeros for them.
+// Zeros replace missing biases.
 RecurrentWeights weights_of(AtenNode& node, const torch::Tensor& gates) {
   const int64_t ways = node.flag("bidirectional") ? 2 : 1;
   const int64_t blocks = node.integer("num_layers") * ways;
@@ -55,7 +54,7 @@ RecurrentWeights weights_of(AtenNode& node, const torch::Tensor& gates) {
   return {tensors, hidden, ways};
 }
 
-// Tensor `k` of the four of a layer, of all ways: [ways, ...].
+// Returns tensor `k` of a layer's four, for all directions: [ways, ...].
 torch::Tensor
 of_all_ways(const RecurrentWeights& weights, int64_t layer, int64_t k) {
   std::vector<torch::Tensor> ways;
@@ -72,7 +71,7 @@ Attributes attributes_of(
   Attributes attributes = {
       {"hidden_size", weights.hidden},
       {"direction", weights.ways == 2 ? "bidirectional" : "forward"}};
-  // PyTorch multiplies the state by its weights before the reset gate does.
+  // PyTorch multiplies the state by its weights before applying the reset gate.
   if (type == "GRU") attributes.emplace_back("linear_before_reset", 1);
   if (type == "RNN") {
     const std::vector<std::string> all(weights.ways, activation);
@@ -101,8 +100,8 @@ void check_arguments(AtenNode& node) {
   }
 }
 
-// ONNX has one layer in an operator, time in dimension 0, and the ways in a
-// dimension of their own.
+// In ONNX an operator is one layer, time is dimension 0, and directions have a
+// separate dimension.
 Values recurrent(
     const std::string& type,
     const char* activation,
@@ -112,7 +111,7 @@ Values recurrent(
   const int64_t layers = node.integer("num_layers");
   const RecurrentWeights weights = weights_of(node, gates_of(type));
 
-  // The first states: hidden, and cell of an LSTM, [layers * ways, N, hidden].
+  // Initial states: hidden and, for an LSTM, cell, [layers * ways, N, hidden].
   const Values states =
       type == "LSTM" ? node.values("hx") : Values{node.value("hx")};
   std::vector<Values> states_of_layers;
@@ -159,7 +158,7 @@ Values recurrent(
   return results;
 }
 
-// `activation` is that of a plain recurrent layer; others have theirs.
+// `activation` is for a plain recurrent layer; other layers have fixed ones.
 Operator layer(const char* type, const char* activation = "") {
   return [=](AtenNode& node, OnnxGraph& graph) {
     return recurrent(type, activation, node, graph);

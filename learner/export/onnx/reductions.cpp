@@ -11,8 +11,8 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch reduces over all dimensions where `dim` is missing, None or empty;
-// so does ONNX without axes.
+// PyTorch reduces all dimensions if `dim` is missing, None or empty; so does
+// ONNX without axes.
 struct Axes {
   Integers axes;
   bool keepdim = false;
@@ -52,7 +52,7 @@ Values amin(AtenNode& node, OnnxGraph&) {
   return term::reduce("ReduceMin", node.term("self"), axes, keepdim);
 }
 
-// The result is bool, of numbers too.
+// The result is bool, also for numbers.
 Operator truth(const char* type) {
   return [type](AtenNode& node, OnnxGraph&) -> Values {
     const auto [axes, keepdim] = axes_of(node);
@@ -63,7 +63,8 @@ Operator truth(const char* type) {
 
 // ---- Places of extremes ----
 
-// ONNX Runtime has no ArgMax of int64: there, the first of a sorted list.
+// ONNX Runtime has no ArgMax for int64; takes the first of a sorted list
+// instead.
 Term place_of_extreme(const Term& x, int64_t axis, bool is_max, bool keepdim) {
   OnnxGraph& graph = x.graph();
   if (x.type() != torch::kLong) {
@@ -83,7 +84,7 @@ Term place_of_extreme(const Term& x, int64_t axis, bool is_max, bool keepdim) {
   return keepdim ? place : term::squeeze(place, axis);
 }
 
-// Without `dim` PyTorch counts places in the flattened tensor.
+// Without `dim`, PyTorch returns an index into the flattened tensor.
 Values places(AtenNode& node, OnnxGraph&, bool is_max) {
   const Term x = node.term("self");
   const bool keepdim = node.flag("keepdim");
@@ -106,7 +107,7 @@ Values argmin(AtenNode& node, OnnxGraph& graph) {
   return places(node, graph, /*is_max=*/false);
 }
 
-// Of two tensors, of one, or over a dimension with the places.
+// Extremes of two tensors, of one tensor, or of a dimension with indices.
 Values extremes(AtenNode& node, OnnxGraph&, bool is_max) {
   if (node.has("other")) {
     const torch::ScalarType type = node.output_type();
@@ -158,7 +159,7 @@ Values vector_norm(AtenNode& node, OnnxGraph&) {
   return norm_of(node.term("self", node.output_type()), p, axes_of(node));
 }
 
-// The dot product divided by both lengths, of which none counts less than eps.
+// The dot product divided by both lengths, each of which is at least eps.
 Values cosine_similarity(AtenNode& node, OnnxGraph&) {
   const torch::ScalarType type = node.output_type();
   const Term a = node.term("x1", type), b = node.term("x2", type);
@@ -169,7 +170,7 @@ Values cosine_similarity(AtenNode& node, OnnxGraph&) {
   return term::sum(a * b, over.axes, false) / both;
 }
 
-// Of whole numbers, the difference is one too.
+// For integers, the difference is an integer too.
 Values pairwise_distance(AtenNode& node, OnnxGraph&) {
   const torch::ScalarType type = node.common_type({"x1", "x2"});
   const Term a = node.term("x1", type), b = node.term("x2", type);
@@ -185,7 +186,7 @@ struct Moments {
   Term variance;
 };
 
-// Divides by the count of numbers less `correction`: 1 unless it is told.
+// Divides by the number of elements minus `correction`, by default 1.
 Moments moments(AtenNode& node, OnnxGraph& graph) {
   const Term x = node.term("self");
   const auto [dim, keepdim] = axes_of(node);

@@ -1,4 +1,4 @@
-// Images of another size, or of other places.
+// Resizing and resampling of images.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,13 +12,13 @@ namespace tern::onnx {
 
 namespace {
 
-// What the overloads tell in three ways. Those with scale_factors call the
-// images `input`, those with an output_size alone `self`.
+// Common form of the overloads' arguments. Overloads with scale_factors call
+// the images `input`, those with only an output_size call them `self`.
 struct Resizing {
   const char* images;
   Integers from, to;           // of the spatial dimensions
-  std::vector<double> scales;  // empty, or one for each: then PyTorch computes
-                               // places with it instead of the ratio of sizes
+  std::vector<double> scales;  // empty, or one each: PyTorch then computes
+                               // positions with it, not with the size ratio
 };
 
 Resizing resizing_of(AtenNode& node) {
@@ -40,8 +40,8 @@ Resizing resizing_of(AtenNode& node) {
 
 // ---- The nearest pixel ----
 
-// Which pixel PyTorch takes for each of `to`, as it says itself: it computes
-// places in fp32, which rounds.
+// Returns the pixel that PyTorch uses for each of `to`. PyTorch itself computes
+// them, because it rounds positions in fp32.
 torch::Tensor nearest_places(
     int64_t from,
     int64_t to,
@@ -56,8 +56,8 @@ torch::Tensor nearest_places(
   return places.flatten().to(torch::kLong);
 }
 
-// The same in the graph, for sizes that are known when it runs. `size` is the
-// result's, or null where a scale gives it.
+// The same in the graph, for sizes that are known at run time. `size` is the
+// result's, or null if a scale determines it.
 Term gather_nearest(
     const Term& x,
     int64_t axis,
@@ -83,7 +83,7 @@ bool is_repeated(const torch::Tensor& places, int64_t from) {
   return torch::equal(places, torch::arange(from).repeat_interleave(times));
 }
 
-// `times` of all four or five dimensions.
+// Repeats pixels; `times` has a number for all four or five dimensions.
 Term repeated(const Term& x, const std::vector<float>& times) {
   return x.op_with(
       "Resize",
@@ -92,8 +92,8 @@ Term repeated(const Term& x, const std::vector<float>& times) {
        {"coordinate_transformation_mode", "asymmetric"}});
 }
 
-// Whether PyTorch repeats each pixel for a given scale, in images of any size:
-// for a few whole numbers, such as 41, it rounds to another one.
+// True if PyTorch repeats each pixel for a given scale, in images of any size.
+// For a few integers, such as 41, rounding makes it use other pixels.
 bool repeats_pixels(const Resizing& how, bool is_exact) {
   constexpr int64_t kLargeImage = 4'096;
   return !how.scales.empty() && std::ranges::all_of(how.scales, [&](double x) {
@@ -105,8 +105,8 @@ bool repeats_pixels(const Resizing& how, bool is_exact) {
   });
 }
 
-// Resize takes other pixels than PyTorch for many sizes, unless each pixel is
-// repeated a whole number of times.
+// For many sizes Resize uses other pixels than PyTorch, unless each pixel is
+// repeated an integer number of times.
 Operator upsample_nearest(bool is_exact) {
   return [is_exact](AtenNode& node, OnnxGraph& graph) -> Values {
     const Resizing how = resizing_of(node);
@@ -155,7 +155,8 @@ Operator upsample_nearest(bool is_exact) {
 
 // ---- Between pixels ----
 
-// A scale in fp32 with which ONNX Runtime, which rounds down, gets the size.
+// Returns a scale in fp32 with which ONNX Runtime, which rounds down, gets the
+// right size.
 float scale_for(double scale, int64_t from, int64_t to) {
   float rounded = static_cast<float>(scale);
   const auto size = [&] {
@@ -167,9 +168,9 @@ float scale_for(double scale, int64_t from, int64_t to) {
   return rounded;
 }
 
-// Without align_corners both have the centers of pixels at halves, which is
-// ONNX's default, "half_pixel". Resize has a region of interest, scales and
-// sizes as optional inputs; given scales, it computes places with them.
+// Without align_corners both put the centers of pixels at halves, ONNX's
+// default "half_pixel". Resize has a region of interest, scales and sizes as
+// optional inputs; if scales are given, it computes positions with them.
 Operator upsample_between(const char* mode) {
   return [mode](AtenNode& node, OnnxGraph& graph) -> Values {
     const Resizing how = resizing_of(node);
@@ -187,7 +188,7 @@ Operator upsample_between(const char* mode) {
           "coordinate_transformation_mode",
           "align_corners");
     }
-    // As in PyTorch, and in ONNX by default.
+    // The same in PyTorch, and ONNX's default.
     if (std::string(mode) == "cubic") {
       attributes.emplace_back("cubic_coeff_a", -0.75);
     }
@@ -198,7 +199,7 @@ Operator upsample_between(const char* mode) {
           {nullptr, nullptr, graph.integers(all)},
           attributes);
     }
-    // Readers of ONNX differ where a scale leaves the size as it is.
+    // Readers of ONNX differ if a scale does not change the size.
     const bool keeps_size = how.from == how.to;
     graph.check_path(keeps_size ? "copied" : "resized");
     if (keeps_size && std::string(mode) == "cubic") {
@@ -218,7 +219,7 @@ Operator upsample_between(const char* mode) {
   };
 }
 
-// ---- At places that the model computes ----
+// ---- At positions that the model computes ----
 
 Values grid_sampler(AtenNode& node, OnnxGraph&) {
   if (node.rank("input") != 4) {

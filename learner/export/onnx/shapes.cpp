@@ -1,4 +1,4 @@
-// Views, orders of dimensions, parts and joins.
+// Views, permutations, slices and concatenations.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -13,7 +13,7 @@ namespace {
 
 // ---- Views ----
 
-// ONNX's Reshape needs all sizes, for which a trace has those of the result.
+// ONNX's Reshape needs all sizes; the trace has those of the result.
 Operator view(std::initializer_list<std::string_view> arguments) {
   return [names = std::vector<std::string_view>(
               arguments)](AtenNode& node, OnnxGraph& graph) -> Values {
@@ -29,7 +29,7 @@ Values unsqueeze(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Unsqueeze", {self, graph.integers(node.integers("dim"))})};
 }
 
-// ONNX has no -1 for a size that stays.
+// ONNX has no -1 for a size that does not change.
 Values expand(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"size", "other", "implicit"});
   Value* const self = node.value("self");
@@ -40,8 +40,7 @@ Values expand(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Expand", {self, shape})};
 }
 
-// `repeat` and `tile`: as often as it says along each dimension, of which new
-// ones come first.
+// `repeat` and `tile`. New dimensions come first.
 Values repeat(AtenNode& node, OnnxGraph& graph) {
   Integers times = node.integers(node.has("repeats") ? "repeats" : "dims");
   const int64_t rank = node.rank("self");
@@ -55,8 +54,8 @@ Values repeat(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Tile", {x, graph.integers(times)})};
 }
 
-// Each element several times, one after the other. Without `dim`, of the
-// flattened tensor.
+// Repeats each element several times in a row. Without `dim`, flattens the
+// tensor first.
 Values repeat_interleave(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"output_size"});
   const int64_t times = node.integer("repeats");
@@ -91,7 +90,7 @@ Values transpose(AtenNode& node, OnnxGraph& graph) {
       node.dimension("dim1"))};
 }
 
-// `t` and `mT`; `t` leaves a vector as it is.
+// `t` and `mT`; `t` does not change a vector.
 Values transpose_matrix(AtenNode& node, OnnxGraph& graph) {
   const int64_t rank = node.rank("self");
   Value* const self = node.value("self");
@@ -105,7 +104,8 @@ Values reverse_dimensions(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Transpose", {node.value("self")}, {{"perm", order}})};
 }
 
-// The order is that of a tensor whose sizes are the numbers of its dimensions.
+// PyTorch computes the order, with a tensor whose sizes are its dimensions'
+// numbers.
 Values movedim(AtenNode& node, OnnxGraph& graph) {
   Integers numbers(node.rank("self"));
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -119,8 +119,8 @@ Values movedim(AtenNode& node, OnnxGraph& graph) {
 
 // ---- Parts ----
 
-// The length is that of the result in the trace, so that a slice to the end
-// of a dynamic dimension ends there for other sizes too.
+// The length is that of the result in the trace, so that a slice to the end of
+// a dynamic dimension also works for other sizes.
 Values
 slice_from(int64_t start, int64_t step, AtenNode& node, OnnxGraph& graph) {
   const int64_t axis = node.dimension("dim");
@@ -147,8 +147,8 @@ Values narrow(AtenNode& node, OnnxGraph& graph) {
   return slice_from(node.integer("start"), /*step=*/1, node, graph);
 }
 
-// `split`, `split_with_sizes` and `chunk`. ONNX's Split divides evenly or by
-// the lengths of all parts, which the results in the trace have.
+// `split`, `split_with_sizes` and `chunk`. ONNX's Split takes the lengths of
+// all parts, which are those of the results in the trace.
 Values split(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"split_size", "split_sizes", "chunks"});
   const int64_t axis = node.dimension("dim");
@@ -164,7 +164,7 @@ Values split(AtenNode& node, OnnxGraph& graph) {
       {{"axis", axis}});
 }
 
-// Windows of the last dimension, which become a new one: [..., windows, size].
+// Windows of the last dimension, in a new last dimension: [..., windows, size].
 Values unfold(AtenNode& node, OnnxGraph& graph) {
   const Integers sizes = node.sizes("self");
   if (node.dimension("dimension") + 1 != std::ssize(sizes)) {
@@ -179,7 +179,7 @@ Values unfold(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Gather", {node.value("self"), indices}, {{"axis", -1}})};
 }
 
-// Each part of length 1, without its dimension.
+// Parts of length 1, with the dimension removed.
 Values unbind(AtenNode& node, OnnxGraph& graph) {
   const int64_t axis = node.dimension("dim");
   Values parts = graph.op_with_outputs(
@@ -195,7 +195,7 @@ Values unbind(AtenNode& node, OnnxGraph& graph) {
 
 // ---- Joins, shifts and triangles ----
 
-// PyTorch casts all to the type of the result.
+// PyTorch casts all tensors to the type of the result.
 Values cat(AtenNode& node, OnnxGraph& graph) {
   return {graph.op(
       "Concat",
@@ -214,7 +214,8 @@ Values stack(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Concat", tensors, {{"axis", axis}})};
 }
 
-// ONNX has no Roll: what comes before and after the end, joined the other way.
+// ONNX has no Roll: joins the parts before and after the split in reverse
+// order.
 Term rolled(const Term& x, int64_t shift, int64_t axis, int64_t size) {
   const int64_t places = size == 0 ? 0 : shift % size;
   if (places == 0) return x;
@@ -234,7 +235,7 @@ Term rolled(const Term& x, int64_t shift, int64_t axis, int64_t size) {
   return {graph, graph.op("Concat", {last, first}, {{"axis", axis}}), x.type()};
 }
 
-// Without `dims`, of the flattened tensor.
+// Without `dims`, flattens the tensor first.
 Values roll(AtenNode& node, OnnxGraph& graph) {
   const Integers shifts = node.integers("shifts");
   const Integers dims = node.integers("dims");
@@ -253,7 +254,7 @@ Values roll(AtenNode& node, OnnxGraph& graph) {
   return x;
 }
 
-// From the last element to the first.
+// Reverses the order of elements.
 Values flip(AtenNode& node, OnnxGraph& graph) {
   const Integers axes = node.integers("dims");
   Value* const self = node.value("self");
@@ -304,7 +305,7 @@ OperatorTable shapes() {
       {"aten::slice", slice},
       {"aten::split", split},
       {"aten::split_with_sizes", split},
-      // PyTorch leaves alone a dimension that is not 1, ONNX refuses it.
+      // PyTorch ignores a dimension that is not 1, ONNX rejects it.
       {"aten::squeeze", view({"dim"})},
       {"aten::stack", stack},
       {"aten::t", transpose_matrix},

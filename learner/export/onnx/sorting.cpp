@@ -1,12 +1,12 @@
-// Sorted numbers and their places.
+// Sorted numbers and their indices.
 #include "tern/learner/export/onnx/operators.h"
 
 namespace tern::onnx {
 
 namespace {
 
-// The largest or smallest `k` along an axis, sorted, and their places. Equal
-// numbers keep their order in both, as PyTorch promises for a stable sort.
+// Returns the `k` largest or smallest numbers along an axis, sorted, and their
+// indices. Equal numbers keep their order in both, as in PyTorch's stable sort.
 Values sorted(const Term& x, Value* k, int64_t axis, bool is_largest) {
   const bool is_computed =
       x.is_float() || x.type() == torch::kLong || x.type() == torch::kInt;
@@ -20,7 +20,7 @@ Values sorted(const Term& x, Value* k, int64_t axis, bool is_largest) {
   return {numbers.to(x.type()).value(), both[1]};
 }
 
-// ONNX sorts, whether it is asked or not.
+// ONNX always sorts.
 Values topk(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"sorted"});
   const Term x = node.term("self");

@@ -4,15 +4,15 @@
 
 namespace tern::onnx {
 
-/// One number for each spatial dimension: PyTorch allows one for all, ONNX does
-/// not.
+/// Returns one number per spatial dimension. PyTorch allows one for all, ONNX
+/// does not.
 inline Integers per_dimension(Integers numbers, int64_t spatial_rank) {
   if (numbers.size() == 1) numbers.resize(spatial_rank, numbers[0]);
   return numbers;
 }
 
-/// PyTorch pads both sides of a dimension alike. ONNX has the beginnings of all
-/// dimensions, then the ends.
+/// Returns ONNX's pads: the beginnings of all dimensions, then the ends.
+/// PyTorch has one number for both sides of a dimension.
 inline Integers both_sides(const Integers& padding, int64_t spatial_rank) {
   const Integers begins = per_dimension(padding, spatial_rank);
   Integers pads = begins;

@@ -9,7 +9,7 @@ namespace tern::onnx {
 
 namespace {
 
-// The type that ONNX Runtime has kernels for.
+// Returns the type in which ONNX Runtime has kernels.
 torch::ScalarType computed_type(torch::ScalarType type) {
   switch (type) {
     case torch::kBool:
@@ -22,7 +22,7 @@ torch::ScalarType computed_type(torch::ScalarType type) {
   }
 }
 
-// Operators that ONNX Runtime has of fp32 alone.
+// Operators that ONNX Runtime supports in fp32 only.
 constexpr std::string_view kSingle[] = {
     "Acos",
     "Acosh",
@@ -259,7 +259,7 @@ Term pow(const Term& x, const Term& exponent) {
   return x.op("Pow", {exponent});
 }
 
-// ONNX has none.
+// ONNX has no Trunc.
 Term trunc(const Term& x) {
   return where(x < 0, x.op("Ceil"), x.op("Floor"));
 }
@@ -287,7 +287,7 @@ Term matmul(const Term& a, const Term& b) {
 
 // ---- Over axes ----
 
-// In opset 17 ReduceSum has the axes as an input, the others as an attribute.
+// In opset 17 axes are an input of ReduceSum, but an attribute of the others.
 Term sum(const Term& x, const Integers& axes, bool keepdim) {
   const torch::ScalarType computed = computed_type(x.type());
   Values others;

@@ -7,13 +7,13 @@
 
 namespace tern::onnx {
 
-/// A tensor of the graph with its type, so that formulas read as they do in
-/// PyTorch: `x * (1 + term::tanh(x)) / 2`.
+/// A tensor of the graph with its type, with which formulas read as in PyTorch:
+/// `x * (1 + term::tanh(x)) / 2`.
 ///
-/// ONNX casts nothing: both sides of an operator must be of one type, to which
-/// the caller casts them. ONNX Runtime does not compute with integers of 8 and
-/// 16 bits; a Term computes with 32 instead, and casts back. Of booleans, `+`
-/// and `max` are "or", `*` and `min` are "and".
+/// ONNX does not cast: the caller must cast both operands of an operator to the
+/// same type. ONNX Runtime cannot compute with integers of 8 and 16 bits, so
+/// Term computes with 32 bits and casts back. For booleans, `+` and `max` mean
+/// "or", `*` and `min` mean "and".
 class Term {
  public:
   Term(OnnxGraph& graph, Value* value, torch::ScalarType type)
@@ -26,22 +26,22 @@ class Term {
   bool is_bool() const { return type_ == torch::kBool; }
 
   Term to(torch::ScalarType type) const;
-  /// A number of this type, to compute with.
+  /// Returns a number as a Term of this type.
   Term number(double x) const;
-  /// An operator of ONNX that takes this tensor first, then `others`, and gives
-  /// one of this type.
+  /// Applies an ONNX operator to this tensor, as its first input, and `others`.
+  /// The result has this type.
   Term op(
       const std::string& type,
       const std::vector<Term>& others = {},
       const Attributes& attributes = {}) const;
-  /// The same of an operator that takes shapes, places or axes too, which are
-  /// integers.
+  /// The same for operators with further inputs such as shapes, indices or
+  /// axes, which are integers.
   Term op_with(
       const std::string& type,
       const Values& others,
       const Attributes& attributes = {}) const;
 
-  /// What the function of an operator returns.
+  /// The return value of an operator's function.
   // NOLINTNEXTLINE(google-explicit-constructor): `return x;`
   operator Values() const { return {value_}; }
 
@@ -78,7 +78,7 @@ Term operator>=(const Term& a, double b);
 Term operator==(const Term& a, double b);
 Term operator!=(const Term& a, double b);
 
-/// Of booleans, as in PyTorch.
+/// On booleans, as in PyTorch.
 Term operator&(const Term& a, const Term& b);
 Term operator|(const Term& a, const Term& b);
 Term operator^(const Term& a, const Term& b);
@@ -93,18 +93,18 @@ Term sqrt(const Term& x);
 Term tanh(const Term& x);
 Term sigmoid(const Term& x);
 Term pow(const Term& x, const Term& exponent);
-/// Towards 0.
+/// Rounds towards 0.
 Term trunc(const Term& x);
 Term max(const Term& a, const Term& b);
 Term min(const Term& a, const Term& b);
 Term where(const Term& condition, const Term& a, const Term& b);
 Term matmul(const Term& a, const Term& b);
 
-/// Over these axes, counted from the front or the end; none for all.
+/// Reduces these axes, counted from the front or the end; all axes if empty.
 Term sum(const Term& x, const Integers& axes, bool keepdim);
 Term mean(const Term& x, const Integers& axes, bool keepdim);
-/// The largest number, by "ReduceMax", or another of ONNX's operators that have
-/// axes as an attribute.
+/// Reduces with "ReduceMax" or another ONNX operator that has axes as an
+/// attribute.
 Term reduce(
     const char* type,
     const Term& x,
@@ -115,7 +115,7 @@ Term reshape(const Term& x, const Integers& sizes);
 Term unsqueeze(const Term& x, int64_t axis);
 Term squeeze(const Term& x, int64_t axis);
 Term transpose(const Term& x, const Integers& order);
-/// The elements at `places`, a tensor of integers, of one axis.
+/// Returns the elements at `places`, a tensor of integers, along an axis.
 Term gather(const Term& x, const torch::Tensor& places, int64_t axis);
 
 }  // namespace term

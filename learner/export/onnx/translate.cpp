@@ -13,17 +13,18 @@ namespace tern::onnx {
 
 namespace {
 
-// Adds the values that made the memory of `value`, which may be a view of them.
-// PyTorch's own analysis takes the parts of a `chunk` for parts of any tensor.
+// Adds the values that own the memory of `value`, which may be a view of them.
+// PyTorch's own analysis assumes that a part of a `chunk` may belong to any
+// tensor.
 void add_makers(const Value* value, std::set<const Value*>& makers) {
   const jit::Node& node = *value->node();
   const std::string name = node.kind().toQualString();
   const bool is_list = node.kind().is_prim() && name != "prim::Constant";
-  // It has none in eval mode.
+  // In eval mode it returns its input.
   const bool is_dropout = name.ends_with("dropout");
   const c10::FunctionSchema* const schema = node.maybeSchema();
-  // Parts of an unsafe_chunk, of which PyTorch's cells use each for itself; of
-  // a constant they are constants.
+  // PyTorch's recurrent cells use each part of an unsafe_chunk separately;
+  // parts of a constant are constants.
   const auto is_part = [&](size_t input) {
     const std::string giver = node.input(input)->node()->kind().toQualString();
     return giver.starts_with("aten::unsafe") || giver == "prim::Constant";
@@ -44,9 +45,10 @@ void add_makers(const Value* value, std::set<const Value*>& makers) {
   if (is_made) makers.insert(value);
 }
 
-// An operator that writes into its first argument, such as relu_, is written
-// like relu: in a trace, later uses of the tensor itself have the operator's
-// result. Those of what shares its memory, such as a slice, have not.
+// True if an operator that writes into its first argument, such as relu_,
+// changes what others read. It is translated like relu: later uses of the
+// tensor itself have the operator's result in a trace, but uses of tensors that
+// share its memory, such as a slice, do not.
 bool overwrites_others(const jit::Node& node) {
   std::set<const Value*> written;
   add_makers(node.input(0), written);
@@ -84,7 +86,7 @@ void translate_node(jit::Node& node, OnnxGraph& graph) {
   }
 }
 
-// Puts the operator and its module before the error that `step` throws.
+// Adds the operator and its module to the error that `step` throws.
 template <typename Step>
 void with_place_in_errors(
     const std::string& what,
@@ -117,7 +119,7 @@ void translate(
       translate_node(*node, graph);
     });
   }
-  // A model with several outputs has one tuple of them.
+  // A model with several outputs returns one tuple.
   jit::Node& last = *trace.outputs()[0]->node();
   const bool is_tuple = last.kind() == c10::prim::TupleConstruct;
   const auto outputs = is_tuple ? last.inputs() : trace.outputs();

@@ -9,10 +9,10 @@
 
 namespace tern::onnx {
 
-/// Puts each operator of a trace into the ONNX graph, by the function that
-/// `operators()` has for it.
-/// \throws c10::ValueError naming an operator that cannot be written, and the
-///         module it is in.
+/// Translates each operator of a trace into the ONNX graph, with the function
+/// that `operators()` has for it.
+/// \throws c10::ValueError naming an operator that is not supported, and its
+///         module.
 void translate(
     jit::Graph& trace,
     const std::vector<std::string>& input_names,

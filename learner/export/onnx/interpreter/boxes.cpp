@@ -1,4 +1,4 @@
-// Boxes of detectors.
+// Detection boxes.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -18,7 +18,7 @@ struct Box {
   float area() const { return (x2 - x1) * (y2 - y1); }
 };
 
-// Two opposite corners in any order, or the center and the size.
+// Converts two opposite corners in any order, or the center and the size.
 Box box_of(const float* given, bool is_center) {
   if (is_center) {
     const float width = given[2] / 2, height = given[3] / 2;
@@ -44,12 +44,12 @@ bool overlap_more(const Box& a, const Box& b, float threshold) {
 }
 
 struct Thresholds {
-  int64_t most;  // boxes of a class
+  int64_t most;  // boxes per class
   float iou;
   const float* score;  // null: none
 };
 
-// Indices of the boxes that are kept, by descending score.
+// Returns the indices of the boxes that are kept, by descending score.
 Integers kept_boxes(
     const std::vector<Box>& boxes,
     const float* scores,
@@ -70,7 +70,7 @@ Integers kept_boxes(
   return kept;
 }
 
-// One number, or `usual` if it is not given.
+// Returns one number, or `usual` if it is not given.
 template <class T>
 T number_of(const Operation& op, size_t i, T usual) {
   if (!op.has(i)) return usual;

@@ -1,4 +1,4 @@
-// Convolutions, pooling, and what changes the size of images.
+// Convolutions, pooling, and operators that resize images.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,8 +15,8 @@ using torch::Tensor;
 
 // ---- Windows ----
 
-// Of the spatial dimensions, those after N and C. `pads` has the beginnings of
-// all, then the ends.
+// Windows over the spatial dimensions, which follow N and C. `pads` has the
+// beginnings of all dimensions, then the ends.
 struct Windows {
   Integers kernel, strides, dilations, pads;
 
@@ -55,7 +55,7 @@ Windows windows_of(const Operation& op, Integers kernel) {
       list("pads", 2 * rank, 0)};
 }
 
-// Pads the spatial dimensions, and `more` at their ends.
+// Pads the spatial dimensions, and adds `more` at their ends.
 Tensor padded(
     const Tensor& x,
     const Windows& windows,
@@ -107,7 +107,7 @@ std::vector<Tensor> conv(const Operation& op) {
       op.integer("group", 1))};
 }
 
-// Without padding, of which the result is cut.
+// Computed without padding, which is then cut off.
 std::vector<Tensor> conv_transpose(const Operation& op) {
   op.require_one_type();
   require_kernel_shape(op);
@@ -139,8 +139,8 @@ std::vector<Tensor> conv_transpose(const Operation& op) {
 
 // ---- Pooling ----
 
-// [N, C, windows..., kernel...]: a view of the images with enough padding.
-// With ceil_mode a last window may go beyond it.
+// Returns [N, C, windows..., kernel...], a view of the padded images. With
+// ceil_mode the last window may extend beyond the padding.
 Tensor pooled_windows(
     const Tensor& x,
     const Windows& windows,
@@ -162,7 +162,7 @@ Tensor pooled_windows(
     TERN_CHECK_VALUE(room >= 0, "its kernel is larger than its input");
     const int64_t steps =
         is_ceil ? (room + stride - 1) / stride : room / stride;
-    // Opset 17 has such a window, runtimes and PyTorch have not.
+    // Opset 17 includes such a window, runtimes and PyTorch do not.
     TERN_CHECK_VALUE(
         !is_ceil || steps * stride < begin + size,
         "its ceil_mode makes a window that starts beyond its input; expected "
@@ -196,9 +196,9 @@ std::vector<Tensor> max_pool(const Operation& op) {
   return {y.amax(last_dimensions(windows.rank()))};
 }
 
-// With count_include_pad it divides by the size of the kernel, also where a
-// window of ceil_mode goes beyond the padding; otherwise by the number of
-// elements of the image in it.
+// With count_include_pad, divides by the size of the kernel, also where a
+// window of ceil_mode extends beyond the padding; otherwise by the number of
+// elements inside the image.
 std::vector<Tensor> average_pool(const Operation& op) {
   const Windows windows = windows_of(op, op.list("kernel_shape"));
   const Integers axes = last_dimensions(windows.rank());
@@ -221,7 +221,8 @@ Compute global_pool(Function function) {
 
 // ---- Resize ----
 
-// The place in a dimension of `size` that a place of the result comes from.
+// Returns the position in a dimension of `size` from which a position of the
+// result comes.
 float place_before(
     const std::string& mode,
     int64_t place,
@@ -258,7 +259,7 @@ int64_t nearest(const std::string& mode, float place) {
   return half < 0.5f ? lower : lower + 1;
 }
 
-// Of Keys, "Cubic Convolution Interpolation for Digital Image Processing".
+// Keys, "Cubic Convolution Interpolation for Digital Image Processing".
 double cubic_weight(double distance, double a) {
   const double d = std::abs(distance);
   if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
@@ -266,8 +267,8 @@ double cubic_weight(double distance, double a) {
   return 0;
 }
 
-// The elements of a dimension that each element of the result is made of, and
-// how much of each: one, two or four tensors of the result's size.
+// The elements of a dimension that contribute to each element of the result,
+// and their weights: one, two or four tensors of the result's size.
 struct Taps {
   std::vector<Tensor> places, weights;
 };
@@ -296,7 +297,7 @@ Taps taps_of_resize(
   auto weight_at = weights.accessor<double, 2>();
   for (int64_t i = 0; i < new_size; ++i) {
     const float place = place_before(from, i, scale, size, new_size);
-    // Beyond the ends, the first and last elements go on.
+    // Beyond the ends, the first and last elements repeat.
     const auto set = [&](int64_t k, int64_t neighbor, double weight) {
       place_at[k][i] = std::clamp<int64_t>(neighbor, 0, size - 1);
       weight_at[k][i] = weight;
@@ -382,7 +383,7 @@ std::vector<Tensor> space_to_depth(const Operation& op) {
               .reshape({n, c * b * b, h, w})};
 }
 
-// The specification's grid is PyTorch's, by the same names.
+// The specification's grid is the same as PyTorch's.
 std::vector<Tensor> grid_sample(const Operation& op) {
   const std::string mode = op.text("mode", "bilinear");
   const std::string padding = op.text("padding_mode", "zeros");

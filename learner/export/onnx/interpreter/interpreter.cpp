@@ -64,13 +64,13 @@ std::vector<torch::Tensor> interpret(
     const jit::Graph& graph,
     std::map<std::string, torch::Tensor> inputs) {
   std::unordered_map<const jit::Value*, torch::Tensor> values;
-  std::unordered_map<const jit::Value*, size_t> uses;  // still to come
+  std::unordered_map<const jit::Value*, size_t> uses;  // remaining uses
   for (const jit::Value* input : graph.inputs()) {
     values[input] = inputs.at(input->debugName());
   }
   inputs.clear();
   for (const jit::Node* node : graph.nodes()) {
-    if (node->kind().is_prim()) continue;  // None: an input that is left out
+    if (node->kind().is_prim()) continue;  // None: a missing input
     std::vector<torch::Tensor> given;
     for (const jit::Value* input : node->inputs()) {
       given.push_back(input->mustBeNone() ? torch::Tensor() : values.at(input));

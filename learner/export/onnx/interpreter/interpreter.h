@@ -12,14 +12,15 @@
 namespace tern::onnx {
 
 /// Every operator that the exporter writes, and others of opset 17, computed as
-/// ONNX's specification says, not as the exporter means it:
-/// https://onnx.ai/onnx/operators. To add one: a line in the file of its kind.
+/// ONNX's specification defines them, independently of the exporter:
+/// https://onnx.ai/onnx/operators. To add one, add a line in the file of its
+/// kind.
 const ComputeTable& interpreted_operators();
 
-/// Computes what an ONNX graph gives, on the CPU.
-/// \param inputs  Of the graph: its weights by name, and what it is given.
-/// \throws c10::ValueError naming the operator that takes what ONNX does not
-///         allow; c10::Error if `interpreted_operators` lacks one.
+/// Computes the outputs of an ONNX graph on the CPU.
+/// \param inputs  Inputs of the graph by name, including weights.
+/// \throws c10::ValueError naming an operator whose inputs ONNX does not allow;
+///         c10::Error if `interpreted_operators` lacks an operator.
 std::vector<torch::Tensor> interpret(
     const torch::jit::Graph& graph,
     std::map<std::string, torch::Tensor> inputs);

@@ -24,7 +24,7 @@ std::vector<Tensor> gemm(const Operation& op) {
   return {product + op.number("beta", 1) * added.expand_as(product)};
 }
 
-// One number for each channel, the second dimension.
+// Reshapes one number per channel, dimension 1.
 Tensor by_channel(const Tensor& numbers, const Tensor& x) {
   TERN_CHECK_VALUE(
       x.dim() >= 2 && numbers.dim() == 1 && numbers.size(0) == x.size(1),
@@ -53,18 +53,18 @@ Tensor normalized(const Tensor& x, const Integers& axes, double epsilon) {
   return centered / (variance + epsilon).sqrt();
 }
 
-// Over the dimensions from `axis` on.
+// Normalizes over the dimensions from `axis` on.
 std::vector<Tensor> layer_normalization(const Operation& op) {
   op.require_one_type();
   const Tensor& x = op.floats();
   Integers axes;
   for (int64_t i = op.axis(-1); i < x.dim(); ++i) axes.push_back(i);
   Tensor y = normalized(x, axes, op.number("epsilon", 1e-5));
-  y = y * op.floats(1).expand_as(y);  // one way only
+  y = y * op.floats(1).expand_as(y);  // y is not expanded
   return {op.has(2) ? y + op.floats(2).expand_as(y) : y};
 }
 
-// Over all dimensions but the first two.
+// Normalizes over all dimensions except the first two.
 std::vector<Tensor> instance_normalization(const Operation& op) {
   op.require_one_type();
   const Tensor& x = op.floats();

@@ -25,7 +25,7 @@ Compute of_numbers(Function function) {
   };
 }
 
-// Two operands of one type, which broadcast.
+// Two operands of the same type, with broadcasting.
 template <typename Function>
 Compute of_two_numbers(Function function) {
   return [function](const Operation& op) -> std::vector<Tensor> {
@@ -41,7 +41,7 @@ Compute of_two_booleans(Function function) {
   };
 }
 
-// Any number of operands, one after the other.
+// Any number of operands, applied one after the other.
 template <typename Function>
 Compute of_all_numbers(Function function) {
   return [function](const Operation& op) -> std::vector<Tensor> {
@@ -54,7 +54,7 @@ Compute of_all_numbers(Function function) {
   };
 }
 
-// The integer that the specification has for a type, TensorProto.DataType.
+// The specification's number for each type, TensorProto.DataType.
 torch::ScalarType type_by_number(int64_t number) {
   switch (number) {
     case 1:
@@ -104,7 +104,7 @@ void add_functions(ComputeTable& table) {
   table["Relu"] = of_numbers([](const Tensor& x) { return x.clamp_min(0); });
   table["Ceil"] = of_floats([](const Tensor& x) { return x.ceil(); });
   table["Floor"] = of_floats([](const Tensor& x) { return x.floor(); });
-  // Halves to the even neighbor.
+  // Rounds halves to the even neighbor.
   table["Round"] = of_floats([](const Tensor& x) { return x.round(); });
   table["Sqrt"] = of_floats([](const Tensor& x) { return x.sqrt(); });
   table["Exp"] = of_floats([](const Tensor& x) { return x.exp(); });
@@ -147,7 +147,7 @@ void add_functions_with_attributes(ComputeTable& table) {
   table["PRelu"] = [](const Operation& op) -> std::vector<Tensor> {
     op.require_one_type();
     const Tensor& x = op.numbers();
-    const Tensor slope = op.numbers(1).expand_as(x);  // one way only
+    const Tensor slope = op.numbers(1).expand_as(x);  // x is not expanded
     return {torch::where(x < 0, x * slope, x)};
   };
   table["ThresholdedRelu"] = [](const Operation& op) -> std::vector<Tensor> {
@@ -212,7 +212,7 @@ void add_arithmetic(ComputeTable& table) {
   table["Sub"] = of_two_numbers([](X x, X y) { return x - y; });
   table["Mul"] = of_two_numbers([](X x, X y) { return x * y; });
   table["Div"] = of_two_numbers(integer_or_exact_quotient);
-  // The exponent may have another type; the result is of the base's.
+  // The exponent may have another type; the result has the base's.
   table["Pow"] = [](const Operation& op) -> std::vector<Tensor> {
     const Tensor &x = op.numbers(0), &y = op.numbers(1);
     return {x.pow(y).to(x.scalar_type())};

@@ -14,12 +14,12 @@ namespace tern::onnx {
 
 using Integers = std::vector<int64_t>;
 
-/// An operator of an ONNX graph with the tensors that it is given, read as the
-/// specification says: by the place of an input and the name of an attribute.
+/// An operator of an ONNX graph with its input tensors. Inputs are read by
+/// position and attributes by name, as in the specification.
 ///
-/// All that it reads is checked, for ONNX Runtime refuses what is not of the
-/// type that the specification allows. Errors are c10::ValueErrors, before
-/// which `interpret` puts the operator.
+/// Checks everything that is read, because ONNX Runtime rejects types that the
+/// specification does not allow. Errors are c10::ValueErrors, to which
+/// `interpret` adds the operator.
 class Operation {
  public:
   Operation(const torch::jit::Node& node, std::vector<torch::Tensor> inputs)
@@ -29,7 +29,7 @@ class Operation {
 
   size_t count() const { return inputs_.size(); }
   size_t output_count() const { return node_.outputs().size(); }
-  /// Whether an optional input is given.
+  /// True if an optional input is given.
   bool has(size_t i) const;
   const torch::Tensor& input(size_t i = 0) const;
   const std::vector<torch::Tensor>& inputs() const { return inputs_; }
@@ -39,23 +39,23 @@ class Operation {
   const torch::Tensor& numbers(size_t i = 0) const;  // floats or integers
   const torch::Tensor& booleans(size_t i = 0) const;
   const torch::Tensor& places(size_t i) const;  // 32 or 64 bits
-  /// Those of a shape, of axes and the like: one dimension, 64 bits.
+  /// Returns a shape, axes and similar lists: one dimension, 64 bits.
   Integers integers(size_t i) const;
-  /// That they all have one type, as operands must.
+  /// Checks that all inputs have the same type, as operands must.
   void require_one_type() const;
 
   // ---- Attributes ----
 
   int64_t integer(const char* name, int64_t usual) const;
-  /// ONNX has attributes in fp32.
+  /// ONNX stores attributes in fp32.
   double number(const char* name, double usual) const;
   std::string text(const char* name, const char* usual) const;
   /// Empty if they are not given.
   std::vector<std::string> texts(const char* name) const;
   Integers list(const char* name) const;
-  /// \return  One zero in fp32 if it is not given.
+  /// \return  A single zero in fp32 if it is not given.
   torch::Tensor tensor(const char* name) const;
-  /// A dimension of the first input, counted from the front.
+  /// Returns a dimension of the first input, counted from the front.
   int64_t axis(int64_t usual) const;
 
  private:
@@ -65,10 +65,10 @@ class Operation {
 
 /// Computes an operator.
 using Compute = std::function<std::vector<torch::Tensor>(const Operation&)>;
-/// By the names of ONNX: "Add".
+/// Functions by ONNX's names: "Add".
 using ComputeTable = std::map<std::string, Compute>;
 
-/// Counts a dimension from the front.
+/// Returns the index of a dimension counted from the front.
 int64_t from_front(int64_t dimension, int64_t rank);
 
 void add_numbers(ComputeTable& table);

@@ -1,4 +1,4 @@
-// Elements at places that are given as tensors.
+// Elements at indices given as tensors.
 #include <algorithm>
 
 #include "tern/kernels/check.h"
@@ -10,7 +10,7 @@ namespace {
 
 using torch::Tensor;
 
-// Counted from the front, each in a dimension of `size`.
+// Converts indices in a dimension of `size` to indices counted from the front.
 Tensor places_within(const Tensor& given, int64_t size) {
   const Tensor places = given.to(torch::kLong);
   const bool are_within =
@@ -45,7 +45,7 @@ std::vector<Tensor> gather_elements(const Operation& op) {
   return {x.gather(axis, places_within(given, x.size(axis)))};
 }
 
-// [..., k], of the first k dimensions.
+// Index tuples [..., k] for the first k dimensions.
 struct Tuples {
   std::vector<Tensor> of_dimension;
   int64_t count;
@@ -89,7 +89,7 @@ std::vector<Tensor> gather_nd(const Operation& op) {
   return {torch::stack(rows)};
 }
 
-// What a scatter does with an element and an update.
+// How a scatter combines an element with an update.
 enum class Reduction { kNone, kAdd, kMul };
 
 Reduction reduction_of(const Operation& op) {
@@ -178,7 +178,7 @@ void add_places(ComputeTable& table) {
   table["ScatterElements"] = scatter_elements;
   table["OneHot"] = one_hot;
   table["Compress"] = compress;
-  // A row for each dimension, a column for each place.
+  // One row per dimension, one column per element.
   table["NonZero"] = [](const Operation& op) -> std::vector<Tensor> {
     return {op.input().nonzero().t()};
   };

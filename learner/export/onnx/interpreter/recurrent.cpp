@@ -1,4 +1,4 @@
-// LSTM, GRU and RNN, step by step, as the specification writes them.
+// LSTM, GRU and RNN, step by step, as in the specification.
 #include "tern/kernels/check.h"
 #include "tern/learner/export/onnx/interpreter/operation.h"
 
@@ -8,11 +8,11 @@ namespace {
 
 using torch::Tensor;
 
-// What one way of a layer has: weights [gates * H, ...] and biases [gates * H].
+// One direction of a layer: weights [gates * H, ...] and biases [gates * H].
 struct Cell {
   Tensor input_weight, state_weight, input_bias, state_bias;
 
-  // A gate's part of the input, or of the state.
+  // A gate's contribution from the input, or from the state.
   Tensor of_input(const Tensor& x, int64_t gate, int64_t hidden) const {
     const int64_t row = gate * hidden;
     return torch::matmul(x, input_weight.narrow(0, row, hidden).t()) +
@@ -25,7 +25,7 @@ struct Cell {
   }
 };
 
-// Replaces the states by those after an input [N, I].
+// Replaces the states by those after the input x [N, I].
 using Step = std::function<void(const Cell&, const Tensor& x, Tensor* states)>;
 
 Cell cell_of(const Operation& op, int64_t way) {
@@ -63,7 +63,7 @@ void require_plain(const Operation& op, int64_t state_count) {
       "of these");
 }
 
-// `states`: hidden, and cell of an LSTM.
+// `states`: 1 for hidden, 2 for an LSTM's hidden and cell.
 std::vector<Tensor> run(const Operation& op, size_t states, const Step& step) {
   require_plain(op, static_cast<int64_t>(states));
   const Tensor& x = op.floats();  // [T, N, I]
@@ -140,7 +140,7 @@ std::vector<Tensor> gru(const Operation& op) {
   });
 }
 
-// Its activations are attributes: one of each way, "Tanh" by default.
+// Activations are attributes: one per direction, by default "Tanh".
 std::vector<Tensor> rnn(const Operation& op) {
   const int64_t hidden = op.integer("hidden_size", 0);
   const std::vector<std::string> names = op.texts("activations");

@@ -1,4 +1,4 @@
-// Sums, means, extremes, sorting and the softmax over dimensions.
+// Sums, means, extremes, sorting and softmax over dimensions.
 #include <numeric>
 
 #include "tern/kernels/check.h"
@@ -10,8 +10,8 @@ namespace {
 
 using torch::Tensor;
 
-// The dimensions in their order: all of them without axes. Only ReduceSum has
-// the axes as an input in opset 17.
+// Returns the axes to reduce, counted from the front; all of them if none are
+// given. In opset 17 only ReduceSum has the axes as an input.
 Integers axes_of(const Operation& op, bool is_input) {
   Integers axes = !is_input   ? op.list("axes")
                   : op.has(1) ? op.integers(1)
@@ -26,8 +26,8 @@ Integers axes_of(const Operation& op, bool is_input) {
   return axes;
 }
 
-// `function(x, axes)` of numbers, which keeps the reduced dimensions; dims of 1
-// go here.
+// Reduces numbers with `function(x, axes)`, which keeps the reduced dimensions
+// with size 1. They are removed here if keepdims is 0.
 template <typename Function>
 Compute reduction(Function function, bool has_axes_as_input = false) {
   return [=](const Operation& op) -> std::vector<Tensor> {
@@ -44,7 +44,7 @@ Tensor sum_over(const Tensor& x, const Integers& axes) {
   return x.dim() == 0 ? x : x.sum(axes, /*keepdim=*/true);
 }
 
-// Integers too, cut to whole numbers.
+// Also for integers, whose mean is truncated.
 Tensor mean_over(const Tensor& x, const Integers& axes) {
   if (x.dim() == 0) return x;
   return (x.is_floating_point() ? x : x.to(torch::kDouble))
@@ -79,7 +79,7 @@ void add_sums(ComputeTable& table) {
   });
 }
 
-// Of equal numbers the first place, or the last one.
+// Returns the first or the last index of the extreme.
 Tensor place_of_extreme(const Operation& op, bool is_largest) {
   const int64_t axis = op.axis(0);
   const bool is_last = op.integer("select_last_index", 0) == 1;
@@ -91,7 +91,7 @@ Tensor place_of_extreme(const Operation& op, bool is_largest) {
   return op.integer("keepdims", 1) == 1 ? place : place.squeeze(axis);
 }
 
-// Of equal numbers, the one that comes first.
+// Equal numbers keep their order.
 std::vector<Tensor> largest_of(const Operation& op) {
   const int64_t axis = op.axis(-1), k = op.integers(1).at(0);
   const auto [numbers, places] = op.numbers().sort(
@@ -101,7 +101,7 @@ std::vector<Tensor> largest_of(const Operation& op) {
   return {numbers.narrow(axis, 0, k), places.narrow(axis, 0, k)};
 }
 
-// A row of -inf alone becomes NaN, by -inf - -inf.
+// A row that is all -inf becomes NaN, because of -inf - -inf.
 Tensor shifted(const Operation& op) {
   const Tensor& x = op.floats();
   return x - x.amax({op.axis(-1)}, /*keepdim=*/true);

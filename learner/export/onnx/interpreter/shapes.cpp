@@ -1,4 +1,4 @@
-// Views, slices, joins, padding, and tensors made of sizes.
+// Views, slices, joins, padding, and tensors created from sizes.
 #include <algorithm>
 #include <numeric>
 
@@ -15,7 +15,7 @@ using torch::Tensor;
 
 // ---- Views ----
 
-// 0 is the size that the input has there, and -1 what remains.
+// 0 keeps the input's size, and -1 is inferred.
 std::vector<Tensor> reshape(const Operation& op) {
   const Tensor& x = op.input();
   Integers shape = op.integers(1);
@@ -59,7 +59,7 @@ std::vector<Tensor> squeeze(const Operation& op) {
   return {x.squeeze(axes)};
 }
 
-// The axes are those of the result.
+// The axes refer to the result.
 std::vector<Tensor> unsqueeze(const Operation& op) {
   Tensor x = op.input();
   Integers axes = op.integers(1);
@@ -106,7 +106,7 @@ void add_views(ComputeTable& table) {
 
 // ---- Parts and joins ----
 
-// As NumPy does: what lies beyond an end is cut off.
+// As in NumPy: cut off at the ends.
 std::vector<Tensor> slice(const Operation& op) {
   Tensor x = op.input();
   const Integers starts = op.integers(1), ends = op.integers(2);
@@ -118,7 +118,7 @@ std::vector<Tensor> slice(const Operation& op) {
     const int64_t axis = from_front(axes.at(i), x.dim()), size = x.size(axis);
     const int64_t step = steps.at(i);
     TERN_CHECK_VALUE(step != 0, "its step is 0; expected another number");
-    // Backwards, the end may lie before the first element.
+    // With a negative step, the end may be before the first element.
     const int64_t lowest = step < 0 ? -1 : 0;
     const int64_t highest = step < 0 ? size - 1 : size;
     const auto clamped = [&](int64_t place, int64_t least) {
@@ -167,7 +167,8 @@ std::vector<Tensor> concat(const Operation& op) {
   return {torch::cat(op.inputs(), axis)};
 }
 
-// Places of a padded dimension in the one before: mirrored, or the nearest.
+// Returns the index before padding for each padded position: mirrored, or the
+// nearest.
 Tensor padded_places(
     int64_t size,
     int64_t begin,
@@ -212,7 +213,7 @@ std::vector<Tensor> pad(const Operation& op) {
       torch::toString(x.scalar_type()),
       number.numel(),
       torch::toString(number.scalar_type()));
-  // LibTorch has the last dimension first.
+  // LibTorch starts with the last dimension.
   Integers backwards;
   for (int64_t i = rank; i-- > 0;) {
     backwards.push_back(pads[i]);
