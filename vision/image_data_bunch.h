@@ -176,7 +176,7 @@ struct ImageDataBunch {
   template <class Number>
     requires std::is_arithmetic_v<Number>
   static DataBunch from_items(
-      ImageItems items,
+      ImageItems&& items,
       const std::vector<Number>& labels,
       const ImageDataBunchOptions& options) {
     const std::vector<double> numbers(labels.begin(), labels.end());
