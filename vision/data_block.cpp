@@ -24,7 +24,7 @@
 namespace tern {
 namespace {
 
-/// An item with its labels, boxes or points, in training or in validation.
+/// An item with its labels, boxes or points.
 struct Labelled {
   const ImageItem* item;
   std::vector<std::string> labels;
@@ -36,7 +36,7 @@ struct Parts {
   std::vector<Labelled> train, valid;
 };
 
-/// What the targets of a block are, which its labellers tell.
+/// Returns the target type of a block, which depends on its labellers.
 TargetKind kind_of(const DataBlock& block) {
   const bool has_boxes = static_cast<bool>(block.boxes);
   const bool has_points = static_cast<bool>(block.points);
@@ -60,7 +60,8 @@ TargetKind kind_of(const DataBlock& block) {
   return by_labeller;
 }
 
-/// A split, and the folds of a cross-validation, keep items of one path together.
+/// Throws if two images in memory have the same name. Splits and folds keep
+/// items of the same name together.
 void check_names_in_memory(const ImageItems& items) {
   std::map<std::string_view, const void*> images;
   for (const ImageItem& item : items) {
@@ -75,7 +76,7 @@ void check_names_in_memory(const ImageItems& items) {
   }
 }
 
-/// Calls the labeller of the block's kind.
+/// Calls the labeller for the target type of the block.
 Labelled
 labeled(const DataBlock& block, const ImageItem& item, TargetKind kind) {
   Labelled image{&item, {}, {}, {}};
@@ -131,7 +132,7 @@ Parts split_and_label(const DataBlock& block, TargetKind kind) {
   return parts;
 }
 
-/// The only label of an image.
+/// Returns the label of an image that must have exactly one.
 const std::string& single(const Labelled& image) {
   if (image.labels.size() > 1) {
     image.item->fail(
@@ -225,7 +226,8 @@ float number_of(const ImageItem& item, const std::string& text) {
   return value;
 }
 
-/// \param width  Labels of the first image, which all must have.
+/// \param width  Number of labels of the first image; all images must have as
+///               many.
 torch::Tensor numbers(Images images, size_t width) {
   std::vector<float> values;
   for (const Labelled& image : images) {
@@ -269,7 +271,7 @@ std::shared_ptr<const ImageTargets> targets_of(
           mask_files(images),
           std::ssize(names));
     case TargetKind::boxes: {
-      numbers_of(names);  // which are checked
+      numbers_of(names);  // checks that the names differ
       std::vector<ImageBoxes> boxes;
       boxes.reserve(images.size());
       for (const Labelled& image : images) boxes.push_back(image.boxes);
@@ -292,7 +294,7 @@ std::shared_ptr<const ImageTargets> targets_of(
   return nullptr;
 }
 
-/// Every class comes equally often.
+/// Returns a sampler that draws all classes equally often.
 std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
   const torch::Tensor labels = images.target_values();
   TORCH_CHECK_VALUE(
@@ -309,7 +311,7 @@ std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
       std::vector<double>(first, first + weights.numel()));
 }
 
-/// The order that the options give; null: reshuffled every epoch.
+/// Returns the sampler of the options, or null to shuffle in every epoch.
 std::shared_ptr<const Sampler> sampler_of(
     const ImageDataBunchOptions& options,
     const ImageDataset& images) {
@@ -328,7 +330,7 @@ std::shared_ptr<const Sampler> sampler_of(
   return options.sampler;
 }
 
-// By path, which is fast; report_duplicates compares the files.
+// Compares only paths, which is fast. `report_duplicates` compares the files.
 void tell_of_items_in_both(const Parts& parts, const Sink& sink) {
   std::unordered_set<std::string> train, both;
   for (const Labelled& image : parts.train) {
@@ -427,7 +429,7 @@ std::vector<DataBunch> k_folds(
                            kind == TargetKind::boxes;
   if (has_classes && block.classes.empty()) of_fold.classes = classes_of(all);
 
-  // Items of one path are one image, of which the first gives the class.
+  // Items with the same path are one image, whose class is that of the first.
   std::map<std::string, int64_t> numbers;
   std::vector<int64_t> image_of;
   std::vector<Labelled> images;

@@ -25,16 +25,16 @@ namespace tern {
 struct ImageDataBunchOptions {
   // ---- Images ----
 
-  /// Folders with training and validation images, inside the given one.
+  /// Names of the subfolders with training and validation images.
   std::string train = "train", valid = "valid";
-  /// Fraction of all images, drawn at random, for validation. Unset: by the
-  /// folders, or 0.2 if there are none.
+  /// Fraction of all images that a random split uses for validation. Unset: the
+  /// split is that of the subfolders, or 0.2 if they do not exist.
   std::optional<double> valid_pct = {};
-  /// Seed of that split and of the order of the training images.
+  /// Seed of the random split and of the order of the training images.
   uint64_t seed = 42;
   /// Accepts a class without images.
   bool allow_empty = false;
-  /// Follows symbolic links out of the given folder.
+  /// Follows symbolic links that lead out of the given folder.
   bool links_outside = false;
 
   // ---- Transforms ----
@@ -44,55 +44,59 @@ struct ImageDataBunchOptions {
   std::optional<ImageSize> size = {};
   /// `decode.channels` is 3 for RGB, 1 for gray.
   DecodeOptions decode = {};
-  /// Normalization on the device. `stats::none()` keeps 0..1, as fastai v1
-  /// does. Pretrained models need ImageNet's; from scratch they are no worse.
+  /// Statistics for the normalization on the device. `stats::none()` keeps
+  /// pixels in 0..1, as fastai v1 does. Pretrained models need ImageNet's
+  /// statistics; they work equally well for training from scratch.
   ImageStats stats = stats::imagenet();
-  /// Applied to each image by the loader's workers; see `get_transforms`.
+  /// Transforms that the loader's workers apply to each image; see
+  /// `get_transforms`.
   TransformLists transforms = {};
-  /// Applied to each training batch on the device instead; see `augment_batch`.
+  /// Transforms that are applied to each training batch on the device instead;
+  /// see `augment_batch`.
   Transforms batch_transforms = {};
-  /// How images are resized to `size`, and how they are padded. With
-  /// `ResizeMethod::crop` a transform such as `rand_crop` may choose the
-  /// position; the default is the center.
+  /// How images are resized to `size` and padded. `ResizeMethod::crop` crops
+  /// the center unless a transform such as `rand_crop` chooses another
+  /// position.
   ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
   BadImagePolicy bad_images = BadImagePolicy::error();
-  /// Logs validation images that are training images too, by their bytes: they
-  /// make validation too optimistic. Reads all files of equal size; see
+  /// Warns of validation images whose files are identical to training images,
+  /// which makes validation too optimistic. Reads all files of equal size; see
   /// `duplicate_images`.
   bool report_duplicates = false;
 
   // ---- Loading ----
 
   int64_t batch_size = 64;
-  /// 0: `batch_size`.
+  /// Batch size of validation; 0: `batch_size`.
   int64_t valid_batch_size = 0;
   /// See DataLoaderOptions.
   int64_t workers = -1;
-  /// How long to wait for a batch before failing with an error that names the
-  /// image; 0: no limit.
+  /// Timeout for a batch, after which an error names the image; 0: no limit.
   std::chrono::milliseconds timeout{0};
-  /// Draws training images so that every class is equally frequent. An epoch
-  /// has as many draws as there are images; some occur twice, some never.
+  /// Samples training images with replacement so that all classes are equally
+  /// frequent. An epoch draws as many images as there are; some images are
+  /// drawn several times, others not at all.
   bool balance_classes = false;
-  /// The order of the training images, as DataLoaderOptions::sampler: indices
-  /// are those of the training images, in the order of `ImageDataset::paths`.
-  /// Null: reshuffled every epoch. Not together with `balance_classes`.
+  /// Determines the order of the training images, see
+  /// DataLoaderOptions::sampler. Its indices are positions in the training
+  /// images' `ImageDataset::paths`. Null: shuffles in every epoch. Cannot be
+  /// combined with `balance_classes`.
   std::shared_ptr<const Sampler> sampler = {};
   /// Unset: `DataBunch::default_device()`.
   std::optional<torch::Device> device = {};
 
   // ---- Output ----
 
-  /// Receives what is said of the images: links that lead nowhere, duplicates,
-  /// bad images that are skipped (from the loaders' threads, see SinkImpl),
-  /// shards that are left out. Empty: `terminal()`. Data have a sink of their
-  /// own, since they are made before the Learner and used without one too.
+  /// Receives warnings about the images: dangling links, duplicates, skipped
+  /// bad images (from the loaders' threads, see SinkImpl) and skipped shards.
+  /// Empty: `terminal()`. Data has a separate sink because it is created before
+  /// the Learner and can be used without one.
   Sink sink = {};
 };
 
-/// Describes an image dataset: the items, the split into training and
-/// validation images, the labels.
+/// Describes an image dataset: its items, how they are split into training and
+/// validation images, and their labels.
 ///
 ///   DataBlock pets{
 ///       .items = items_from_folder("pets/images"),
@@ -115,27 +119,30 @@ struct DataBlock {
   Splitter split = split_at_random();
   Labeller label = label_from_folder();
   TargetKind target = TargetKind::category;
-  /// Class names in the order of their indices; empty: those of the training
-  /// images, sorted. For masks the names only; empty: indices are not checked.
-  /// For numbers and points their names, which may be empty.
+  /// Class names in the order of their indices; empty: the labels of the
+  /// training images, sorted. With masks, these are the names of the pixel
+  /// classes; empty: pixel classes are not checked. With numbers and points,
+  /// these are their names; may be empty.
   std::vector<std::string> classes = {};
-  /// Returns the boxes of an image: targets are then those of BoxTargets, and
+  /// Returns the boxes of an image. If set, the targets are BoxTargets, and
   /// `label` and `target` are not used.
   BoxLabeller boxes = {};
-  /// Returns the points of an image: targets are then those of PointTargets, and
+  /// Returns the points of an image. If set, the targets are PointTargets, and
   /// `label` and `target` are not used.
   PointLabeller points = {};
-  /// How boxes and points are read and follow their image.
+  /// How boxes and points are read and transformed with their image.
   AnnotationOptions annotations = {};
 
-  /// \throws DataError naming the file or row, for a label that is missing, not
-  ///         a number or unknown in the training images, and for a split that
-  ///         leaves one side empty. c10::ValueError for a bad option.
+  /// Creates the datasets and their loaders.
+  /// \throws DataError naming the file or row, if a label is missing, is not a
+  ///         number, or does not occur in the training images, or if the split
+  ///         leaves training or validation without images; c10::ValueError for
+  ///         an invalid option.
   DataBunch bunch(const ImageDataBunchOptions& options = {}) const;
 };
 
 /// Returns a DataBunch for each fold of a cross-validation over all items of a
-/// block; its `split` is not used.
+/// block. The `split` of the block is not used.
 ///
 ///   for (const DataBunch& fold :
 ///        k_folds(pets, 5, {.size = 224}, {.stratified = true})) {
@@ -143,23 +150,25 @@ struct DataBlock {
 ///     learn.fine_tune(3);
 ///   }
 ///
-/// As `k_folds` of a DataBunch, with ImageDatasets: training images have the
-/// training transforms, validation images those of validation, and the classes
-/// are those of all items. Items of one path stay together. Stratified by the
-/// images' class, which needs TargetKind::category; no image is decoded.
+/// Works like `k_folds` of a DataBunch. In each fold, training images get the
+/// training transforms and validation images the validation transforms. The
+/// classes are those of all items. Items with the same path stay in the same
+/// fold. Stratification uses the classes of the images, which requires
+/// TargetKind::category. No image is decoded.
 ///
-/// \throws c10::ValueError as `k_folds` of a DataBunch, and with
-///         `options.sampler`; DataError as `DataBlock::bunch`.
+/// \throws c10::ValueError as `k_folds` of a DataBunch, and if
+///         `options.sampler` is set; DataError as `DataBlock::bunch`.
 std::vector<DataBunch> k_folds(
     const DataBlock& block,
     int64_t folds,
     const ImageDataBunchOptions& options = {},
     const KFoldOptions& fold_options = {});
 
-/// Creates datasets and loaders of images that are split and labeled.
-/// \param output       What the targets are; `classes` are then its names, unless
-///                     it has some.
-/// \param annotations  How batch transforms move boxes and points.
+/// Creates the datasets and loaders for images that are already split and
+/// labeled.
+/// \param output       Describes the targets. If it has no names, `classes` are
+///                     its names.
+/// \param annotations  How batch transforms transform boxes and points.
 DataBunch make_bunch(
     TargetedImages train,
     TargetedImages valid,

@@ -11,26 +11,27 @@
 namespace tern {
 
 struct DetectionLearnerOptions {
-  /// Weights that the detector starts with; its body then starts frozen.
+  /// Pretrained weights of the detector. Its body then starts frozen.
   DetectorWeights pretrained = DetectorWeights::none;
-  /// A file with these weights; empty: they are fetched, see `fetch_weights`.
+  /// A file with these weights; empty: downloads them, see `fetch_weights`.
   std::filesystem::path file = {};
-  /// Number of classes; 0: that of `data.classes`.
+  /// Number of classes; 0: the size of `data.classes`.
   int64_t classes = 0;
   int64_t in_channels = 3;
   /// See DetectionModelOptions.
   std::optional<bool> frozen_norm = {};
-  /// See RetinaNetOptions: 32, or less for smaller objects.
+  /// See RetinaNetOptions. Use a value below 32 for small objects.
   double smallest_anchor = 32;
-  /// Unset: as torchvision trains this network, L1 or, for v2, generalized IoU.
+  /// Unset: the box loss that torchvision uses for this network, which is L1,
+  /// or generalized IoU for v2.
   std::optional<RetinaNetLossOptions> loss = {};
-  /// Without metrics: mean average precision over COCO's thresholds and at 0.5.
-  /// A loss here takes the place of the one above.
+  /// The default metrics are mean average precision over COCO's thresholds, and
+  /// at 0.5. A loss set here replaces `loss` above.
   LearnerOptions learner = {};
 };
 
-/// Creates a Learner for object detection, in three layer groups: the first and
-/// the second part of the body, and the feature pyramid with the heads.
+/// Creates a Learner for object detection. It has three layer groups: the first
+/// part of the body, the second part, and the feature pyramid with the heads.
 ///
 ///   BoxAnnotations coco = read_coco("instances.json", "images");
 ///   DataBlock cars{
@@ -43,12 +44,13 @@ struct DetectionLearnerOptions {
 ///       {.pretrained = DetectorWeights::imagenet});
 ///   learn.fine_tune(10);
 ///
-/// `get_preds` gives boxes [N, D, 4], scores [N, D] and labels [N, D], as
-/// `decode_detections` does with `data.outputs[0].detection`; `predict` gives
-/// those with a score of at least `data.outputs[0].threshold`.
+/// `get_preds` returns boxes [N, D, 4], scores [N, D] and labels [N, D], like
+/// `decode_detections` with `data.outputs[0].detection`. `predict` returns the
+/// detections with a score of at least `data.outputs[0].threshold`.
 ///
 /// \param name  One of `detection_models()`.
-/// \throws c10::ValueError if the data have no boxes, and as `detection_model`.
+/// \throws c10::ValueError if the targets of the data are not boxes, and as
+///         `detection_model`.
 Learner detection_learner(
     const DataBunch& data,
     const std::string& name,

@@ -22,8 +22,8 @@ namespace {
 
 using Module = std::shared_ptr<torch::nn::Module>;
 
-// The name of the network in the model, empty if it is the model itself; null
-// module if there is none.
+// Returns the Backbone in the model and its module name, which is empty if the
+// model itself is one. The module is null if there is none.
 std::pair<std::string, Module> find_backbone(const Module& model) {
   if (model) {
     for (const auto& item : model->named_modules()) {
@@ -47,9 +47,10 @@ bool holds_blocks(const Module& module) {
   });
 }
 
-// Appends the names of the modules that layer groups begin with. Blocks are the
-// modules of the innermost sequences that have modules of their own. `between`
-// is what has come since the last block, such as a downsampling.
+// Appends the name of the first module of each layer group to `starts`. Blocks
+// are the modules of the innermost sequences that have submodules. `between` is
+// the first module with parameters since the last block, such as a downsampling
+// layer.
 void find_starts(
     const Module& module,
     const std::string& prefix,
@@ -76,7 +77,7 @@ void find_starts(
   }
 }
 
-// Whether each group but the first begins with the module that is named.
+// True if `starts` names the first modules of all groups except the first.
 bool begin_with(
     const std::vector<std::vector<ModelTensor>>& groups,
     const std::vector<std::string>& starts) {
@@ -105,13 +106,13 @@ LearningRates layer_decay(Learner& learn, double lr, double decay) {
   std::vector<std::string> starts;
   std::string between;
   find_starts(backbone, name.empty() ? "" : name + ".", between, starts);
-  // The last group stays; its first module is that of its first parameter.
+  // The last group is kept. Its first module owns its first parameter.
   const auto& groups = parts_of(learn).groups.parameters;
   if (groups.size() > 1) {
     const std::string& head = groups.back().front().name;
     starts.push_back(head.substr(0, head.rfind('.')));
   }
-  // A block that begins the network begins the first group.
+  // The first group needs no start, even if the network begins with a block.
   const std::string& first = groups.front().front().name;
   if (!starts.empty() && is_in_module(first, starts[0])) {
     starts.erase(starts.begin());

@@ -58,7 +58,8 @@ ImageFolder scan(
   return images;
 }
 
-/// Draws `valid_pct` of the images for validation; both parts stay in order.
+/// Draws a fraction `valid_pct` of the images for validation. Both parts keep
+/// their order.
 TrainAndValid
 split_images(const ImageFolder& images, double valid_pct, uint64_t seed) {
   const auto indices = draw_split(std::ssize(images.paths), valid_pct, seed);

@@ -17,55 +17,59 @@ namespace tern {
 /// Columns of a table of images.
 struct ImageCsv {
   std::string file = "labels.csv";
-  /// Folder that its paths are relative to, inside the given one.
+  /// Subfolder that the paths in the table are relative to.
   std::string folder = "";
-  /// Empty: the first column holds the paths, the second the labels.
+  /// Names of the columns with paths and labels; empty: the first and the
+  /// second column.
   std::string path_column = "", label_column = "";
   /// Separator of the cells: ',', ';' or '\t'.
   char delimiter = ',';
-  /// Whether the first line has the names of the columns; without them they are
-  /// called "0", "1" and so on. Unset: true, unless the first cell is the path of
-  /// an existing image.
+  /// True if the first line contains the column names; otherwise the columns
+  /// are named "0", "1" and so on. Unset: true, unless the first cell is the
+  /// path of an existing image.
   std::optional<bool> header = {};
   /// Separator of several labels in a cell, such as " "; empty: one class per
   /// image.
   std::string label_delimiter = "";
   /// Column that marks validation images; empty: a random split.
   std::string valid_column = "";
-  /// Appended to each path, such as ".jpg".
+  /// Text that is appended to each path, such as ".jpg".
   std::string suffix = "";
-  /// Unset: category, or multi_category with a `label_delimiter`, which
-  /// separates several numbers too.
+  /// Unset: category, or multi_category with a `label_delimiter`. The
+  /// `label_delimiter` can also separate several numbers.
   std::optional<TargetKind> target = {};
 };
 
 /// Fields of tar shards of images.
 struct ImageTar {
-  /// The image is the first of these fields that a sample has.
+  /// Fields that may contain the image; the first one that a sample has is
+  /// used.
   std::vector<std::string> image =
       {"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "ppm", "pgm"};
   /// Field with the class index.
   std::string label = "cls";
-  /// Field with the boxes of the image, such as "json", as `shard_images` writes
-  /// it; targets are then those of BoxTargets, and `label` is not used. Empty:
-  /// there are none.
+  /// Field with the boxes of the image, such as "json", in the format of
+  /// `shard_images`. If set, the targets are BoxTargets, and `label` is not
+  /// used. Empty: no boxes.
   std::string boxes = "";
-  /// How boxes are read and follow their image.
+  /// How boxes are read and transformed with their image.
   AnnotationOptions annotations = {};
-  /// Class names by index. Empty: the lines of classes.txt beside the first
-  /// training shard, which tern-shard writes, or the indices themselves; of
-  /// boxes else the labels that the training shards have, sorted.
+  /// Class names by index. Empty: the lines of classes.txt in the folder of the
+  /// first training shard, which tern-shard writes. Without such a file, the
+  /// class indices themselves, or for boxes the sorted labels of the training
+  /// shards.
   std::vector<std::string> classes = {};
   /// Size of the shuffle buffer, for shards on a slow disk; see
   /// BufferedSampler. 0: shuffles all training images.
   int64_t shuffle_buffer = 0;
-  /// Without a sink in it, warnings go to that of ImageDataBunchOptions.
+  /// If its sink is empty, warnings go to the sink of ImageDataBunchOptions.
   ShardSetOptions shards = {};
 };
 
-/// Creates a DataBunch of images. Each function is a shorthand for a DataBlock.
+/// Functions that create a DataBunch of images. Each is a shorthand for a
+/// DataBlock.
 struct ImageDataBunch {
-  /// Images in one folder per class:
+  /// Creates a DataBunch from images in one folder per class:
   ///
   ///   path/train/CLASS/1.png and path/valid/CLASS/2.png, or
   ///   path/CLASS/1.png, split at random.
@@ -73,29 +77,31 @@ struct ImageDataBunch {
   ///   auto data = ImageDataBunch::from_folder(path, {.batch_size = 32});
   ///   data.classes;   // {"3", "7"}
   ///
-  /// Classes are those of the training folder, so a class without validation
-  /// images changes no index. Training batches are shuffled; an incomplete last
-  /// one is dropped, as in fastai, unless it is the only one.
+  /// The classes are those of the training folder, so a class without
+  /// validation images does not change the class indices. Training batches are
+  /// shuffled. As in fastai, an incomplete last batch is dropped, unless it is
+  /// the only one.
   ///
   /// \throws DataError as `scan_image_folder` and ImageDataset, and if only one
-  ///         of train and valid exists; c10::ValueError for a bad option.
+  ///         of train and valid exists; c10::ValueError for an invalid option.
   static DataBunch from_folder(
       const std::filesystem::path& path,
       const ImageDataBunchOptions& options = {});
 
-  /// Images and labels from a table in `path`.
+  /// Creates a DataBunch from a table of images and labels in the folder
+  /// `path`.
   ///
   ///   ImageDataBunch::from_csv("planet", {.file = "train.csv",
   ///       .folder = "jpg", .label_delimiter = " ", .suffix = ".jpg"});
   ///
-  /// \throws DataError naming the wrong row.
+  /// \throws DataError naming the invalid row.
   static DataBunch from_csv(
       const std::filesystem::path& path,
       const ImageCsv& csv = {},
       const ImageDataBunchOptions& options = {});
 
-  /// All images below `path`, labeled by the first group of a regular
-  /// expression that is matched against their paths.
+  /// Creates a DataBunch from all images below `path`. The label of an image is
+  /// the first capture group of a regular expression matched against its path.
   ///
   ///   ImageDataBunch::from_name_re("pets/images", R"(/([^/]+)_\d+\.jpg$)");
   static DataBunch from_name_re(
@@ -103,8 +109,9 @@ struct ImageDataBunch {
       const std::string& pattern,
       const ImageDataBunchOptions& options = {});
 
-  /// Files with one label each, split at random. Whole numbers are classes, in
-  /// their order; floating ones are numbers to predict, TargetKind::number.
+  /// Creates a DataBunch from files with one label each, split at random.
+  /// Integer labels are classes in numerical order; floating-point labels are
+  /// numbers to predict (TargetKind::number).
   static DataBunch from_lists(
       const std::vector<std::string>& paths,
       const std::vector<std::string>& labels,
@@ -118,17 +125,17 @@ struct ImageDataBunch {
     return from_items(items_at(paths), labels, options);
   }
 
-  /// Images in memory with one label each, split at random; labels as for
-  /// `from_lists`.
+  /// Creates a DataBunch from images in memory with one label each, split at
+  /// random. Labels are as in `from_lists`.
   ///
   ///   std::vector<cv::Mat> images;
   ///   std::vector<std::string> labels;
   ///   auto data = ImageDataBunch::from_images(images, labels, {.size = 128});
   ///
-  /// \param images  std::vector<cv::Mat> or a tensor [N, H, W, C], as for
-  ///                `items_from_images`, which makes items for a DataBlock.
-  /// \throws c10::ValueError for an image of another kind, or another number of
-  ///         labels.
+  /// \param images  std::vector<cv::Mat> or a tensor [N, H, W, C]; see
+  ///                `items_from_images`, which creates items for a DataBlock.
+  /// \throws c10::ValueError if an image has an unsupported type, or if the
+  ///         number of labels differs from the number of images.
   template <class Images, class Label>
   static DataBunch from_images(
       const Images& images,
@@ -136,31 +143,32 @@ struct ImageDataBunch {
       const ImageDataBunchOptions& options = {}) {
     return from_items(items_from_images(images), labels, options);
   }
+  /// Creates a DataBunch from tensors of images and labels, split at random.
   /// \param images  [N, H, W] or [N, H, W, 1 or 3] kByte, RGB.
-  /// \param labels  [N]: whole numbers are classes, floating ones are numbers to
-  ///                predict.
+  /// \param labels  [N]: integers are classes, floating-point labels are
+  ///                numbers to predict.
   static DataBunch from_images(
       const torch::Tensor& images,
       const torch::Tensor& labels,
       const ImageDataBunchOptions& options = {});
 
-  /// Images in tar shards in WebDataset's layout, read in place: 0001.jpg and
-  /// 0001.cls are one sample.
+  /// Creates a DataBunch from images in tar shards in WebDataset's layout,
+  /// which are read in place: 0001.jpg and 0001.cls are one sample.
   ///
   ///   ImageDataBunch::from_tar({"train-{000..009}.tar"}, {"valid-000.tar"});
   ///
-  /// \param train, valid  See `expand_shards`; URLs are downloaded. Without
-  ///                      `valid`, a fraction options.valid_pct of the images
-  ///                      is drawn.
-  /// With boxes 0001.jpg and 0001.json are one sample:
+  /// With boxes, 0001.jpg and 0001.json are one sample:
   ///
   ///   ImageDataBunch::from_tar({"train-{000..009}.tar"}, {"valid-000.tar"},
   ///       {.boxes = "json"}, {.size = 320, .resize = ResizeMethod::pad});
   ///
-  /// \throws as `TarShards::open`; DataError for a sample without image or
-  ///         label, or with an invalid label; naming sample and field for boxes
-  ///         that are damaged, reach out of the image, have no size or are of
-  ///         an unknown class.
+  /// \param train, valid  See `expand_shards`; URLs are downloaded. If `valid`
+  ///                      is empty, a fraction `options.valid_pct` of the
+  ///                      images is drawn for validation.
+  /// \throws as `TarShards::open`; DataError if a sample has no image or label,
+  ///         or an invalid label, and naming sample and field if boxes are
+  ///         damaged, reach beyond the image, have no area or are of an unknown
+  ///         class.
   static DataBunch from_tar(
       const std::vector<std::string>& train,
       const std::vector<std::string>& valid,

@@ -1,5 +1,4 @@
-// ImageDataBunch::from_tar: images in tar shards as a source of an
-// ImageDataset.
+// ImageDataBunch::from_tar: an ImageDataset that reads images from tar shards.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -39,7 +38,7 @@ const TarMember& image_member(
       fmt::join(fields, ", "));
 }
 
-/// The images of some samples.
+/// Reads the images of the given samples.
 class TarImages final : public ImageSource {
  public:
   TarImages(
@@ -62,7 +61,8 @@ class TarImages final : public ImageSource {
           member.size,
           kMaxImageBytes);
     }
-    // As for files: a set of small images keeps one buffer.
+    // As when reading files: small images of different sizes then need no
+    // reallocation.
     const std::span<uint8_t> bytes(
         buffer.get(std::max<size_t>(member.size, 64 << 10)),
         member.size);
@@ -84,7 +84,7 @@ class TarImages final : public ImageSource {
   std::vector<std::string> fields_;
 };
 
-/// The class of each sample, all of which have an image.
+/// Returns the class of each sample. Throws if a sample has no image.
 std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
   constexpr int64_t kMaxClasses = 1'000'000;
   const int64_t limit =
@@ -113,7 +113,7 @@ std::string describe_boxes(const TarSample& sample, const ImageTar& tar) {
   return fmt::format("{}, field '{}'", sample.describe(), tar.boxes);
 }
 
-/// The boxes of each sample, all of which have an image.
+/// Returns the boxes of each sample. Throws if a sample has no image.
 std::vector<ImageBoxes> read_boxes(
     const TarShards& shards,
     const ImageTar& tar) {
@@ -167,8 +167,7 @@ void check_classes(
   }
 }
 
-/// Images of shards with their classes or boxes, of which `labels` or `boxes`
-/// has one for each sample.
+/// The targets of shards: either `labels` or `boxes` has one entry per sample.
 struct TarTargets {
   std::vector<int64_t> labels;
   std::vector<ImageBoxes> boxes;
@@ -181,7 +180,7 @@ TarTargets read_targets(const TarShards& shards, const ImageTar& tar) {
   return targets;
 }
 
-/// Some samples of shards as images with their targets.
+/// Returns the images of the given samples with their targets.
 TargetedImages images_of(
     const std::shared_ptr<const TarShards>& shards,
     const TarTargets& targets,
@@ -218,7 +217,8 @@ std::vector<std::string> names_up_to(const std::vector<int64_t>& labels) {
   return names;
 }
 
-/// How many of `samples`, which are sorted, each shard has.
+/// Returns how many of `samples` are in each shard.
+/// \param samples  Sorted.
 std::vector<int64_t> count_by_shard(
     const TarShards& shards,
     const std::vector<int64_t>& samples) {

@@ -1,10 +1,10 @@
 #pragma once
 
-/// Everything of tern::vision: images from files, and models for them.
+/// Includes all of tern::vision: datasets of images, and models for images.
 ///
-/// OpenCV is kept to one thread from the first image on that it resizes, turns
-/// or decodes (cv::setNumThreads(1), for the whole program): images are spread
-/// over the workers of the loader instead.
+/// When Tern first uses OpenCV to resize, rotate or decode an image, it sets
+/// OpenCV to one thread for the whole program (cv::setNumThreads(1)), because
+/// the workers of the data loader already process images in parallel.
 
 #include "tern/learner/detections.h"
 #include "tern/vision/data_block.h"

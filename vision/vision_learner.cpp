@@ -24,7 +24,8 @@ DataBunch normalized(DataBunch data, bool is_pretrained) {
   return data;
 }
 
-// Several classes each: numbers, and yet classes are named.
+// True if images have several classes: the targets are then floating numbers
+// although the data has class names.
 bool has_class_vectors(const DataBunch& data) {
   if (data.classes.empty() || !data.train) return false;
   const ImageDataset* const images = find_images(data.train->dataset());
@@ -47,7 +48,7 @@ LearnerOptions with_loss(LearnerOptions options, const DataBunch& data) {
   return options;
 }
 
-// How many points each image has; 0: not known.
+// Returns the number of points per image, or 0 if it is unknown.
 int64_t points_of(const DataBunch& data) {
   const ImageDataset* const images =
       data.train ? find_images(data.train->dataset()) : nullptr;
@@ -56,7 +57,7 @@ int64_t points_of(const DataBunch& data) {
   return points ? points->points() : std::ssize(data.outputs[0].names);
 }
 
-// One output per class or point unless a number is given.
+// Returns `given`, or if it is 0, one output per class or point.
 int64_t outputs_for(const DataBunch& data, int64_t given) {
   const int64_t outputs = given != 0         ? given
                           : has_points(data) ? points_of(data)
@@ -71,7 +72,8 @@ int64_t outputs_for(const DataBunch& data, int64_t given) {
   return outputs;
 }
 
-// Fetches weights where they are published, with the Learner's progress line.
+// Loads pretrained weights, if any. Downloads published ones, with progress
+// messages in the Learner's sink.
 void load(
     const VisionArch& arch,
     const VisionBody& body,
@@ -86,7 +88,7 @@ void load(
 }
 
 // \param first_new   First module of the new layers.
-// \param make_model  From the number of outputs.
+// \param make_model  Creates the model for a number of outputs.
 template <class Options, class MakeModel>
 Learner learner_on_body(
     const DataBunch& data,

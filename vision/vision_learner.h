@@ -12,8 +12,8 @@
 
 namespace tern {
 
-/// The weights that a network begins with: random ones, those that its authors
-/// publish, or those of a file.
+/// The initial weights of a network: random, published by its authors, or from
+/// a file.
 ///
 ///   vision_learner(data, "resnet18", {.pretrained = true});
 ///   vision_learner(data, "resnet18", {.pretrained = "resnet18.pth"});
@@ -23,15 +23,15 @@ class Pretrained {
   // NOLINTBEGIN: implicit on purpose
   template <std::same_as<bool> Bool>
   Pretrained(Bool published) : is_published_(published) {}
-  /// No file if the path is empty.
+  /// \param file  An empty path means no file.
   template <std::convertible_to<std::filesystem::path> Path>
   Pretrained(Path file) : file_(std::move(file)) {}
   // NOLINTEND
 
-  /// Whether there are any weights.
+  /// True for published weights or a file.
   explicit operator bool() const { return is_published_ || !file_.empty(); }
   bool is_published() const { return is_published_; }
-  /// Empty if there is none.
+  /// Returns the path of the weights, or an empty path.
   const std::filesystem::path& file() const { return file_; }
 
  private:
@@ -40,11 +40,12 @@ class Pretrained {
 };
 
 struct VisionOptions {
-  /// Weights for the body, which then starts frozen: `true` for those that the
-  /// network's authors publish, see VisionArch::published and `fetch_weights`,
-  /// or a file, see VisionArch::load_pretrained. Without, nothing is frozen.
+  /// Pretrained weights of the body: `true` for the published weights (see
+  /// VisionArch::published and `fetch_weights`), or a file (see
+  /// VisionArch::load_pretrained). The body then starts frozen. Without
+  /// pretrained weights nothing is frozen.
   Pretrained pretrained = {};
-  /// Number of outputs; 0: one per class of `data.classes`, or per point.
+  /// Number of outputs; 0: one per class in `data.classes`, or one per point.
   int64_t outputs = 0;
   int64_t in_channels = 3;
   HeadOptions head = {};
@@ -54,9 +55,10 @@ struct VisionOptions {
   LearnerOptions learner = {};
 };
 
-/// Creates a Learner for images: the body of a known network, cut before the
-/// pooling, with a new head, in three layer groups: the first and the second
-/// part of the body, and the new layers.
+/// Creates a Learner for images, as fastai v2's vision_learner does. The model
+/// is the body of a known network, cut before the pooling, with a new head. It
+/// has three layer groups: the first part of the body, the second part, and the
+/// head.
 ///
 ///   auto learn = vision_learner(
 ///       data,
@@ -64,22 +66,22 @@ struct VisionOptions {
 ///       {.pretrained = true, .learner = {.metrics = {accuracy()}}});
 ///   learn.fine_tune(5);
 ///
-/// With pretrained weights everything but the head (and BatchNorm, see
-/// `LearnerOptions::train_bn`) starts frozen, and data without normalization
-/// are normalized with ImageNet's statistics. As fastai v2's vision_learner.
+/// With pretrained weights, all layers except the head and BatchNorm (see
+/// `LearnerOptions::train_bn`) start frozen. If the data has no batch
+/// transforms, images are normalized with ImageNet's statistics.
 ///
-/// \throws c10::ValueError if the number of outputs is unknown, there are no
-///         such weights or they do not fit; DataError, IoError as
-///         `load_weights` and `fetch_weights`.
+/// \throws c10::ValueError if the number of outputs is unknown, if there are no
+///         published weights, or if the weights do not fit the network;
+///         DataError and IoError as `load_weights` and `fetch_weights`.
 Learner vision_learner(
     const DataBunch& data,
     const VisionArch& arch,
     const VisionOptions& options = {});
 
 struct UnetLearnerOptions {
-  /// As VisionOptions::pretrained.
+  /// See VisionOptions::pretrained.
   Pretrained pretrained = {};
-  /// Number of classes; 0: that of `data.classes`.
+  /// Number of classes; 0: the size of `data.classes`.
   int64_t outputs = 0;
   int64_t in_channels = 3;
   bool blur = false;       // see DynamicUnetOptions
@@ -88,8 +90,9 @@ struct UnetLearnerOptions {
   LearnerOptions learner = {};
 };
 
-/// Creates a Learner for segmentation: a DynamicUnet on the body of a known
-/// network. The targets are masks.
+/// Creates a Learner for segmentation, as fastai v2's unet_learner does. The
+/// model is a DynamicUnet on the body of a known network, the targets are
+/// masks.
 ///
 ///   auto learn = unet_learner(
 ///       streets,
@@ -99,8 +102,8 @@ struct UnetLearnerOptions {
 ///                        nn::CrossEntropyLossOptions().ignore_index(11)),
 ///                    .metrics = {dice()}}});
 ///
-/// Layer groups and freezing are those of `vision_learner`; the last group is
-/// the decoder. As fastai v2's unet_learner.
+/// Layer groups and freezing are as for `vision_learner`; the last group is the
+/// decoder.
 ///
 /// \throws as `vision_learner`.
 Learner unet_learner(

@@ -18,12 +18,12 @@ struct Box {
   double x1 = 0, y1 = 0, x2 = 0, y2 = 0;
   /// Name of its class.
   std::string label = {};
-  /// A region with many objects of the class that were not annotated one by
-  /// one: COCO's `iscrowd`. It is not trained on, and no detection in it counts
-  /// as wrong.
+  /// True for a region with many objects of the class that were not annotated
+  /// individually: COCO's `iscrowd`. It is not used for training, and
+  /// detections inside of it are not counted as wrong.
   bool crowd = false;
-  /// Area of the object's outline in pixels, by which COCO tells small objects
-  /// from large ones; 0: that of the box.
+  /// Area of the object's outline in pixels, by which COCO distinguishes small
+  /// and large objects; 0: the area of the box.
   double area = 0;
 
   friend bool operator==(const Box&, const Box&) = default;
@@ -33,17 +33,17 @@ struct Box {
 /// its upper left pixel.
 struct Point {
   double x = 0, y = 0;
-  /// False: its place is not known, and x and y mean nothing.
+  /// False if the position is unknown; x and y are then ignored.
   bool visible = true;
 
   friend bool operator==(const Point&, const Point&) = default;
 };
 
-/// The boxes of an image, none or several.
+/// The boxes of an image; may be empty.
 struct ImageBoxes {
   std::vector<Box> boxes;
-  /// Size of the image as its annotations give it, which it is then compared
-  /// with; 0 x 0: they do not.
+  /// Size of the image according to its annotations, which must match the
+  /// actual size; 0 x 0: unknown.
   ImageSize image;
 
   ImageBoxes(  // NOLINT: implicit on purpose
@@ -54,14 +54,15 @@ struct ImageBoxes {
 
 /// Returns the boxes of an item.
 using BoxLabeller = std::function<ImageBoxes(const ImageItem&)>;
-/// Returns the points of an item, as many for every image, in the same order.
+/// Returns the points of an item. All images must have the same number of
+/// points, in the same order.
 using PointLabeller = std::function<std::vector<Point>(const ImageItem&)>;
 
-/// An image of a file of annotations.
+/// An image in an annotation file.
 struct AnnotatedImage {
   std::string path;
   ImageBoxes objects;
-  /// The number by which the file calls the image, such as COCO's image id.
+  /// The id of the image in the file, such as COCO's image id.
   int64_t id = 0;
 };
 
@@ -70,13 +71,14 @@ struct BoxAnnotations {
   std::vector<AnnotatedImage> images;
   /// Names of the classes by index.
   std::vector<std::string> classes;
-  /// The number by which the file calls each class, such as COCO's category
-  /// id; empty: its index.
+  /// The id of each class in the file, such as COCO's category id; empty: the
+  /// ids are the indices.
   std::vector<int64_t> category_ids;
 
-  /// The images, for DataBlock::items.
+  /// Returns the images, for DataBlock::items.
   ImageItems items() const;
-  /// Returns their boxes by path, for DataBlock::boxes.
+  /// Returns a function that finds the boxes of an image by its path, for
+  /// DataBlock::boxes.
   BoxLabeller labeller() const;
 };
 

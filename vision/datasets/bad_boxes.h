@@ -2,16 +2,16 @@
 
 namespace tern {
 
-/// What a reader of annotations does with a box that cannot be trained on: it
-/// has no width or height, is NaN or infinite, reaches more than a pixel beyond
-/// the image or has no part in it, is of an unknown class or, in COCO, of an
-/// unknown image. Published files have some: COCO's train2017 has a few boxes
-/// without a width or height.
+/// What a reader of annotations does with a bad box. A box is bad if it has no
+/// width or height, has a negative area, contains NaN or infinite numbers,
+/// reaches more than a pixel beyond the image, lies outside of it, or belongs
+/// to an unknown class or, in COCO, to an unknown image. Published files
+/// contain bad boxes: in COCO's train2017, a few have no width or height.
 enum class BadBoxes {
   /// Throws a DataError that names the box.
   error,
-  /// Leaves the box out, the image stays. One warning for the file or folder
-  /// counts them and names the first.
+  /// Skips the box and keeps the image. One warning per file or folder gives
+  /// the number of bad boxes and names the first.
   skip,
 };
 

@@ -105,7 +105,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The SHA-256 of each file that is `wanted(i)`; the others' stay empty.
+/// Returns the SHA-256 of each file with `wanted(i)`, and "" for the others.
 template <class Wanted>
 std::vector<std::string> hashes_of(
     const std::vector<std::string>& paths,
@@ -121,7 +121,7 @@ std::vector<std::string> hashes_of(
   return hashes;
 }
 
-/// The images below a folder, by their paths relative to it.
+/// Returns the hashes of the images below a folder, by their relative paths.
 Sha256Sums sums_of(const fs::path& folder) {
   const std::vector<std::string> paths = find_image_files(folder);
   const auto hashes = hashes_of(paths, [](size_t) { return true; });
@@ -132,7 +132,8 @@ Sha256Sums sums_of(const fs::path& folder) {
   return sums;
 }
 
-/// The hashes of the files that are as large as one of `others`.
+/// Returns the hashes of the files that have the same size as one of `others`,
+/// and "" for the other files.
 std::vector<std::string> hashes_if_alike(
     const std::vector<std::string>& paths,
     const std::vector<std::string>& others) {

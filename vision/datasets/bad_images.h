@@ -19,12 +19,13 @@ struct BadImagePolicy {
   /// Largest fraction of the images that may be skipped.
   double max_fraction = 0;
 
-  /// Stops the training with an error that names the file.
+  /// Throws an error that names the file.
   static BadImagePolicy error() { return {}; }
-  /// In training replaces the image by another one, chosen by seed, epoch and
-  /// sample from the whole dataset, even if the training is on a Subset of it.
-  /// In evaluation leaves it out (`Batch::left_out`), so that no other image
-  /// counts twice. An error once more than this fraction of the images is bad.
+  /// In training, replaces the image by another one, which is drawn from the
+  /// whole dataset (even if the training uses a Subset of it) and depends only
+  /// on seed, epoch and sample. In evaluation, leaves the image out
+  /// (`Batch::left_out`), because a replacement would be counted twice. Throws
+  /// if more than a fraction `max_fraction` of the images is bad.
   static BadImagePolicy skip(double max_fraction = 0.01) {
     return {true, max_fraction};
   }
@@ -41,8 +42,10 @@ class BadImageList {
   /// \param sink  Receives a warning for each image; empty: `terminal()`.
   explicit BadImageList(Sink sink) : sink_(std::move(sink)) {}
 
-  /// Records a bad image, one of `total`; warns of it the first time.
-  /// \throws DataError listing them if they exceed `max_fraction`.
+  /// Records a bad image, and warns if it was not recorded before.
+  /// \param total  Number of all images.
+  /// \throws DataError listing the bad images if they are more than a fraction
+  ///         `max_fraction` of all images.
   void add(int64_t index, BadImage image, int64_t total, double max_fraction);
 
   /// Sorted by index.
@@ -77,20 +80,20 @@ struct ImageReport {
 ///   for (const BadImage& bad : report.bad) std::puts(bad.reason.c_str());
 ///
 /// Finds truncated files and wrong checksums. JPEG, WebP and BMP have no
-/// checksums: most flipped bits only change pixels and go unnoticed; see
+/// checksums, so most flipped bits only change pixels and are not detected; see
 /// `write_image_manifest`.
 ///
 /// \throws IoError if a bad file cannot be deleted.
 ImageReport verify_images(
     const std::vector<std::string>& paths,
     const VerifyImagesOptions& options = {});
-/// All images under a folder, at any depth.
+/// Decodes all images below a folder, at any depth.
 ImageReport verify_images(
     const std::filesystem::path& folder,
     const VerifyImagesOptions& options = {});
 
 /// Writes the SHA-256 of every image below a folder, in the format of
-/// `sha256sum`. It detects the flipped bits that no decoder can see.
+/// `sha256sum`. The hashes detect flipped bits that a decoder cannot detect.
 ///
 ///   write_image_manifest("photos", "photos.sha256");    // once
 ///   for (const BadImage& bad : check_image_manifest("photos",
@@ -111,16 +114,17 @@ std::vector<BadImage> check_image_manifest(
     const std::filesystem::path& folder,
     const std::filesystem::path& manifest);
 
-/// A validation image that is a training image too.
+/// A validation image that is also a training image.
 struct DuplicateImage {
   std::string valid, train;
-  /// Both names are links to one file, not two files of equal bytes.
+  /// True if both names are links to the same file; false for two files with
+  /// equal bytes.
   bool is_link = false;
 };
 
-/// Finds the files of `valid` that are in `train` too, in the order of `valid`,
-/// each with the first match. Reads, on all cores, only files whose size occurs
-/// in both lists.
+/// Finds the files of `valid` that are also in `train`. Returns them in the
+/// order of `valid`, each with its first match. Reads only files whose size
+/// occurs in both lists, on all cores.
 ///
 ///   for (const auto& pair : duplicate_images(train_paths, valid_paths)) ...
 ///

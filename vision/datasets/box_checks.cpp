@@ -19,7 +19,7 @@ namespace tern {
 namespace fs = std::filesystem;
 
 std::string box_fault(const Box& box, ImageSize image) {
-  // Beyond that no image has pixels.
+  // No image has pixels beyond this coordinate.
   constexpr auto kMaxCoordinate = static_cast<double>(kMaxPixels);
   for (const double value : {box.x1, box.y1, box.x2, box.y2, box.area}) {
     if (!std::isfinite(value)) return "is NaN or infinite";

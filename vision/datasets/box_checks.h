@@ -1,6 +1,6 @@
 #pragma once
 
-// What the readers of annotations have in common.
+// Checks that all readers of annotations share.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,16 +14,18 @@
 
 namespace tern {
 
-/// Limit on a file of the annotations of one image, or a list of names.
+/// Maximum size of a file with the annotations of one image, or with a list of
+/// names.
 inline constexpr int64_t kMaxAnnotationBytes = int64_t{64} << 20;
 
-/// Returns what is wrong with a box, such as "has no width"; empty if nothing
-/// is. One that reaches a pixel beyond the image, by rounding, is accepted.
-/// \param image  0 x 0 if it is not known.
+/// Returns what is wrong with a box, such as "has no width"; empty if it is
+/// valid. A box may reach a pixel beyond the image, because annotation tools
+/// round.
+/// \param image  Size of the image; 0 x 0: unknown.
 std::string box_fault(const Box& box, ImageSize image);
 
-/// Returns whether a box is finite, has a width, a height and no negative area,
-/// wherever it is.
+/// Returns true if all numbers of a box are finite, its width and height are
+/// positive and its area is not negative. Does not check its position.
 bool has_size(const Box& box);
 
 /// Applies a policy to the bad boxes of a file or folder.
@@ -49,20 +51,21 @@ class BadBoxCounter {
   int64_t bad_ = 0, total_ = 0;
 };
 
-/// The classes of a reader: those given to it, or those that it finds.
+/// The classes of a reader: the given classes, or if none are given, the
+/// classes that it finds.
 class BoxClasses {
  public:
   /// \param caller  For error messages, such as "read_voc".
-  /// \throws c10::ValueError if one of them is empty or duplicated.
+  /// \throws c10::ValueError if a name is empty or duplicated.
   BoxClasses(std::vector<std::string> given, const char* caller);
 
-  /// Returns false if the class is not among those given.
+  /// Returns false if classes were given and `name` is not one of them.
   /// \param where  File and line, for error messages.
-  /// \throws DataError if it is no class name: empty or not UTF-8.
+  /// \throws DataError if `name` is empty or not UTF-8.
   bool knows(const std::string& name, const std::string& where);
-  /// Returns those given, in their order, or those found, sorted.
+  /// Returns the given classes in their order, or the classes found, sorted.
   std::vector<std::string> names() const;
-  /// Returns the first few of them for an error message.
+  /// Returns the first few classes for an error message.
   std::string some() const;
 
  private:
@@ -70,15 +73,15 @@ class BoxClasses {
   std::set<std::string, std::less<>> known_;
 };
 
-/// \throws DataError if a name of a class is empty, not UTF-8 or has control
-///         characters.
+/// Checks the name of a class.
+/// \throws DataError if it is empty, not UTF-8 or contains control characters.
 void check_class_name(const std::string& name, const std::string& where);
 
-/// Returns the path of an image that a file of annotations names.
-/// \param where        Who names it, for error messages.
-/// \param check_files  Whether it must exist.
-/// \throws DataError if the name is absolute or leads out of the folder, or the
-///         file is missing.
+/// Returns the path of an image that is named in an annotation file.
+/// \param check_files  Throws if the image does not exist.
+/// \param where        The annotation that names the image, for error messages.
+/// \throws DataError if the name is absolute or leads out of the folder, or if
+///         the file is missing.
 std::string annotated_image_path(
     const std::filesystem::path& folder,
     const std::string& name,

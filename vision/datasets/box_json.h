@@ -7,24 +7,24 @@
 
 namespace tern {
 
-/// Writes the boxes of an image as JSON, which `read_box_json` reads back as the
-/// same numbers:
+/// Returns the boxes of an image as JSON. `read_box_json` reads back exactly
+/// the same numbers.
 ///
 ///   {"width":640,"height":480,"boxes":[
 ///   {"bbox":[10,20.5,30,40],"label":"car","crowd":true,"area":12.5}]}
 ///
-/// bbox is x1, y1, x2, y2. Where the annotations give no size there is no width
-/// and height; `crowd` is left out where it is false, `area` where it is 0.
+/// `bbox` is x1, y1, x2, y2. `width` and `height` are omitted if the image size
+/// is unknown, `crowd` if it is false, `area` if it is 0.
 std::string to_box_json(const ImageBoxes& objects);
 
-/// Parses it.
+/// Parses the JSON that `to_box_json` writes.
 /// \param where  The file or sample, for error messages.
-/// \param clip   Accepts boxes that reach out of the image, for
+/// \param clip   Accepts boxes that reach beyond the image, for
 ///               AnnotationOptions::clip.
-/// \throws DataError naming the box and its value: one that is not finite, has
-///         no size or no class, or reaches more than a pixel out of the image; a
-///         field that is missing, duplicated, unknown or not of its type; for
-///         text that is no JSON.
+/// \throws DataError naming the box and its value, if a box is not finite, has
+///         no width, height or class, or reaches more than a pixel beyond the
+///         image; if a field is missing, duplicated, unknown or has the wrong
+///         type; or if the text is not JSON.
 ImageBoxes read_box_json(
     std::string_view text,
     const std::string& where,

@@ -19,9 +19,9 @@ ImageSize turned(ImageSize size) {
   return {size.width, size.height};
 }
 
-/// Returns whether the coordinates of an image that EXIF turns are those of its
-/// stored pixels.
-/// \param annotated  The size that the annotations give; 0 x 0: none.
+/// Returns true if the annotations refer to the pixels as stored, before the
+/// image is rotated by its EXIF orientation.
+/// \param annotated  Image size according to the annotations; 0 x 0: unknown.
 bool is_of_stored_pixels(
     const std::string& path,
     const SamplePlan& plan,
@@ -38,7 +38,7 @@ bool is_of_stored_pixels(
   if (size_tells && annotated == turned(upright)) return true;
   const bool is_of_other = annotated != ImageSize{} && annotated != upright &&
                            annotated != turned(upright);
-  if (is_of_other) return false;  // which check_size refuses
+  if (is_of_other) return false;  // check_size then throws
   throw_data_error(
       path,
       "has the EXIF orientation {}, and nothing tells whether its annotations "
@@ -60,8 +60,9 @@ void check_size(const std::string& path, ImageSize annotated, ImageSize image) {
       annotated.height);
 }
 
-/// Returns the map from annotated pixels to those of the result.
-/// \param stored  Whether the annotated pixels are those of the stored image.
+/// Returns the matrix from pixels of the annotated image to pixels of the
+/// result.
+/// \param stored  True if the annotations refer to the image as stored.
 Matrix3 result_from_annotated(const SamplePlan& plan, bool stored) {
   const Matrix3 from_upright = plan.result_from_original();
   if (!stored) return from_upright;
@@ -100,7 +101,7 @@ int64_t class_of(
       numbers.size());
 }
 
-/// Copies the row `index` of `from` to the row `slot` of a batch.
+/// Copies row `index` of `from` to row `slot` of a batch.
 void copy_row(
     const torch::Tensor& from,
     int64_t index,
@@ -181,6 +182,7 @@ Tensors BoxTargets::empty(int64_t count, ImageSize, const BatchContext& context)
       context.empty({count, most_crowds}, torch::kLong)};
 }
 
+/// Copies the boxes of an image to row `slot` of a batch.
 /// \param image    Size of the annotated image.
 /// \param targets  Boxes, labels and, for objects, areas.
 void BoxTargets::copy_rows(
@@ -197,7 +199,7 @@ void BoxTargets::copy_rows(
   const auto width = static_cast<float>(image.width);
   const auto height = static_cast<float>(image.height);
   for (int64_t i = 0; i < count; ++i, from += kCorners, to += kCorners) {
-    constexpr float kRounding = 1;  // of whoever drew the box
+    constexpr float kRounding = 1;  // annotation tools round
     const bool is_inside = from[0] >= -kRounding && from[1] >= -kRounding &&
                            from[2] <= width + kRounding &&
                            from[3] <= height + kRounding;

@@ -12,26 +12,26 @@
 
 namespace tern {
 
-/// Boxes of an image, moved and clipped as the image is transformed. A batch has
-/// five targets, each with room for the largest number that an image of the dataset
-/// has:
+/// The boxes of images, which are transformed and clipped like their image. A
+/// batch has five targets. K is the largest number of boxes of an image in the
+/// dataset, C the largest number of crowd regions:
 ///
-///   targets[0]  boxes [N, K, 4] kFloat: x1, y1, x2, y2 in pixels of the batch's
-///               images
-///   targets[1]  labels [N, K] kLong: the class of each, or -1 where there is no
-///               box, which may be at any place of a row
-///   targets[2]  areas [N, K] kFloat: of the objects' outlines; 0: not known
-///   targets[3]  crowd regions [N, C, 4] kFloat, as boxes
-///   targets[4]  their labels [N, C] kLong, or -1
+///   targets[0]  boxes [N, K, 4] kFloat: x1, y1, x2, y2 in pixels of the
+///               batch's images
+/// targets[1]  labels [N, K] kLong: the class of each box, or -1 for no box,
+/// which may occur anywhere in a row targets[2]  areas [N, K] kFloat of the
+/// objects' outlines; 0: unknown targets[3]  crowd regions [N, C, 4] kFloat, as
+/// boxes targets[4]  labels [N, C] kLong of the crowd regions, or -1
 ///
-/// `pack_boxes` gives them without padding.
+/// `pack_boxes` removes the padding.
 class BoxTargets final : public ImageTargets {
  public:
-  /// \param paths    Of the images, for errors.
-  /// \param images   Their boxes.
+  /// \param paths    Paths of the images, for error messages.
+  /// \param images   Boxes of the images.
   /// \param classes  Names of the classes by index.
-  /// \throws DataError naming the image of a box that is not finite, has no size
-  ///         or is of another class; c10::ValueError for a bad option.
+  /// \throws DataError naming the image if a box is not finite, has no width or
+  ///         height, or is of a class that is not in `classes`; c10::ValueError
+  ///         for an invalid option.
   BoxTargets(
       std::vector<std::string> paths,
       const std::vector<ImageBoxes>& images,
@@ -39,22 +39,23 @@ class BoxTargets final : public ImageTargets {
       const AnnotationOptions& options = {});
 
   Tensors empty(int64_t, ImageSize, const BatchContext&) const override;
-  /// \throws DataError naming the image if a box reaches out of it, if it has
-  ///         another size than its annotations say, or if it is not known whether
-  ///         it was annotated before EXIF turned it.
+  /// \throws DataError naming the image if a box reaches beyond it, if its size
+  ///         differs from its annotations, or if it is unknown whether the
+  ///         annotations refer to the image before or after it was rotated by
+  ///         its EXIF orientation.
   void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
       const override;
 
-  /// Boxes in all, without crowd regions.
+  /// Total number of boxes, without crowd regions.
   int64_t boxes() const { return objects_.labels.size(0); }
 
  private:
-  /// Rows of all images one after another, those of an image from first[i] to
-  /// first[i + 1].
+  /// The rows of all images, concatenated: first[i] to first[i + 1] are the
+  /// rows of image i.
   struct Rows {
     torch::Tensor boxes, labels, areas;
     std::vector<int64_t> first = {0};
-    /// The largest number of an image, at least 1.
+    /// The largest number of rows of an image, at least 1.
     int64_t most = 1;
   };
   void copy_rows(
@@ -70,27 +71,29 @@ class BoxTargets final : public ImageTargets {
   AnnotationOptions options_;
 };
 
-/// Points of an image, as many for each, moved as the image is transformed.
+/// The points of images, which are transformed like their image. All images
+/// have the same number of points.
 ///
 ///   targets[0]  points [N, P, 2] kFloat: x, y in pixels of the batch's images
-///   targets[1]  [N, P] kBool: whether each is known and lies in the image
+///   targets[1]  [N, P] kBool: true if the point is known and in the image
 class PointTargets final : public ImageTargets {
  public:
-  /// \throws DataError naming an image with another number of points than the
-  ///         first, or with one that is not finite; c10::ValueError for a bad
-  ///         option.
+  /// \throws DataError naming the image if its number of points differs from
+  ///         the first image, or if a point is not finite; c10::ValueError for
+  ///         an invalid option.
   PointTargets(
       std::vector<std::string> paths,
       const std::vector<std::vector<Point>>& images,
       const AnnotationOptions& options = {});
 
   Tensors empty(int64_t, ImageSize, const BatchContext&) const override;
-  /// \throws DataError naming the image if it is not known whether it was
-  ///         annotated before EXIF turned it.
+  /// \throws DataError naming the image if it is unknown whether its
+  ///         annotations refer to the image before or after it was rotated by
+  ///         its EXIF orientation.
   void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
       const override;
 
-  /// P.
+  /// Number of points per image, P.
   int64_t points() const { return points_.size(1); }
 
  private:
@@ -99,10 +102,11 @@ class PointTargets final : public ImageTargets {
   AnnotationOptions options_;
 };
 
-/// Returns the boxes of a batch without padding, in one list: [sum of K, 6]
-/// kFloat, each row the number of the image in the batch, the label, x1, y1, x2,
+/// Returns the boxes of a batch without padding: [number of boxes, 6] kFloat. A
+/// row contains the index of the image in the batch, the label, x1, y1, x2 and
 /// y2. Waits for the device.
-/// \param targets  Boxes [N, K, 4] and labels [N, K]; further ones are ignored.
+/// \param targets  Boxes [N, K, 4] and labels [N, K]; further targets are
+///                 ignored.
 /// \throws c10::ValueError for other shapes.
 torch::Tensor pack_boxes(const Tensors& targets);
 

@@ -11,7 +11,7 @@
 namespace tern {
 namespace {
 
-/// Memory that the thread uses again for every image.
+/// Returns the buffer that this thread reuses for all images.
 ScratchBuffer& thread_buffer() {
   static thread_local ScratchBuffer buffer;
   return buffer;
@@ -160,7 +160,8 @@ bool ImageDataset::write_readable(
     const Tensors& targets,
     int64_t place) const {
   static thread_local SamplePlan plan;
-  // Numbers of their own: a skipped image shifts no other draw.
+  // A separate generator, so that skipped images do not change other random
+  // numbers.
   constexpr uint64_t kReplacementKey = 0x5b8d'0c1e'77a4'93f1;
   SampleRng rng(context.seed ^ kReplacementKey, context.epoch, index);
   for (int64_t candidate = index;;
@@ -176,7 +177,7 @@ bool ImageDataset::write_readable(
       if (!policy.skips) throw;
       const BadImage bad = {paths()[candidate], error.what()};
       bad_->add(candidate, bad, size(), policy.max_fraction);
-      // There is none that could take its place, or be evaluated.
+      // All images are bad, so none can replace this one or be evaluated.
       if (std::ssize(bad_->all()) == size()) throw;
       if (!context.training) return false;
     }

@@ -26,9 +26,10 @@ class ImagePack;
 /// Images and their targets.
 struct TargetedImages {
   std::vector<std::string> paths = {};
-  /// Null: none.
+  /// Null: no targets.
   std::shared_ptr<const ImageTargets> targets = nullptr;
-  /// Reads the images; `paths` are then names only. Null: the files at `paths`.
+  /// Reads the images; `paths` are then only names. Null: reads the files at
+  /// `paths`.
   std::shared_ptr<const ImageSource> source = nullptr;
 };
 
@@ -38,7 +39,7 @@ struct ImageDatasetOptions {
   std::optional<ImageSize> size = {};
   /// How files are decoded; `decode.channels` is the C of a batch.
   DecodeOptions decode = {};
-  /// `train` for training batches, `valid` for others.
+  /// `train` is applied in training, `valid` in evaluation.
   TransformLists transforms = {};
   /// How images are resized.
   TransformOptions sizing = {};
@@ -48,41 +49,41 @@ struct ImageDatasetOptions {
   Sink sink = {};
 };
 
-/// Image files with one target each.
+/// A dataset of image files with targets.
 ///
-/// A batch has inputs[0], [N, H, W, C] kByte, RGB, and targets[0], [N] kLong
-/// for classes. Every image is decoded, transformed and sampled directly into
-/// the batch.
+/// A batch has inputs[0], [N, H, W, C] kByte, RGB, and targets as ImageTargets
+/// defines them: for classes targets[0], [N] kLong. Every image is decoded,
+/// transformed and sampled directly into the batch.
 class ImageDataset final : public Dataset {
  public:
-  /// Reads the first image's header if no size is given.
+  /// Reads the header of the first image if `options.size` is not set.
   /// \param labels  Class index of each path.
   /// \throws c10::ValueError if the numbers of paths and labels differ or an
-  ///         option is out of its range; DataError for a bad first image.
+  ///         option is out of range; DataError if the first image is damaged.
   ImageDataset(
       std::vector<std::string> paths,
       std::vector<int64_t> labels,
       const ImageDatasetOptions& options = {});
 
-  /// The same with targets of any type.
+  /// Creates a dataset with targets of any type.
   explicit ImageDataset(
       TargetedImages images,
       const ImageDatasetOptions& options = {});
 
   int64_t size() const override { return std::ssize(images_.paths); }
 
-  /// \throws DataError naming a file that is missing, damaged or, without
-  ///         `options.size`, of another size than the first.
+  /// \throws DataError naming a file that is missing or damaged, or that
+  ///         differs in size from the first image if `options.size` is not set.
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override;
 
-  /// The path of the image.
+  /// Returns the path of the image.
   std::string describe(int64_t index) const override {
     return paths().at(index);
   }
 
-  /// \return Something if bad images are replaced, or if the images of `other`
-  ///         are decoded, resized or transformed in another way.
+  /// Returns a reason if bad images are replaced, or if `other` decodes,
+  /// resizes or transforms its images differently.
   std::string why_no_folds(const Dataset& other) const override;
 
   const std::vector<std::string>& paths() const { return images_.paths; }
@@ -90,9 +91,9 @@ class ImageDataset final : public Dataset {
   const ImageSource* source() const { return images_.source.get(); }
   /// Returns the encoded image at `index`, in `buffer` if it had to be read.
   std::span<const uint8_t> encoded(int64_t index, ScratchBuffer& buffer) const;
-  /// Null: there are none.
+  /// Null: no targets.
   const ImageTargets* targets() const { return images_.targets.get(); }
-  /// The values of TensorTargets; undefined for others.
+  /// Returns the values of TensorTargets; undefined for other targets.
   torch::Tensor target_values() const;
   const ImageDatasetOptions& options() const { return options_; }
   /// Height and width of the images in a batch.
@@ -100,11 +101,11 @@ class ImageDataset final : public Dataset {
   /// Images skipped so far.
   std::vector<BadImage> bad_images() const { return bad_->all(); }
 
-  /// Returns this dataset with its images read from a pack that was created
-  /// from its `paths()` with its `options().decode`.
+  /// Returns a copy of this dataset that reads its images from `pack`, which
+  /// was created from its `paths()` with its `options().decode`.
   std::shared_ptr<const ImageDataset> with_pack(
       std::shared_ptr<const ImagePack> pack) const;
-  /// Returns this dataset with images of another size in its batches.
+  /// Returns a copy of this dataset whose batches have images of `size`.
   /// \throws c10::ValueError for an invalid size.
   std::shared_ptr<const ImageDataset> with_size(ImageSize size) const;
 
@@ -114,8 +115,9 @@ class ImageDataset final : public Dataset {
       const BatchContext& context,
       uint8_t* slot,
       SamplePlan& plan) const;
-  /// Writes sample `index`, or in training its replacement if the image is bad.
-  /// \return False if the image is bad and to be left out.
+  /// Writes sample `index`. If its image is bad and bad images are skipped,
+  /// writes a replacement in training and nothing in evaluation.
+  /// \return False if nothing was written, because the image is left out.
   bool write_readable(
       int64_t index,
       const BatchContext& context,
@@ -130,8 +132,8 @@ class ImageDataset final : public Dataset {
   std::shared_ptr<BadImageList> bad_;
 };
 
-/// Returns a dataset as images, or the first images of the Subsets and Concats
-/// around them; null if there are none.
+/// Returns `data` if it is an ImageDataset, or the first ImageDataset inside of
+/// Subsets and Concats; null if there is none.
 const ImageDataset* find_images(const Dataset& data);
 
 }  // namespace tern

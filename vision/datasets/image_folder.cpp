@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Visits folders, each once, and collects the images in them.
+/// Visits each folder once and collects its images.
 class Scanner {
  public:
   Scanner(const fs::path& root, const ImageFolderOptions& options)
@@ -26,7 +26,7 @@ class Scanner {
         boundary_(
             real_path(options.boundary.empty() ? root : options.boundary)) {}
 
-  /// Marks a folder as visited. \return False if it was already.
+  /// Marks a folder as visited. \return False if it already was visited.
   bool visit(const fs::path& folder) {
     struct stat status {};
     if (::stat(folder.c_str(), &status) != 0) {
@@ -35,7 +35,7 @@ class Scanner {
     return visited_.emplace(status.st_dev, status.st_ino).second;
   }
 
-  /// The folders directly in `root` that are not hidden, sorted.
+  /// Returns the names of the folders in `root` that are not hidden, sorted.
   std::vector<std::string> class_names(const fs::path& root) {
     std::vector<std::string> names;
     for_each_entry(root, [&](const fs::directory_entry& entry) {
@@ -47,9 +47,10 @@ class Scanner {
     return names;
   }
 
-  /// Adds the images in `folder` and, unless visited, in the folders in it.
+  /// Adds the images in `folder` and in all of its subfolders that were not
+  /// visited before.
   void collect(const fs::path& folder, std::vector<std::string>& paths) {
-    // A list instead of recursion: folders may be nested without end.
+    // A list instead of recursion, because the nesting depth is not limited.
     std::vector<fs::path> folders = {folder};
     while (!folders.empty()) {
       const fs::path current = std::move(folders.back());
@@ -85,8 +86,8 @@ class Scanner {
     return std::ranges::count(image_suffixes(), lower_suffix(path)) > 0;
   }
 
-  /// Calls `use(entry)` for all that is not hidden and leads somewhere. An
-  /// entry knows its kind without looking at the file, unless it is a link.
+  /// Calls `use(entry)` for all entries except hidden ones and dangling links.
+  /// Only links need a system call to find out what they point to.
   template <class Use>
   void for_each_entry(const fs::path& folder, const Use& use) {
     std::error_code error;
@@ -124,7 +125,7 @@ class Scanner {
   std::set<std::pair<dev_t, ino_t>> visited_;
 };
 
-/// The label of each class folder found.
+/// Returns the label of each class folder found.
 std::map<std::string, int64_t> labels_of(
     const fs::path& root,
     const std::vector<std::string>& found,
@@ -145,7 +146,7 @@ std::map<std::string, int64_t> labels_of(
   return labels;
 }
 
-/// \param content  What is expected in it.
+/// \param content  The expected content, for error messages.
 void check_is_folder(const fs::path& root, const char* content) {
   std::error_code error;
   if (!fs::is_directory(root, error)) {
@@ -203,8 +204,8 @@ ImageFolder scan_image_folder(
   images.classes = options.classes.empty() ? found : options.classes;
   const auto labels = labels_of(root, found, images.classes);
 
-  // All of them before any is scanned: a link in one class to another must not
-  // give the other's images a wrong label.
+  // Marks all class folders before scanning any of them. Otherwise a link from
+  // one class to another would label the other's images with the wrong class.
   scanner.visit(root);
   for (const std::string& name : found) {
     if (!scanner.visit(root / name)) {

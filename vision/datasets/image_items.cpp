@@ -71,7 +71,7 @@ ImageItems items_from_csv(
   CsvOptions options{delimiter, header.value_or(true)};
   CsvTable read = read_csv(table_path, options);
   if (!header && column.empty()) {
-    // Where the first line names an image, it is not the names of the columns.
+    // If the first line names an image, it does not contain column names.
     std::error_code ignored;
     options.has_header =
         !fs::is_regular_file(folder / (read.columns[0] + suffix), ignored);
@@ -183,7 +183,7 @@ Labeller label_from_column(
 
 namespace {
 
-/// \return  Whether the last folder of that name comes after the other's.
+/// Returns true if the last folder with one of the two names is `valid`.
 bool lies_in_valid(
     const ImageItem& item,
     const std::string& train,
@@ -232,8 +232,8 @@ SplitIndices draw_split(int64_t count, double valid_pct, uint64_t seed) {
       valid_pct,
       count,
       valid_count);
-  // An epoch that no training has: the split and the order of the training
-  // images are then unrelated, though their seed is one.
+  // No training uses this epoch, so the split is independent of the order of
+  // the training images although both use the same seed.
   constexpr int64_t kSplitEpoch = -1;
   const auto order = RandomSampler(count).indices(seed, kSplitEpoch);
   const auto middle = order.begin() + valid_count;
@@ -245,7 +245,7 @@ SplitIndices draw_split(int64_t count, double valid_pct, uint64_t seed) {
 
 Splitter split_at_random(double valid_pct, uint64_t seed) {
   return [=](const ImageItems& items) {
-    std::unordered_map<std::string, size_t> numbers;  // of the images
+    std::unordered_map<std::string, size_t> numbers;  // index by image path
     for (const ImageItem& item : items) {
       numbers.emplace(item.path, numbers.size());
     }
@@ -281,7 +281,7 @@ Splitter split_by_list(std::vector<std::string> valid) {
     std::unordered_set<std::string> missing = wanted;
     std::vector<Split> splits;
     for (const ImageItem& item : items) {
-      // The path, and what follows each of its slashes.
+      // Looks up the whole path, then the part after each slash.
       std::string end = item.path;
       while (!wanted.contains(end) && end.find('/') != end.npos) {
         end.erase(0, end.find('/') + 1);

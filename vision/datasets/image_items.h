@@ -23,22 +23,25 @@ class Mat;
 
 namespace tern {
 
-/// The path of an image and its row of a table, if any.
+/// An image: its path and, if it comes from a table, its row.
 struct ImageItem {
   std::string path;
   /// Null if the item does not come from a table.
   std::shared_ptr<const CsvTable> table = {};
   size_t row = 0;
-  /// The bytes of an image file in memory, of any format that Tern reads; `path`
-  /// is then a name for labellers and error messages. Null: the file at `path`.
+  /// The bytes of an image file in memory, in any format that Tern reads.
+  /// `path` is then a name for labellers and error messages. Null: the image is
+  /// the file at `path`.
   std::shared_ptr<const std::vector<uint8_t>> bytes = {};
 
-  /// Returns a cell of its row.
-  /// \throws DataError if there is no such column or table.
+  /// Returns the cell of its row in `column`.
+  /// \throws DataError if there is no such column, or if the item does not come
+  ///         from a table.
   const std::string& cell(std::string_view column) const;
-  /// Returns file and line, or the path, for error messages.
+  /// Returns the file and line of its row, or its path, for error messages.
   std::string where() const;
-  /// \throws DataError "where: what", with `what` of `fmt::format`.
+  /// Throws a DataError "where: what", where `what` is formatted with
+  /// `fmt::format`.
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> what, Args&&... args)
       const {
@@ -54,8 +57,8 @@ ImageItems items_from_folder(
 
 /// Returns one image per row of a table.
 /// \param folder  Folder that the paths are relative to.
-/// \param column  Column with the paths; empty: the first one.
-/// \param suffix  Appended to each path, such as ".jpg".
+/// \param column  Column with the paths; empty: the first column.
+/// \param suffix  Text that is appended to each path, such as ".jpg".
 /// \param delimiter, header  See ImageCsv.
 ImageItems items_from_csv(
     const std::filesystem::path& folder,
@@ -65,17 +68,18 @@ ImageItems items_from_csv(
     char delimiter = ',',
     std::optional<bool> header = {});
 
-/// Returns images that are in memory. Their pixels are copied.
-/// \param images  Gray, BGR or BGRA with 8 or 16 bits, as OpenCV has them; alpha
-///                is dropped and 16 bits are divided by 257, as for files.
-/// \param names   For labellers and error messages, all different; empty:
-///                "image 0" and so on.
-/// \throws c10::ValueError for an image of another kind, another number of
-///         names, or two that are the same.
+/// Returns items for images in memory. Copies the pixels.
+/// \param images  OpenCV images: gray, BGR or BGRA with 8 or 16 bits. As for
+///                files, alpha is dropped and 16-bit values are divided by 257.
+/// \param names   Unique names for labellers and error messages; empty: "image
+///                0" and so on.
+/// \throws c10::ValueError for an unsupported image, or if the number of names
+///         is wrong or two names are the same.
 ImageItems items_from_images(
     const std::vector<cv::Mat>& images,
     const std::vector<std::string>& names = {});
-/// The same for [N, H, W] or [N, H, W, 1 or 3] kByte, RGB.
+/// Returns items for a tensor of images. Copies the pixels.
+/// \param images  [N, H, W] or [N, H, W, 1 or 3] kByte, RGB.
 ImageItems items_from_images(
     const torch::Tensor& images,
     const std::vector<std::string>& names = {});
@@ -83,17 +87,17 @@ ImageItems items_from_images(
 /// Returns the labels of an item: classes, numbers, or the path of its mask.
 using Labeller = std::function<std::vector<std::string>(const ImageItem&)>;
 
-/// The name of the image's folder.
+/// Labels an image with the name of its folder.
 Labeller label_from_folder();
-/// The first group of a regular expression (ECMAScript) matched against the
-/// path.
+/// Labels an image with the first capture group of a regular expression
+/// (ECMAScript) that is matched against its path.
 Labeller label_from_re(const std::string& pattern);
 Labeller label_from_func(std::function<std::string(const ImageItem&)> label);
-/// For `TargetKind::number`: one number for each image, or several.
+/// For `TargetKind::number`, with one number per image or several.
 Labeller label_from_func(std::function<double(const ImageItem&)> number);
 Labeller label_from_func(
     std::function<std::vector<double>(const ImageItem&)> numbers);
-/// The cells of the item's row in these columns.
+/// Labels an image with the cells of its row in these columns.
 /// \param delimiter  Separator of several labels in a cell, such as " "; empty:
 ///                   one label.
 Labeller label_from_column(
@@ -104,10 +108,10 @@ Labeller label_from_column(
 using Splitter = std::function<std::vector<Split>(const ImageItems&)>;
 
 /// Draws a fraction `valid_pct` of `count` items for validation.
-/// \throws c10::ValueError if that leaves no training or no validation items.
+/// \throws c10::ValueError if this leaves no training or no validation items.
 SplitIndices draw_split(int64_t count, double valid_pct, uint64_t seed);
 
-/// Returns the values at some positions.
+/// Returns the values at `indices`.
 template <class T>
 std::vector<T> select(
     const std::vector<T>& values,
@@ -118,19 +122,22 @@ std::vector<T> select(
   return chosen;
 }
 
-/// Draws a fraction of the images as `draw_split`; items of one path, such as
-/// rows of a table for each label of an image, stay together.
+/// Draws a fraction of the images for validation, see `draw_split`. Items with
+/// the same path stay together, such as the rows of a table that has one row
+/// per label.
 Splitter split_at_random(double valid_pct = 0.2, uint64_t seed = 42);
-/// By the folder: the last of the two names in the path decides.
+/// Splits by the names of folders in the path. If a path contains both names,
+/// the last one counts.
 Splitter split_by_folder(
     const std::string& train = "train",
     const std::string& valid = "valid");
-/// Validation items are those whose file name, or end of path, is in the list.
+/// Uses an item for validation if its file name, or the end of its path, is in
+/// the list.
 Splitter split_by_list(std::vector<std::string> valid);
-/// Validation items are those for which `is_valid` returns true.
+/// Uses an item for validation if `is_valid` returns true.
 Splitter split_by_func(std::function<bool(const ImageItem&)> is_valid);
-/// Validation items are those with 1, true, valid or validation in a column; 0,
-/// false, train or an empty cell marks training items.
+/// Uses an item for validation if its cell in a column is 1, true, valid or
+/// validation, and for training if the cell is 0, false, train or empty.
 Splitter split_by_column(const std::string& column);
 
 }  // namespace tern

@@ -48,7 +48,7 @@ struct ImagePack::Footer {
   uint64_t count;
   char magic[8];
   uint32_t version, channels, entries_crc;
-  /// Of all before it.
+  /// CRC-32 of all fields before it.
   uint32_t crc;
 };
 

@@ -16,15 +16,15 @@
 
 namespace tern {
 
-/// Decoded images in one memory-mapped file; reading an image copies nothing.
+/// Decoded images in one memory-mapped file. Reading an image does not copy it.
 ///
 ///   auto pack = ImagePack::open("cache/train.pack");
 ///   PixelView cat = pack->image(0);   // [cat.height, cat.width, 3]
 ///
-/// The file: the pixels of each image, an entry of 32 bytes per image with its
-/// offset, sizes and CRC-32, and a footer of 96 bytes. Verifies footer and
-/// entries when the pack is opened, an image when it is first read.
-/// Little-endian.
+/// The file contains the pixels of all images, an entry of 32 bytes per image
+/// with its offset, sizes and CRC-32, and a footer of 96 bytes; numbers are
+/// little-endian. The footer and the entries are verified when the pack is
+/// opened, an image when it is first read.
 class ImagePack {
  public:
   /// \throws IoError, or DataError if the file is not a pack, truncated or
@@ -39,14 +39,15 @@ class ImagePack {
 
   /// False if the image at this index could not be decoded.
   bool has(int64_t index) const { return entries_.at(index).height != 0; }
-  /// Thread-safe.
+  /// Returns a view of the image at `index`. Thread-safe.
   /// \throws DataError if its checksum is wrong.
   PixelView image(int64_t index) const;
-  /// By which the image was turned upright; 1: it was not.
+  /// Returns the EXIF orientation by which the image was rotated upright; 1: it
+  /// was not rotated.
   int exif_orientation(int64_t index) const {
     return static_cast<int>(entries_.at(index).exif_orientation);
   }
-  /// Size of the upright image that it was made from.
+  /// Returns the size of the original upright image, before it was resized.
   ImageSize original_size(int64_t index) const {
     const Entry& entry = entries_.at(index);
     return {entry.original_height, entry.original_width};
@@ -73,8 +74,8 @@ class ImagePack {
   mutable std::vector<std::atomic<uint8_t>> is_checked_;
 };
 
-/// Writes a pack, which gets its name when it is complete: readers never see a
-/// partial one.
+/// Writes a pack. The file gets its name only when it is complete, so readers
+/// never open a partial pack.
 class ImagePackWriter {
  public:
   /// \param key  64 characters that identify the source of the pack.
@@ -85,11 +86,11 @@ class ImagePackWriter {
       int64_t channels,
       std::string key);
 
-  /// Adds an image [height, width, channels], turned upright by its EXIF
-  /// orientation. Thread-safe, in any order; an image that is never added is
-  /// missing.
-  /// \param original  Size of the upright image that it was made from; unset: it
-  ///                  has that size.
+  /// Adds an image [height, width, channels] that was rotated upright by its
+  /// EXIF orientation. Images may be added in any order and from several
+  /// threads. `ImagePack::has` returns false for images that were never added.
+  /// \param original  Size of the original upright image; unset: the image was
+  ///                  not resized.
   void write(
       int64_t index,
       int64_t height,

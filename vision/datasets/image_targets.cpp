@@ -50,7 +50,7 @@ void MaskTargets::write(
   const auto bytes = read_image_file(path, file);
   const EncodedImage mask(bytes, path, {.channels = 1, .indices = true});
   const ImageSize from = mask.size(), image = plan.source();
-  // A presized image is smaller than its mask.
+  // Compares only the shape, because a presized image is smaller than its mask.
   if (!has_shape_of(from, image)) {
     throw_data_error(
         path,

@@ -21,14 +21,14 @@ class ImageTargets {
   virtual ~ImageTargets() = default;
 
   int64_t size() const { return size_; }
-  /// Allocates the targets of `count` images of size `image`: one tensor or
-  /// several, [count, ...].
+  /// Allocates the targets of `count` images of size `image`: one or several
+  /// tensors [count, ...].
   virtual Tensors
   empty(int64_t count, ImageSize image, const BatchContext& context) const = 0;
   /// Writes the target of sample `index` to position `slot` of a batch.
-  /// \param plan     How its image is transformed; masks, boxes and points are
-  ///                 transformed the same way.
-  /// \param targets  As `empty` returned them.
+  /// \param plan     How its image is transformed. Masks, boxes and points are
+  ///                 transformed in the same way.
+  /// \param targets  The tensors that `empty` returned.
   virtual void write(
       int64_t index,
       const SamplePlan& plan,
@@ -39,8 +39,8 @@ class ImageTargets {
   int64_t size_;
 };
 
-/// Rows of a tensor: classes, [N] kLong, or numbers, [N] or [N, k] kFloat. Also
-/// multi-label classes, as 0 and 1.
+/// Targets that are rows of a tensor: classes [N] kLong, numbers [N] or [N, k]
+/// kFloat, or multi-label classes as 0 and 1.
 class TensorTargets final : public ImageTargets {
  public:
   explicit TensorTargets(const torch::Tensor& values);
@@ -54,8 +54,9 @@ class TensorTargets final : public ImageTargets {
   torch::Tensor values_;
 };
 
-/// A PNG of class indices per image: [N, H, W] kLong. Transformed like the
-/// image with nearest-neighbor sampling; padded like the image.
+/// Targets that are masks: one PNG of class indices per image, [N, H, W] kLong.
+/// A mask is transformed and padded like its image, with nearest-neighbor
+/// sampling.
 class MaskTargets final : public ImageTargets {
  public:
   /// \param classes  Number of classes; 0: not checked.
@@ -64,8 +65,8 @@ class MaskTargets final : public ImageTargets {
         paths_(std::move(paths)),
         classes_(classes) {}
   Tensors empty(int64_t, ImageSize, const BatchContext&) const override;
-  /// \throws DataError if the mask cannot be read, has another shape than the
-  ///         image, or contains an invalid index.
+  /// \throws DataError if the mask cannot be read, has a different aspect ratio
+  ///         than the image, or contains an invalid index.
   void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
       const override;
 

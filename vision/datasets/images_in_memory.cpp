@@ -1,5 +1,5 @@
-// Images in memory are bytes of a PNM file, so that whatever reads image files,
-// packs and shards reads these too.
+// Images in memory are stored as the bytes of a PNM file, so that the code that
+// reads image files, packs and shards can read them too.
 #include "tern/vision/datasets/images_in_memory.h"
 
 #include <algorithm>
@@ -22,6 +22,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
+/// Returns an image as the bytes of a PNM file.
 /// \param pixels  Gray or RGB with 8 bits.
 std::shared_ptr<const Bytes> as_pnm(const cv::Mat& pixels) {
   const bool is_grey = pixels.channels() == 1;
@@ -85,7 +86,8 @@ class ItemSource final : public ImageSource {
     return *item.bytes;
   }
 
-  // Of files, whoever compares versions looks at the paths.
+  // Hashes only the images in memory. Callers compare files themselves, by
+  // path, size and modification time.
   std::string version() const override {
     std::call_once(has_version_, [&] {
       Sha256 hash;

@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// Returns the source of items of which at least one is in memory; the others are
-/// read from their files. Null if all are files.
+/// Returns a source that reads images in memory and image files, or null if all
+/// items are files.
 std::shared_ptr<const ImageSource> source_of(const ImageItems& items);
 
 }  // namespace tern

@@ -73,7 +73,7 @@ ImagePreprocessor::ImagePreprocessor(const ImageDataset& images)
       sizing_(images.options().sizing),
       transforms_(images.options().transforms.valid) {}
 
-/// \param sample  Samples the image: (warp, pixels).
+/// \param sample  Function (warp, pixels) that samples the image.
 template <class Sample>
 torch::Tensor ImagePreprocessor::prepared(
     ImageSize image,

@@ -13,33 +13,37 @@
 
 namespace tern {
 
-/// Describes what `images`, in evaluation, and then `normalize` with `stats` do
-/// to an image; empty if one of the transforms cannot be described.
+/// Describes the preprocessing of an image in evaluation: that of `images`,
+/// then `normalize` with `stats`. Unset if one of the transforms cannot be
+/// described.
 std::optional<ImagePreprocessing> describe_preprocessing(
     const ImageDataset& images,
     const ImageStats& stats);
 
-/// Prepares images for a model as in evaluation, without a dataset.
-/// Thread-safe.
+/// Prepares images for a model as a dataset does in evaluation. Thread-safe.
 class ImagePreprocessor {
  public:
-  /// \throws c10::ValueError for an unknown way to resize or to pad.
+  /// \throws c10::ValueError for an unknown resize or padding method.
   explicit ImagePreprocessor(const ImagePreprocessing& what);
-  /// Does what `images` does in evaluation, for images of any size.
+  /// Prepares images as `images` does in evaluation, but accepts any image
+  /// size.
   explicit ImagePreprocessor(const ImageDataset& images);
 
-  /// Returns an image file as [height, width, channels] kByte.
-  /// \throws IoError, DataError as EncodedImage, or if the model takes images
-  ///         of one size only and this is another.
-  /// \param size  Gets the height and width of the image, turned upright.
+  /// Reads an image file and returns it as [height, width, channels] kByte.
+  /// \param size  Receives the height and width of the upright image.
+  /// \throws IoError; DataError as EncodedImage, or if the model accepts only
+  ///         one image size and the image has another.
   torch::Tensor read(const std::string& path, ImageSize* size = nullptr) const;
-  /// The same for an image of OpenCV: gray, BGR or BGRA with 8 or 16 bits.
+  /// Prepares an OpenCV image: gray, BGR or BGRA with 8 or 16 bits.
   /// \param where  The caller, for error messages.
   torch::Tensor convert(const cv::Mat& image, std::string_view where) const;
-  /// The same for [H, W] or [H, W, 1 or 3] kByte, RGB.
+  /// Prepares an image tensor.
+  /// \param image  [H, W] or [H, W, 1 or 3] kByte, RGB.
   torch::Tensor convert(const torch::Tensor& image) const;
 
-  /// From pixels of what is made of an image of this size to the image's own.
+  /// Returns the matrix from pixels of the prepared image to pixels of the
+  /// original image.
+  /// \param image  Size of the original image.
   Matrix3 matrix(ImageSize image) const;
 
   int64_t channels() const { return decode_.channels; }

@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Says what a pack is made of: the same text, the same pack.
+/// Returns the key of a pack, a hash of its images and options. A pack with the
+/// same key can be reused.
 std::string key_of(const ImageDataset& images, ImageSize size) {
   const DecodeOptions& decode = images.options().decode;
   Sha256 hash;
@@ -87,7 +88,7 @@ std::shared_ptr<const ImagePack> open_if_current(
   }
 }
 
-// Puts what `change` makes of each split's images in their place.
+// Replaces the dataset of each split by the result of `change`.
 void change_images(
     DataBunch& data,
     const char* where,
@@ -135,7 +136,7 @@ std::shared_ptr<const ImagePack> presize_images(
         try {
           add_image(images, index, size, writer);
         } catch (const DataError& error) {
-          // The pack's own file may fail too.
+          // Skips only bad images; the error may also concern the pack itself.
           const auto& path = images.paths()[index];
           if (!policy.skips || error.path() != path) throw;
           const BadImage image = {path, error.what()};

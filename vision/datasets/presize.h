@@ -10,18 +10,18 @@
 
 namespace tern {
 
-/// Decodes and shrinks every image of a dataset into one file, and opens it.
-/// An image keeps its aspect ratio and just covers `size`; a smaller one is not
-/// enlarged. Transforms work as on the original.
+/// Decodes and shrinks all images of a dataset into one file, and opens it. An
+/// image keeps its aspect ratio and just covers `size`; smaller images are not
+/// enlarged. Transforms work as on the original images.
 ///
 /// Reuses an existing file if it was created from the same images (by path,
 /// size and modification time) with the same options. Decodes on all cores.
 ///
-/// An image that cannot be read is an error that names it, or is skipped if the
-/// dataset skips bad images.
+/// If an image cannot be read, throws an error that names it, or skips it if
+/// the dataset skips bad images.
 ///
-/// \param sink  Receives the progress and warnings; empty: that of the data
-///              set's options.
+/// \param sink  Receives progress and warnings; empty: the sink of the
+///              dataset's options.
 /// \throws IoError if the file cannot be written; DataError for a bad image.
 std::shared_ptr<const ImagePack> presize_images(
     const ImageDataset& images,
@@ -29,23 +29,25 @@ std::shared_ptr<const ImagePack> presize_images(
     ImageSize size,
     const Sink& sink = {});
 
-// `DataBunch::presize(folder, size, sink)` does this for its train, valid and
-// test images, as folder/train.pack and so on, and reads them from there:
+// `DataBunch::presize(folder, size, sink)` does this for the training,
+// validation and test images, with the files folder/train.pack and so on, and
+// reads the images from these files:
 //
 //   data.presize("cache", 160);
 //
-// It throws c10::ValueError where a loader's dataset is no ImageDataset.
+// It throws c10::ValueError if the dataset of a loader is not an ImageDataset.
 
-/// Lets further batches have images of another size: progressive resizing, as a
-/// network learns faster from small images and is then finished on larger ones.
-/// All else stays, a presized cache and batch transforms too.
+/// Changes the size of the images in all further batches. Use it for
+/// progressive resizing: a network learns faster from small images, and its
+/// training ends with larger ones. Nothing else changes; a presized cache and
+/// batch transforms are kept.
 ///
 ///   learn.fit_one_cycle(4);               // from 96 pixels
 ///   set_image_size(learn.data(), 160);
 ///   learn.fit_one_cycle(2);
 ///
-/// \throws c10::ValueError for an invalid size, or where a loader's dataset is
-///         no ImageDataset.
+/// \throws c10::ValueError for an invalid size, or if the dataset of a loader
+///         is not an ImageDataset.
 void set_image_size(DataBunch& data, ImageSize size);
 
 }  // namespace tern

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Places of the columns in the table.
+/// Positions of the columns in the table.
 struct BoxColumns {
   std::array<size_t, 4> box;
   size_t label;
@@ -31,7 +31,7 @@ BoxColumns columns_of(const CsvTable& table, const BoxCsv& options) {
   std::array<std::string, 4> box = options.box_columns;
   std::string label = options.label_column;
   const BoxCsv defaults;
-  // What parse_csv calls the columns of a table without a header.
+  // parse_csv names the columns of a table without a header "0", "1" and so on.
   const bool has_header = table.columns[0] != "0";
   if (!has_header && box == defaults.box_columns &&
       label == defaults.label_column) {
@@ -64,7 +64,7 @@ BoxAnnotations read_boxes_csv(
   const BoxColumns columns = columns_of(table, options);
   BadBoxCounter bad(table_path.string(), options.bad_boxes, options.sink);
   BoxAnnotations result;
-  std::unordered_map<std::string, size_t> places;  // of the images
+  std::unordered_map<std::string, size_t> places;  // index by image path
   for (const ImageItem& item : items) {
     const auto [place, is_new] =
         places.emplace(item.path, result.images.size());

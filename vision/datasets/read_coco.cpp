@@ -34,7 +34,7 @@ CocoFile parse_file(const fs::path& json) {
       json.string());
 }
 
-/// The images by their place in the file.
+/// The images in the order of the file.
 class CocoImages {
  public:
   CocoImages(
@@ -72,7 +72,7 @@ class CocoImages {
     }
   }
 
-  /// Null if there is none of this id.
+  /// Returns the image with this id, or null.
   AnnotatedImage* find(int64_t id) {
     const auto at = by_id_.find(id);
     return at == by_id_.end() ? nullptr : &images_[at->second];
@@ -104,7 +104,7 @@ class CocoImages {
   std::unordered_map<int64_t, size_t> by_id_;
 };
 
-/// The categories in the order of their ids.
+/// Sets the classes to the categories, sorted by id.
 void set_classes(
     std::vector<CocoFile::Category> categories,
     const std::string& json,

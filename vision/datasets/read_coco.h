@@ -9,9 +9,9 @@
 namespace tern {
 
 struct CocoOptions {
-  /// Returns the images without boxes too.
+  /// Also returns images without boxes.
   bool keep_empty = true;
-  /// Throws if an image is missing; costs a file system call for each.
+  /// Throws if an image is missing. Needs one file system call per image.
   bool check_files = true;
   BadBoxes bad_boxes = BadBoxes::error;
   /// Receives the warning of `BadBoxes::skip`; empty: `terminal()`.
@@ -24,15 +24,15 @@ struct CocoOptions {
 ///   BoxAnnotations coco = read_coco("instances_val2017.json", "val2017");
 ///   coco.images[0].objects.boxes;   // x1, y1, x2, y2 of [x, y, w, h]
 ///
-/// Classes are ordered by category id, and `category_ids` has the ids; images
-/// keep the file's order. `iscrowd` becomes Box::crowd and `area` Box::area.
-/// Segmentations and keypoints are skipped. No tree is built of the file, which
-/// may have hundreds of MB.
+/// Classes are ordered by category id; `category_ids` contains the ids. Images
+/// are in the order of the file. `iscrowd` becomes Box::crowd and `area`
+/// Box::area. Segmentations and keypoints are skipped. Files of hundreds of MB
+/// are parsed without building a JSON tree.
 ///
 /// \throws DataError naming the annotation and its image, if the file is
-///         damaged or no instances file, an image is missing or has the name of
-///         another, an id is duplicated, a class name is not UTF-8, or a box is
-///         bad (see BadBoxes); IoError.
+///         damaged or not an instances file, an image is missing, an image name
+///         or an id is duplicated, a class name is not UTF-8, or a box is bad
+///         (see BadBoxes); IoError.
 BoxAnnotations read_coco(
     const std::filesystem::path& json,
     const std::filesystem::path& images_folder,

@@ -144,7 +144,7 @@ BoxAnnotations read_voc(
       options.bad_boxes,
       options.sink);
   BoxAnnotations result;
-  std::unordered_map<std::string, size_t> first_of;  // place by image
+  std::unordered_map<std::string, size_t> first_of;  // index by image path
   for (const fs::path& xml : files) {
     const VocFile file =
         parse_voc(read_file(xml, kMaxAnnotationBytes), xml.string());

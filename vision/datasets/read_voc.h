@@ -10,39 +10,42 @@
 
 namespace tern {
 
-/// What becomes of the objects that Pascal VOC marks as difficult.
+/// How `read_voc` treats objects that Pascal VOC marks as difficult.
 enum class DifficultObjects {
-  /// Box::crowd: not trained on, and neither missed nor wrong when they are
-  /// detected, as in VOC's own evaluation.
+  /// Sets Box::crowd. The objects are not used for training and, as in VOC's
+  /// own evaluation, count neither as missed nor as wrong detections.
   crowd,
-  /// Objects like all others.
+  /// Keeps them as normal objects.
   keep,
-  /// Left out: a detection of one counts as wrong.
+  /// Removes them; detections of them count as wrong.
   skip,
 };
 
 struct VocOptions {
-  /// File with the images to read, a name without suffix on each line, such as
-  /// ImageSets/Main/train.txt; empty: all .xml files of the folder, by name.
+  /// File that lists the images to read, one name without suffix per line, such
+  /// as ImageSets/Main/train.txt; empty: all .xml files of the folder, sorted
+  /// by name.
   std::filesystem::path image_set = {};
-  /// Class names in the order of their indices, as of the training set; another
-  /// class is a bad box. Empty: those found, sorted by name.
+  /// Class names in the order of their indices, such as those of the training
+  /// set; boxes of other classes are bad boxes. Empty: the classes found,
+  /// sorted by name.
   std::vector<std::string> classes = {};
   DifficultObjects difficult = DifficultObjects::crowd;
-  /// The numbers are edges in pixels from 0 on, as many tools write them, and
-  /// are taken as they are; false: VOC's own pixels, see `read_voc`.
+  /// True if the coordinates are edges that start at 0, as many tools write
+  /// them; they are then used unchanged. False for VOC's own convention, see
+  /// `read_voc`.
   bool zero_based = false;
-  /// Takes the image with the name of the .xml file and any suffix, in place of
-  /// that in `filename`, which many tools do not update.
+  /// Finds an image by the name of its .xml file, with any image suffix,
+  /// instead of by `filename`, which many tools do not update.
   bool match_by_stem = false;
-  /// Throws if an image is missing; costs a file system call for each.
+  /// Throws if an image is missing. Needs one file system call per image.
   bool check_files = true;
   BadBoxes bad_boxes = BadBoxes::error;
   /// Receives the warning of `BadBoxes::skip`; empty: `terminal()`.
   Sink sink = {};
 };
 
-/// Reads the boxes of a folder of Pascal VOC annotations, an .xml file for each
+/// Reads the boxes of a folder of Pascal VOC annotations, one .xml file per
 /// image.
 ///
 ///   BoxAnnotations voc = read_voc(
@@ -50,17 +53,18 @@ struct VocOptions {
 ///       "VOC2012/JPEGImages",
 ///       {.image_set = "VOC2012/ImageSets/Main/train.txt"});
 ///
-/// VOC counts pixels from 1 on, and `xmax` and `ymax` are the last ones of the
-/// object. As edges they are xmin - 1, ymin - 1, xmax, ymax, Detectron2's
-/// convention: the box of a whole image of 500 x 375, 1 1 500 375, becomes
-/// 0, 0, 500, 375.
+/// VOC numbers pixels from 1, and `xmax` and `ymax` are the last pixels of the
+/// object. The box edges are therefore xmin - 1, ymin - 1, xmax, ymax, as in
+/// Detectron2: the box 1 1 500 375 of a whole image of 500 x 375 becomes 0, 0,
+/// 500, 375.
 ///
-/// The size of the image is that of the file; 0 or none if it is unknown.
+/// The image size is taken from the .xml file; 0 or a missing size means
+/// unknown.
 ///
 /// \throws DataError naming file and line, if a file is damaged or missing, two
-///         files name one image, an image is missing, a class name is not
+///         files name the same image, an image is missing, a class name is not
 ///         UTF-8, or a box is bad (see BadBoxes); IoError; c10::ValueError for
-///         bad options.
+///         invalid options.
 BoxAnnotations read_voc(
     const std::filesystem::path& annotations_folder,
     const std::filesystem::path& images_folder,

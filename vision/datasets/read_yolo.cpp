@@ -46,13 +46,14 @@ std::vector<std::string> class_names(
       "class");
 }
 
-/// An image and the objects of its label file.
+/// The label file of an image and its objects.
 struct LabelledImage {
   fs::path label;
   std::vector<YoloObject> objects;
 };
 
-/// Reads the header alone, of a file in memory.
+/// Returns the size of an image. The file is mapped, and only its header is
+/// read.
 ImageSize size_of(const std::string& path, bool upright) {
   const ByteFile file(path);
   const auto bytes = file.size() == 0 ? nullptr : file.map();
@@ -63,7 +64,7 @@ ImageSize size_of(const std::string& path, bool upright) {
                  : ImageSize{header.height, header.width};
 }
 
-/// Throws if a label file is none of `images`'.
+/// Throws if a label file belongs to none of `images`.
 void check_label_files(
     const fs::path& folder,
     const std::unordered_map<std::string, size_t>& images) {
@@ -103,7 +104,7 @@ BoxAnnotations read_yolo(
   const auto class_count = std::ssize(result.classes);
 
   std::vector<LabelledImage> labeled;
-  std::unordered_map<std::string, size_t> by_label;  // place of the image
+  std::unordered_map<std::string, size_t> by_label;  // index of the image
   bool has_labels = false;
   for (std::string& path : find_image_files(images_folder)) {
     AnnotatedImage image;

@@ -51,12 +51,12 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSumsName = "SHA256SUMS";
 
-/// The images at order[begin..end-1].
+/// A shard with the images at order[begin..end-1].
 struct PlannedShard {
   int64_t begin = 0, end = 0;
 };
 
-/// Cuts an order of files into shards.
+/// Divides the ordered files into shards.
 std::vector<PlannedShard> plan_shards(
     const std::vector<std::string>& paths,
     const std::vector<int64_t>& order,
@@ -79,17 +79,17 @@ std::vector<PlannedShard> plan_shards(
   return shards;
 }
 
-/// What goes into shards.
+/// The contents of shards.
 struct ShardContent {
   std::vector<std::string> paths, classes;
-  /// Of the image at an index: the folder of its files, such as "cat/".
+  /// Returns the folder of an image in the shard, such as "cat/".
   std::function<std::string(size_t)> folder;
-  /// The file beside it.
+  /// Suffix and contents of the annotation file of an image.
   std::string suffix;
   std::function<std::string(size_t)> text;
 };
 
-/// \return Its SHA-256.
+/// Writes a shard. \return Its SHA-256.
 std::string write_shard(
     const fs::path& file,
     const ShardContent& content,
@@ -100,7 +100,7 @@ std::string write_shard(
   for (int64_t i = planned.begin; i < planned.end; ++i) {
     const auto image = static_cast<size_t>(order[i]);
     const std::string& path = content.paths[image];
-    // The number keeps keys apart, whatever the files are called.
+    // The number makes keys unique even if files have the same name.
     const std::string key = fmt::format("{}{:08}", content.folder(image), i);
     shard.add(key + lower_suffix(path), read_image_file(path, buffer));
     shard.add(key + content.suffix, content.text(image));
@@ -146,7 +146,7 @@ void refuse_overwriting(const fs::path& out, const std::string& name) {
   }
 }
 
-/// \param given  The classes that `out` has already.
+/// \param given  The classes that `out` already contains.
 ShardedImages write_shards(
     const ShardContent& content,
     const std::vector<std::string>& given,
@@ -203,7 +203,7 @@ std::vector<std::string> labels_in(const BoxAnnotations& annotations) {
   return {labels.begin(), labels.end()};
 }
 
-/// Refuses what could not be read back.
+/// Throws if the annotations could not be read back.
 void check_annotations(
     const BoxAnnotations& annotations,
     const std::vector<std::string>& classes) {

@@ -11,12 +11,12 @@
 namespace tern {
 
 struct ShardImagesOptions {
-  /// Prefix of the shards: "train-000000.tar".
+  /// Prefix of the file names: "train-000000.tar".
   std::string name = "train";
-  /// Limits on the images and bytes of a shard.
+  /// Limits on the number of images and bytes per shard.
   int64_t max_samples = 10'000;
   int64_t max_bytes = int64_t{1} << 30;
-  /// Shuffles the images first; otherwise a shard would hold few classes.
+  /// Shuffles the images first. Otherwise each shard contains only few classes.
   bool shuffle = true;
   uint64_t seed = 42;
   /// Number of threads, each writing its own shard; -1: one per core.
@@ -30,60 +30,60 @@ struct ShardedImages {
   int64_t images = 0, bytes = 0;
 };
 
-/// Writes the images of `folder/CLASS/**` into tar shards in WebDataset's
-/// layout in `out`: "cat/00000012.jpg", the unchanged file, and
-/// "cat/00000012.cls" with its class index.
+/// Writes the images of `folder/CLASS/**` to tar shards in the folder `out`, in
+/// WebDataset's layout: "cat/00000012.jpg" is the unchanged file,
+/// "cat/00000012.cls" contains its class index.
 ///
 /// Also writes SHA256SUMS, for `sha256sum -c`, and classes.txt. An existing
-/// classes.txt in `out` is kept, so that training and validation shards agree.
-/// The same folder and options produce the same bytes.
+/// classes.txt in `out` is kept, so that training and validation shards use the
+/// same class indices. The same folder and options produce the same bytes.
 ///
-/// \param sink  Receives the progress; empty: `terminal()`.
-/// \throws DataError as `scan_image_folder`, and if `out` has shards of that
-///         name; IoError; c10::ValueError for a bad option. Shards that exist
-///         then are complete.
+/// \param sink  Receives progress; empty: `terminal()`.
+/// \throws DataError as `scan_image_folder`, and if `out` already contains
+///         shards with this name; IoError; c10::ValueError for an invalid
+///         option. After an error, the shards that exist are complete.
 ShardedImages shard_images(
     const std::filesystem::path& folder,
     const std::filesystem::path& out,
     const ShardImagesOptions& options = {},
     const Sink& sink = {});
 
-/// Writes images with boxes: "00000012.jpg", the unchanged file, and
-/// "00000012.json" with its size and boxes,
+/// Writes images with boxes: "00000012.jpg" is the unchanged file,
+/// "00000012.json" contains its size and boxes:
 ///
 ///   {"width":640,"height":480,"boxes":[
 ///   {"bbox":[10,20.5,30,40],"label":"car","crowd":true,"area":12.5}]}
 ///
-/// bbox is x1, y1, x2, y2. Where the annotations give no size there is no width
-/// and height; `crowd` is left out where it is false, `area` where it is 0.
-/// `ImageDataBunch::from_tar` reads them with `ImageTar::boxes` = "json".
+/// `bbox` is x1, y1, x2, y2. `width` and `height` are omitted if the image size
+/// is unknown, `crowd` if it is false, `area` if it is 0.
+/// `ImageDataBunch::from_tar` reads the boxes if `ImageTar::boxes` is "json".
 ///
-/// Also writes SHA256SUMS and classes.txt, as above; without
-/// `annotations.classes` the classes are the labels of all boxes, sorted.
+/// Also writes SHA256SUMS and classes.txt, as above. If `annotations.classes`
+/// is empty, the classes are the labels of all boxes, sorted.
 ///
-/// \throws DataError naming the image of a box that is not finite, has no size
-///         or is of another class than those of classes.txt, or of a file that
-///         has not the suffix of an image; and as above.
+/// \throws DataError as above, and naming the image if a box is not finite, has
+///         no width or height, or is of a class that is not in classes.txt, or
+///         if a file does not have an image suffix.
 ShardedImages shard_images(
     const BoxAnnotations& annotations,
     const std::filesystem::path& out,
     const ShardImagesOptions& options = {},
     const Sink& sink = {});
 
-/// Verifies all files that SHA256SUMS of a folder lists.
-/// \param sink  Receives the progress; empty: `terminal()`.
+/// Verifies all files that are listed in SHA256SUMS of a folder.
+/// \param sink  Receives progress; empty: `terminal()`.
 /// \return Number of files.
 /// \throws DataError naming a file that has changed or is missing; IoError.
 int64_t verify_shards(
     const std::filesystem::path& folder,
     const Sink& sink = {});
 
-/// File with the class names beside shards of images.
+/// Name of the file with the class names, in the folder of the shards.
 inline constexpr const char* kClassListName = "classes.txt";
 
-/// Reads the class names in a file, one per line; empty if there is no such
-/// file.
-/// \throws DataError for an empty or repeated name; IoError.
+/// Reads class names from a file, one per line. Returns an empty list if the
+/// file does not exist.
+/// \throws DataError for an empty or duplicated name; IoError.
 std::vector<std::string> read_class_list(const std::filesystem::path& file);
 
 }  // namespace tern

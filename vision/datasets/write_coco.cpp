@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A JSON file that grows in pieces of a megabyte.
+/// A JSON file that is written in blocks of a megabyte.
 class JsonFile {
  public:
   explicit JsonFile(const fs::path& path) : file_(path) {}
@@ -31,7 +31,7 @@ class JsonFile {
     text_ += text;
     if (text_.size() >= kPiece) flush();
   }
-  /// The next element of a list.
+  /// Writes the next element of a list.
   void item(std::string_view text) {
     write(is_first_ ? "\n" : ",\n");
     is_first_ = false;
@@ -93,7 +93,7 @@ void check(const BoxAnnotations& annotations, const char* caller) {
   }
 }
 
-/// On the CPU, as kDouble and kLong.
+/// Checked detections, on the CPU, as kDouble and kLong.
 struct CheckedDetections {
   CheckedDetections(
       const ImageDetections& given,

@@ -14,18 +14,18 @@
 namespace tern {
 
 struct DecodeOptions {
-  /// 3: RGB, gray is repeated. 1: gray, 0.299 R + 0.587 G + 0.114 B, within 1
-  /// of Pillow's convert("L").
+  /// 3: RGB; gray images are repeated in each channel. 1: gray, 0.299 R + 0.587
+  /// G + 0.114 B, within 1 of Pillow's convert("L").
   int64_t channels = 3;
-  /// Applies the EXIF orientation, like cv::IMREAD_COLOR; fastai does so for
-  /// TIFF alone.
+  /// Applies the EXIF orientation, like cv::IMREAD_COLOR; fastai does so only
+  /// for TIFF.
   bool exif_orientation = true;
   /// Accepts a truncated or damaged JPEG; missing pixels are gray.
   bool lenient = false;
-  /// Limit on width x height, checked before anything is allocated.
+  /// Limit on width x height, checked before memory is allocated.
   int64_t max_pixels = kMaxPixels;
-  /// Returns the values that a PNG stores instead of colors: a mask of class
-  /// indices. Needs one channel.
+  /// Returns the stored values of a PNG instead of its colors: a mask of class
+  /// indices. Requires one channel.
   bool indices = false;
 
   bool operator==(const DecodeOptions&) const = default;
@@ -38,18 +38,18 @@ inline ImageSize upright_size(const ImageHeader& header) {
               : ImageSize{header.height, header.width};
 }
 
-/// Returns the matrix from a point of the upright image to the same one of the
-/// image as stored.
-/// \param orientation  EXIF's, 1 to 8.
+/// Returns the matrix that maps a point of the upright image to the same point
+/// of the image as stored.
+/// \param orientation  EXIF orientation, 1 to 8.
 /// \param stored       Size of the image as stored.
 Matrix3 stored_from_upright(int orientation, ImageSize stored);
 
-/// Whether sizes have one shape, up to rounding of one side.
+/// True if two sizes have the same aspect ratio, up to rounding of one side.
 bool has_shape_of(ImageSize size, ImageSize other);
 
-/// Whether it is unknown how a mask lies over an image: the image is turned by
-/// its EXIF orientation, the mask has none, and its size does not tell whether it
-/// was drawn on the image as stored or as shown.
+/// True if the orientation of a mask is ambiguous: the image is rotated by its
+/// EXIF orientation, the mask has no orientation, and the size of the mask fits
+/// the image as stored.
 /// \param image, mask  Upright sizes.
 bool may_be_turned(
     int image_orientation,
@@ -57,23 +57,24 @@ bool may_be_turned(
     int mask_orientation,
     ImageSize mask);
 
-/// An image file in memory with a valid header. A view: bytes and path must
-/// outlive it.
+/// An image file in memory with a valid header. This is a view: the bytes and
+/// the path must outlive it.
 ///
 ///   EncodedImage image(bytes, "cat.jpg");
 ///   auto pixels = torch::empty({224, 224, 3}, torch::kByte);
 ///   image.decode({224, 224}, pixels.data_ptr<uint8_t>());
 ///
-/// Reads JPEG, PNG, WebP, BMP, TIFF and binary PGM and PPM, detected by
-/// content. Drops alpha, applies palettes, divides 16-bit values by 257 and reads CMYK as Adobe
-/// writes it (inverted). PNG has checksums, which are verified; in the other
-/// formats damage that a decoder can decode gives wrong pixels: see
-/// `write_image_manifest`.
+/// Reads JPEG, PNG, WebP, BMP, TIFF, and binary PGM and PPM; the format is
+/// detected from the content. Drops alpha, applies palettes, divides 16-bit
+/// values by 257 and reads CMYK as Adobe writes it (inverted). The checksums of
+/// PNG files are verified. In the other formats, damage that the decoder does
+/// not detect gives wrong pixels; see `write_image_manifest`.
 class EncodedImage {
  public:
   /// \param bytes  The whole file.
   /// \param path   File name for error messages.
-  /// \throws DataError, see `read_image_header`; ValueError for bad options.
+  /// \throws DataError, see `read_image_header`; c10::ValueError for invalid
+  ///         options.
   EncodedImage(
       std::span<const uint8_t> bytes,
       std::string_view path,
@@ -83,33 +84,33 @@ class EncodedImage {
   std::string_view path() const { return path_; }
   const ImageHeader& header() const { return header_; }
   const DecodeOptions& options() const { return options_; }
-  /// Height and width after the EXIF orientation is applied.
+  /// Returns height and width after the EXIF orientation is applied.
   ImageSize size() const { return upright_size(header_); }
-  /// The same before.
+  /// Returns height and width before the EXIF orientation is applied.
   ImageSize stored_size() const { return {header_.height, header_.width}; }
 
-  /// Decodes into `pixels`, [size.height, size.width, channels], contiguous.
-  /// With a `size` other than `size()` the image is stretched to it, within 1
-  /// of Pillow's BILINEAR.
+  /// Decodes the image into `pixels`. If `size` differs from `size()`, the
+  /// image is stretched to it, within 1 of Pillow's BILINEAR. Writes nothing to
+  /// stderr; OpenCV's messages become part of the error.
+  /// \param pixels  [size.height, size.width, channels], contiguous.
   /// \throws DataError if the image is truncated or damaged; the contents of
   ///         `pixels` are then undefined.
-  ///
-  /// Writes nothing to stderr; OpenCV's messages become part of the error.
   void decode(ImageSize size, uint8_t* pixels) const;
 
   /// Decodes the part of the upright image that `warp` shows.
-  /// \param pixels  [size.height, size.width, channels], contiguous.
-  /// \throws as `decode`. Damage outside the visible part may go unnoticed, but
-  ///         a JPEG without its end marker is an error.
   ///
-  /// Bilinear. An image that shrinks to half or less is averaged first; a JPEG
-  /// is decoded at 1/2, 1/4 or 1/8, and only its visible part. With
-  /// `warp.antialias` within 1 of Pillow's BILINEAR. Allocates nothing in
-  /// steady state.
+  /// Uses the interpolation of `warp`. An image that shrinks to half or less is
+  /// averaged first. Of a JPEG, only the visible part is decoded, at 1/2, 1/4
+  /// or 1/8 of its size where possible. With `warp.antialias` the result is
+  /// within 1 of Pillow's BILINEAR. Allocates no memory in steady state.
+  ///
+  /// \param pixels  [size.height, size.width, channels], contiguous.
+  /// \throws as `decode`. Damage outside the visible part may not be detected,
+  ///         but a JPEG without an end marker is an error.
   void sample(const Warp& warp, ImageSize size, uint8_t* pixels) const;
 
  private:
-  /// The whole image as stored.
+  /// Decodes the whole image as stored.
   void decode_stored(uint8_t* pixels) const;
 
   std::span<const uint8_t> bytes_;
@@ -118,14 +119,14 @@ class EncodedImage {
   ImageHeader header_;
 };
 
-/// Decodes an image in its own size: [H, W, C] kByte.
+/// Decodes an image in its original size: [H, W, C] kByte.
 /// \throws as EncodedImage.
 torch::Tensor decode_image(
     std::span<const uint8_t> bytes,
     std::string_view path = {},
     const DecodeOptions& options = {});
 
-/// Reads an image file in its own size: [H, W, C] kByte.
+/// Reads an image file in its original size: [H, W, C] kByte.
 /// \throws as `read_image_file` and EncodedImage.
 torch::Tensor read_image(
     const std::string& path,

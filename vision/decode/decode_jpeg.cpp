@@ -17,7 +17,8 @@
 namespace tern {
 namespace {
 
-/// Inside of the pixels' code the end marker cannot occur.
+/// Returns true if the bytes contain the end marker, which cannot occur within
+/// compressed pixels.
 bool has_end_marker(const uint8_t* begin, const uint8_t* end) {
   if (end - begin >= 2 && end[-2] == 0xff && end[-1] == 0xd9) return true;
   while (begin < end) {
@@ -30,9 +31,9 @@ bool has_end_marker(const uint8_t* begin, const uint8_t* end) {
   return false;
 }
 
-/// A decompressor of libjpeg that a thread uses again, with a handler that
-/// keeps the first message instead of printing it and that returns instead of
-/// ending the program.
+/// A libjpeg decompressor that a thread reuses. Its error handlers keep the
+/// first message instead of printing it, and jump back instead of ending the
+/// program.
 struct JpegDecoder {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -55,8 +56,8 @@ struct JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  /// Between this and `read` no object with a destructor may come to life: an
-  /// error jumps back to `setjmp`.
+  /// Starts decoding. No object with a destructor may be created in `start` and
+  /// `read`, because an error jumps back to `setjmp`.
   bool
   start(std::span<const uint8_t> bytes, int denominator, J_COLOR_SPACE colors) {
     message[0] = 0;
@@ -102,9 +103,9 @@ struct JpegDecoder {
     return true;
   }
 
-  /// Whether the end marker was read or follows before `end`.
+  /// True if the end marker was already read or occurs before `end`.
   bool has_end(const uint8_t* end) {
-    // Some of what follows the last pixels wanted has been read already.
+    // libjpeg may have read beyond the last requested pixels.
     return jpeg_input_complete(&info) != 0 || info.unread_marker == JPEG_EOI ||
            has_end_marker(info.src->next_input_byte, end);
   }
@@ -126,14 +127,14 @@ struct JpegDecoder {
   }
 
   static void on_message(j_common_ptr info, int level) {
-    if (level < 0) {  // a warning: something is damaged
+    if (level < 0) {  // a warning: the file is damaged
       keep_first_message(info);
       ++info->err->num_warnings;
     }
   }
 
-  /// A progressive file of a few kilobytes can otherwise keep a core busy for
-  /// minutes.
+  /// Limits the number of scans. Otherwise a progressive file of a few
+  /// kilobytes can keep a core busy for minutes.
   static void on_progress(j_common_ptr info) {
     constexpr int kMostScans = 500;
     JpegDecoder& decoder = decoder_of(info);
@@ -159,7 +160,8 @@ struct JpegDecoder {
           "there is.");
 }
 
-/// Adobe's CMYK is inverted, so that each value already is a brightness.
+/// Converts CMYK to gray or RGB. Adobe's CMYK is inverted, so each value is
+/// already a brightness.
 void cmyk_to_pixels(
     const uint8_t* cmyk,
     int64_t count,
@@ -178,8 +180,9 @@ void cmyk_to_pixels(
   }
 }
 
-/// \param memory  Allocates for the wanted part of a scaled image, some columns
-///                wider: (bytes) -> uint8_t*.
+/// Decodes a region of a JPEG, see `decode_jpeg_region`.
+/// \param memory  Function (bytes) -> uint8_t* that allocates the decoded
+///                region, which is a few columns wider than `wanted`.
 template <class Memory>
 ImageRegion decode_part(
     const EncodedImage& file,
@@ -189,8 +192,8 @@ ImageRegion decode_part(
   static thread_local JpegDecoder decoder;
   static thread_local ScratchBuffer colors;
   const int64_t channels = file.options().channels;
-  // Gray of a color image is made of its clamped colors, as by Pillow: what
-  // the file stores as brightness differs from it where colors are strong.
+  // Computes the gray of a color image from its clamped RGB colors, as Pillow
+  // does. The luminance that the file stores differs for saturated colors.
   const int stored = file.header().channels;
   const bool is_converted = stored == 4 || (channels == 1 && stored == 3);
   const J_COLOR_SPACE colour_space = stored == 4 ? JCS_CMYK
@@ -205,7 +208,7 @@ ImageRegion decode_part(
       decoder.info.output_width != size.width) {
     fail(file.path(), "its size is not what its first header says");
   }
-  // A block is at most 8 x 4 pixels wide, with one on each side.
+  // A block is at most 8 x 4 pixels wide, and there is one on each side.
   constexpr int64_t kSlack = 64;
   const int64_t width = std::min(wanted.width + kSlack, size.width);
   const int64_t count = wanted.height * width;
@@ -216,7 +219,7 @@ ImageRegion decode_part(
   const bool is_whole =
       is_read && decoder.errors.num_warnings == 0 &&
       decoder.has_end(file.bytes().data() + file.bytes().size());
-  jpeg_abort_decompress(&decoder.info);  // gives its memory back
+  jpeg_abort_decompress(&decoder.info);  // frees its memory
   if (!is_read || (!is_whole && !file.options().lenient)) {
     const bool has_reason = decoder.message[0] != 0;
     fail(

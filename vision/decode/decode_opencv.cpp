@@ -20,7 +20,8 @@ namespace {
 
 thread_local std::string* kept = nullptr;
 
-/// Stands in for the buffer of std::cerr.
+/// Replaces the buffer of std::cerr: keeps the output of threads that capture
+/// it, and passes on the output of the others.
 class ByThread final : public std::streambuf {
  public:
   std::atomic<std::streambuf*> original = nullptr;
@@ -43,7 +44,8 @@ class ByThread final : public std::streambuf {
   }
 };
 
-// Never destroyed: another thread may be writing when the last one leaves.
+// Never destroyed, because another thread may still write to it when the last
+// QuietCerr is destroyed.
 ByThread& by_thread() {
   static auto* const buffer = new ByThread;
   return *buffer;
@@ -52,7 +54,7 @@ ByThread& by_thread() {
 std::mutex mutex;
 int64_t living = 0;
 
-/// The point of what OpenCV writes: the text after "error: (-2:Name) ".
+/// Returns the reason in OpenCV's message: the text after "error: (-2:Name) ".
 std::string reason_in(const std::string& words) {
   const std::string reason = "OpenCV cannot decode it";
   const size_t error = words.find("error: (");
@@ -86,15 +88,16 @@ QuietCerr::QuietCerr() {
 QuietCerr::~QuietCerr() {
   const std::lock_guard lock(mutex);
   kept = nullptr;
-  // A program that has replaced the buffer in the meantime keeps its own.
+  // If the program has replaced the buffer in the meantime, keeps the program's
+  // buffer.
   if (--living == 0 && std::cerr.rdbuf() == &by_thread()) {
     std::cerr.rdbuf(by_thread().original);
   }
 }
 
 void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
-  // Images are spread over the workers of the loader; threads of OpenCV under
-  // each of them would only be in each other's way.
+  // The workers of the loader already process images in parallel, so further
+  // OpenCV threads would only compete with them.
   static std::once_flag once;
   std::call_once(once, [] { cv::setNumThreads(1); });
   const bool is_grey = file.options().channels == 1;
@@ -111,8 +114,8 @@ void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
         CV_8U,
         const_cast<uint8_t*>(bytes.data()));
     const QuietCerr words;
-    // Not into a matrix that is used again: OpenCV 4.6 leaves the last image in
-    // it, and says nothing, when it cannot read a header.
+    // Does not reuse a matrix: if OpenCV 4.6 cannot read a header, it leaves
+    // the previous image in the matrix without an error.
     cv::Mat decoded = cv::imdecode(
         encoded,
         cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION |

@@ -1,9 +1,9 @@
-// Tern decodes PNG itself: cv::imdecode and libspng take 2.8 and 3.2 times as
-// long for MNIST's files and 1.5 times as long for CamVid's (both set up zlib
-// for each image, which inflates half as fast as libdeflate), and OpenCV prints
-// what is wrong with a file to stderr instead of telling its caller and does
-// not return the indices of a palette, which is what masks consist of. Source:
-// PNG specification, third edition.
+// Tern has its own PNG decoder. cv::imdecode and libspng take 2.8 and 3.2 times
+// as long for MNIST's files, and 1.5 times as long for CamVid's: both set up
+// zlib for each image, which inflates half as fast as libdeflate. In addition,
+// OpenCV prints errors to stderr instead of returning them, and it does not
+// return the palette indices that masks consist of. Source: PNG specification,
+// third edition.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -21,12 +21,12 @@
 namespace tern {
 namespace {
 
-/// What the chunks say: how the pixels are stored, and where.
+/// The contents of the chunks: the pixel format and the compressed pixels.
 struct Png {
   enum class Color { gray = 0, rgb = 2, palette = 3, grey_alpha = 4, rgba = 6 };
 
-  Color color = Color::gray;  // the numbers are those of the file
-  /// Bits of a sample: 1, 2, 4, 8 or 16.
+  Color color = Color::gray;  // with the file's numbers
+  /// Bits per sample: 1, 2, 4, 8 or 16.
   int bit_depth = 8;
   bool interlaced = false, has_palette = false;
   /// RGB, RGB, ...; missing colors are black.
@@ -34,11 +34,11 @@ struct Png {
   std::span<const uint8_t> compressed;
 
   int64_t samples() const { return png_channels(static_cast<uint8_t>(color)); }
-  /// Bytes of a row of `width` pixels, without its filter byte.
+  /// Returns the bytes of a row of `width` pixels, without the filter byte.
   size_t row_bytes(int64_t width) const {
     return static_cast<size_t>((width * samples() * bit_depth + 7) / 8);
   }
-  /// The distance to the left neighbor that filters use.
+  /// Returns the distance to the left neighbor that filters use.
   size_t bytes_per_pixel() const { return row_bytes(1); }
 };
 
@@ -52,8 +52,8 @@ uint8_t paeth(int left, int above, int corner) {
   return static_cast<uint8_t>(to_above <= to_corner ? above : corner);
 }
 
-/// The filters that look at the left neighbor, for a distance that the
-/// compiler knows: it then keeps the neighbors in registers.
+/// Undoes the filters that use the left neighbor. Its distance is a template
+/// argument, so that the compiler keeps the neighbors in registers.
 template <size_t kPixel>
 void undo_left_filter(
     uint8_t filter,
@@ -74,7 +74,7 @@ void undo_left_filter(
   }
 }
 
-/// 0..65535 to 0..255, rounded: value / 257.
+/// Converts 0..65535 to 0..255: value / 257, rounded.
 uint8_t to_byte(uint16_t value) {
   return static_cast<uint8_t>((value * uint32_t{255} + 32895) >> 16);
 }
@@ -93,8 +93,9 @@ void put_rgb(const uint8_t* rgb, int64_t channels, uint8_t* out) {
 }
 
 /// Undoes the filter of a row in place.
-/// \param above  The row before, filters undone; null for the first.
-/// \return  False if there is no such filter.
+/// \param above  The previous row with its filter undone; null for the first
+///               row.
+/// \return  False if the filter does not exist.
 bool undo_png_filter(
     uint8_t filter,
     uint8_t* row,
@@ -125,9 +126,10 @@ bool undo_png_filter(
 }
 
 /// Writes a row as 8-bit gray or RGB.
-/// \param row       row_bytes(width) bytes, filters undone.
+/// \param row       row_bytes(width) bytes, with filters undone.
 /// \param channels  1 or 3.
-/// \param out       Place of the first pixel; the next is `step` bytes on.
+/// \param out       Address of the first pixel.
+/// \param step      Distance to the next pixel in bytes.
 void write_row(
     const Png& png,
     const uint8_t* row,
@@ -168,7 +170,8 @@ void write_row(
     write(1, [](const uint8_t* at) { return *at; });
     return;
   }
-  // A palette, or gray of less than a byte: the first pixel in the high bits.
+  // A palette, or gray with less than 8 bits. The first pixel of a byte is in
+  // its high bits.
   const int mask = (1 << bit_depth) - 1;
   for (int64_t x = 0; x < width; ++x, out += step) {
     const int64_t bit = x * bit_depth;
@@ -218,13 +221,13 @@ void read_ihdr(std::span<const uint8_t> ihdr, std::string_view path, Png& png) {
   png.interlaced = ihdr[12] == 1;
 }
 
-/// Checks and sorts the chunks. The compressed pixels of all IDAT chunks are
-/// joined in a buffer of the thread.
+/// Checks and reads the chunks. Concatenates the compressed pixels of all IDAT
+/// chunks in a thread-local buffer.
 Png read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
   static thread_local ScratchBuffer joined;
   Png png;
   bool has_idat = false;
-  // All of them together are smaller than the file.
+  // All IDAT chunks together are smaller than the file.
   uint8_t* const start = joined.get(bytes.size());
   size_t size = 0;
   PngChunks chunks(bytes);
@@ -270,7 +273,7 @@ Png read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
   return png;
 }
 
-/// Makes every number of a palette, or of a gray image, mean itself.
+/// Sets a palette that maps every stored value to itself.
 void stand_for_themselves(Png& png, std::string_view path) {
   const bool is_grey = png.color == Png::Color::gray;
   if (png.bit_depth > 8 || (!is_grey && png.color != Png::Color::palette)) {
@@ -286,7 +289,8 @@ void stand_for_themselves(Png& png, std::string_view path) {
   }
 }
 
-/// Every so many pixels in each direction, from an offset on.
+/// A pass of an interlaced image: every dx-th and dy-th pixel, starting at (x,
+/// y).
 struct Pass {
   int64_t x, y, dx, dy;
   int64_t width(int64_t image) const { return (image - x + dx - 1) / dx; }
@@ -303,14 +307,14 @@ constexpr Pass kAdam7[] = {
     {1, 0, 2, 2},
     {0, 1, 1, 2}};
 
-/// Undoes the compression. \return `size` bytes in a buffer of the thread.
+/// Decompresses the pixels. \return `size` bytes in a thread-local buffer.
 uint8_t* inflate(
     std::span<const uint8_t> compressed,
     size_t size,
     std::string_view path) {
   static thread_local ScratchBuffer buffer;
-  // Deflate makes at most 1032 bytes of one (zlib's technical notes): what
-  // cannot be there is not allocated for.
+  // Deflate expands a byte to at most 1032 bytes (zlib's technical notes), so
+  // larger sizes are refused before memory is allocated.
   constexpr size_t kMaxRatio = 1032;
   if (size / kMaxRatio > compressed.size()) {
     fail(path, "it has less data than its size needs");

@@ -29,7 +29,8 @@ std::span<const uint8_t> read_image_file(
             " for an image. Remove the file, or raise max_bytes if you trust "
             "it.");
   }
-  // Never less than 64 KiB: a set of small images then keeps one buffer.
+  // At least 64 KiB, so that small images of different sizes need no
+  // reallocation.
   const std::span<uint8_t> bytes(
       buffer.get(static_cast<size_t>(std::max<int64_t>(size, 64 << 10))),
       static_cast<size_t>(size));

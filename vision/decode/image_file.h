@@ -11,12 +11,12 @@
 
 namespace tern {
 
-/// Memory that a thread reuses for every image, so that decoding allocates
-/// nothing in steady state. A large buffer is freed when a much smaller one is
+/// Memory that a thread reuses for all images, so that decoding allocates no
+/// memory in steady state. A large buffer is freed when a much smaller one is
 /// requested.
 class ScratchBuffer {
  public:
-  /// Returns at least `size` uninitialised bytes, valid until the next call.
+  /// Returns at least `size` uninitialized bytes, valid until the next call.
   uint8_t* get(size_t size) {
     constexpr size_t kKept = size_t{64} << 20;
     if (size > size_ || (size_ > kKept && size < size_ / 4)) {
@@ -39,21 +39,19 @@ class ScratchBuffer {
 /// Default limit on the size of an image file.
 inline constexpr int64_t kMaxImageBytes = int64_t{256} << 20;
 
-/// Reads an image file into `buffer`.
+/// Reads an image file into `buffer`. Never blocks on a pipe.
 ///
 /// \return  The bytes of the file, in `buffer`.
 /// \throws IoError if the file cannot be opened or read; DataError if it is not
 ///         a regular file, has more than `max_bytes` bytes or is truncated
 ///         while it is read.
-///
-/// Never blocks on a pipe.
 std::span<const uint8_t> read_image_file(
     const std::string& path,
     ScratchBuffer& buffer,
     int64_t max_bytes = kMaxImageBytes);
 
-/// A source of encoded images that are not files of their own, such as a tar
-/// shard. Thread-safe.
+/// A source of encoded images that are not separate files, such as a tar shard.
+/// Thread-safe.
 class ImageSource {
  public:
   virtual ~ImageSource() = default;
@@ -63,14 +61,16 @@ class ImageSource {
   virtual std::span<const uint8_t> read(int64_t index, ScratchBuffer& buffer)
       const = 0;
 
-  /// Identifies the images: changes when they change.
+  /// Returns a text that changes when the images change.
   virtual std::string version() const = 0;
 };
 
-/// Calls `action(index)` for 0..count-1 on all cores, or on `workers` threads,
-/// and reports progress to `sink`; empty: `terminal()`. Rethrows the first
-/// exception once all threads have stopped.
-/// \param task  Its name in the progress line.
+/// Calls `action(index)` for 0..count-1 in several threads. Rethrows the first
+/// exception after all threads have stopped.
+/// \param task     Name of the task in the progress line.
+/// \param sink     Receives progress, by default discards it; empty:
+///                 `terminal()`.
+/// \param workers  Number of threads; -1: one per core.
 void for_each_image(
     int64_t count,
     const std::function<void(int64_t index)>& action,

@@ -5,8 +5,8 @@
 
 namespace tern {
 
-/// Height and width of an image, in the order of tensors. One number is a
-/// square: `.size = 128` is `.size = ImageSize{128, 128}`.
+/// Height and width of an image, in the order of tensor dimensions. One number
+/// means a square: `.size = 128` is `.size = ImageSize{128, 128}`.
 struct ImageSize {
   int64_t height = 0, width = 0;
 
@@ -19,8 +19,8 @@ struct ImageSize {
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
-/// Returns how many pixels of an image of size `a` one of `b` covers, down and
-/// across, where one is stretched to the other.
+/// Returns how many pixels of an image of size `a` a pixel of size `b` covers,
+/// vertically and horizontally, when the image is stretched to size `b`.
 inline std::pair<double, double> pixels_per_pixel(ImageSize a, ImageSize b) {
   return {
       static_cast<double>(a.height) / static_cast<double>(b.height),

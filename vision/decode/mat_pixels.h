@@ -8,17 +8,19 @@
 
 namespace tern {
 
-/// Returns an image of OpenCV in 8 bits: 16 bits are divided by 257, as those of
-/// files are.
+/// Converts an OpenCV image to 8 bits. As for files, 16-bit values are divided
+/// by 257.
 /// \param where  The caller, for error messages.
-/// \throws c10::ValueError unless it is gray, BGR or BGRA with 8 or 16 bits.
+/// \throws c10::ValueError unless the image is gray, BGR or BGRA with 8 or 16
+///         bits.
 cv::Mat with_8_bits(const cv::Mat& image, std::string_view where);
 
-/// Returns an image as a model takes it: gray for 1 channel, RGB for 3.
+/// Converts an image to the format that models take: gray for 1 channel, RGB
+/// for 3.
 /// \param image   Gray, BGR or BGRA; with `is_rgb` gray or RGB.
 cv::Mat with_channels(const cv::Mat& image, bool is_rgb, int64_t channels);
 
-/// Returns a view of an image on the CPU, gray or RGB.
+/// Returns a view of a gray or RGB image on the CPU.
 /// \param image  [H, W] or [H, W, 1 or 3] kByte, contiguous.
 /// \throws c10::ValueError for another shape or type.
 cv::Mat as_mat(const torch::Tensor& image, std::string_view where);

@@ -12,7 +12,7 @@ namespace {
 
 using Points = std::array<std::pair<double, double>, 5>;
 
-/// The corners of the result, and its middle.
+/// Returns the corners of the result and its center.
 Points marks_of(ImageSize result) {
   const auto width = static_cast<double>(result.width);
   const auto height = static_cast<double>(result.height);
@@ -33,7 +33,8 @@ struct Span {
   double low, high;
 };
 
-/// The pixels that lie in a span, with `around` it, neighbors and rounding.
+/// Returns the begin and the number of the pixels in a span, including `around`
+/// more pixels on each side and a margin for neighbors and rounding.
 std::pair<int64_t, int64_t>
 seen(Span span, double around, int64_t size, Padding padding) {
   constexpr double kMargin = 2;
@@ -62,11 +63,11 @@ ImageSize shrink_factors(const Matrix3& matrix, ImageSize result) {
     const double w = depth(matrix, x, y);
     if (w <= 0) return {1, 1};
     const auto [u, v] = matrix.apply(x, y);
-    // The derivatives of u and v in the directions of the result.
+    // The derivatives of u and v along the axes of the result.
     across = std::min(across, std::hypot(m[0] - u * m[6], m[1] - u * m[7]) / w);
     down = std::min(down, std::hypot(m[3] - v * m[6], m[4] - v * m[7]) / w);
   }
-  // A hair more, so that rounding does not turn 2 into 1.
+  // Adds a little, so that rounding errors do not turn 2 into 1.
   const auto whole = [](double factor) {
     return std::max<int64_t>(1, static_cast<int64_t>(factor + 1e-6));
   };
@@ -84,7 +85,7 @@ ImageRegion seen_region(const Warp& warp, ImageSize result, ImageSize size) {
     y = {std::min(y.low, v), std::max(y.high, v)};
   }
   double across = warp.jitter_x, down = warp.jitter_y;
-  if (is_antialiased(warp)) {  // a pixel of the result, on either side
+  if (is_antialiased(warp)) {  // one pixel of the result on each side
     across = (x.high - x.low) / static_cast<double>(result.width);
     down = (y.high - y.low) / static_cast<double>(result.height);
   }
@@ -122,7 +123,7 @@ void sample_pixels(
     warp_image(source, warp, size.height, size.width, out);
     return;
   }
-  // Of a large source only what is seen is averaged.
+  // Averages only the visible part of a large source.
   const ImageRegion seen =
       seen_region(warp, size, {source.height, source.width});
   const int64_t top = seen.top / factors.height;
@@ -137,7 +138,7 @@ void sample_pixels(
   blocks.width = (part.width + factors.width - 1) / factors.width;
   blocks.stride = blocks.width * source.channels;
   uint8_t* averaged = buffer.get(blocks.height * blocks.stride);
-  // Whole blocks, unless the source itself ends within one.
+  // Whole blocks, unless the source ends within a block.
   part.height = std::min(
       blocks.height * factors.height,
       source.height - top * factors.height);

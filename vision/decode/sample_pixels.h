@@ -6,13 +6,13 @@
 
 namespace tern {
 
-/// Whether `resize_image` is what a warp asks for.
+/// True if `resize_image` can apply a warp.
 inline bool is_antialiased(const Warp& warp) {
   return warp.antialias && only_resizes(warp);
 }
 
-/// Returns how many source pixels, down and across, one pixel of the result
-/// covers at least; whole numbers, at least 1.
+/// Returns the smallest number of source pixels that a pixel of the result
+/// covers, vertically and horizontally; integers, at least 1.
 ImageSize shrink_factors(const Matrix3& matrix, ImageSize result);
 
 /// Returns the part of a source of `size` that a warp reads, with neighbors;
@@ -24,7 +24,7 @@ ImageRegion seen_region(const Warp& warp, ImageSize result, ImageSize size);
 /// \param offset   The cropped part, in blocks.
 Warp shrunk(const Warp& warp, ImageSize factors, ImageRegion offset);
 
-/// Views pixels of `size`, contiguous.
+/// Returns a view of contiguous pixels of an image of `size`.
 /// \param end  One past the last byte that may be read.
 inline PixelView view_of(
     const uint8_t* pixels,
@@ -35,9 +35,10 @@ inline PixelView view_of(
   return {pixels, height, width, channels, width * channels, end};
 }
 
-/// `resize_image` for a warp with `antialias` that only resizes. Else
-/// `warp_image` for a source of any size: one that shrinks to half or less is
-/// averaged first by whole factors, except for `Sampling::nearest`.
+/// Applies a warp to a source of any size: with `resize_image` for a warp with
+/// `antialias` that only resizes, otherwise with `warp_image`. For
+/// `warp_image`, a source that shrinks to half or less is first averaged by
+/// integer factors, except with `Sampling::nearest`.
 /// \param out  [size.height, size.width, source.channels].
 void sample_pixels(
     const PixelView& source,
