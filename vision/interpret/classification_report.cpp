@@ -25,7 +25,7 @@ report_row(std::string name, int64_t hits, int64_t predicted, int64_t actual) {
       .support = actual};
 }
 
-/// \param weight  Of a row.
+/// \param weight  Returns the weight of a row.
 template <class Weight>
 ReportRow average_row(
     std::string name,

@@ -8,31 +8,31 @@
 
 namespace tern {
 
-/// How well each class, or each of several labels, is found: the numbers of
-/// scikit-learn's classification_report, in which 0 / 0 is 0.
+/// Precision, recall and F1 of each class or label, as in scikit-learn's
+/// classification_report. 0 / 0 counts as 0.
 struct ClassificationReport {
   struct Row {
     std::string name;
-    double precision = 0;  // fraction of what was called so that is
-    double recall = 0;     // fraction of its samples that were found
-    double f1 = 0;         // harmonic mean of both
-    int64_t support = 0;   // its samples
+    double precision = 0;  // fraction of its predictions that are right
+    double recall = 0;     // fraction of its samples that are found
+    double f1 = 0;         // harmonic mean of precision and recall
+    int64_t support = 0;   // number of samples of this class
   };
 
   std::vector<Row> classes;
-  /// Of all counts in one pot, the mean over classes, and the mean weighted by
-  /// support.
+  /// Averages: over the summed counts of all classes, over the classes, and
+  /// over the classes weighted by support.
   Row micro, macro, weighted;
 
-  /// A table with one line per class, and the averages below.
+  /// Formats a table with one line per class, followed by the averages.
   std::string to_string() const;
 };
 
-/// Computes the report from counts, [C] kLong each.
-/// \param names      Of the C classes.
-/// \param hits       Samples that have the class and were called so.
-/// \param predicted  Samples that were called so.
-/// \param actual     Samples that have the class.
+/// Computes the report from counts per class, each [C] kLong.
+/// \param names      Names of the C classes.
+/// \param hits       Samples of the class that were predicted as this class.
+/// \param predicted  Samples that were predicted as this class.
+/// \param actual     Samples of the class.
 ClassificationReport classification_report(
     const std::vector<std::string>& names,
     const torch::Tensor& hits,

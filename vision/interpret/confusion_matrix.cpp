@@ -18,7 +18,7 @@ bool has_integers(const torch::Tensor& tensor) {
          c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
 }
 
-// [N, C, ...] for targets of [N, ...].
+// True if preds are [N, C, ...] for targets [N, ...].
 bool are_scores_of(const torch::Tensor& preds, const torch::Tensor& targets) {
   if (preds.dim() != targets.dim() + 1 || preds.size(1) < 2) return false;
   std::vector<int64_t> sizes = preds.sizes().vec();
@@ -28,8 +28,8 @@ bool are_scores_of(const torch::Tensor& preds, const torch::Tensor& targets) {
 
 struct ClassIndices {
   torch::Tensor predicted, actual;  // [M] kLong on the CPU
-  torch::Tensor has_nan;            // [M] kBool; undefined: class numbers
-  int64_t classes = 0;              // 0: not known
+  torch::Tensor has_nan;            // [M] kBool; undefined for class numbers
+  int64_t classes = 0;              // 0 if unknown
 };
 
 ClassIndices class_indices(
@@ -66,7 +66,7 @@ ClassIndices class_indices(
   return found;
 }
 
-// Position of the first true element, -1 if there is none.
+// Returns the index of the first true element, or -1 if there is none.
 int64_t first_true(const torch::Tensor& flags) {
   return flags.any().item<bool>() ? flags.nonzero()[0][0].item<int64_t>() : -1;
 }

@@ -17,32 +17,35 @@ struct Confusion {
   int64_t count = 0;
 };
 
-/// Counts of a classifier's predictions by actual and predicted class, of tensors
-/// that need no Learner; ClassificationInterpretation has one of a Learner's split.
+/// Counts a classifier's predictions by actual and predicted class. Works on
+/// tensors and needs no Learner; ClassificationInterpretation computes one for
+/// a Learner's split.
 ///
 ///   ConfusionMatrix matrix(logits, targets, {.classes = {"cat", "dog"}});
 ///   matrix.plot("confusion.svg");
 ///   fmt::print("{}", matrix.report().to_string());
 ///
-/// As scikit-learn's confusion_matrix, with the arguments in PyTorch's order.
+/// Same as scikit-learn's confusion_matrix, with the arguments in PyTorch's
+/// order.
 class ConfusionMatrix {
  public:
   struct Options {
-    /// Names of the classes; others are called by their numbers.
+    /// Class names. Classes without a name are called by their number.
     std::vector<std::string> classes = {};
-    /// Samples of this class are not counted; -100: all are.
+    /// Does not count samples of this class; -100 counts all.
     int64_t ignore_index = -100;
-    /// How many classes there are. 0: as `preds` has scores; of class numbers as
-    /// many as there are names, or up to the largest number.
+    /// Number of classes. If 0, it is the number of scores in `preds`; for
+    /// class numbers it is the number of names, or the largest number + 1.
     int64_t num_classes = 0;
   };
 
-  /// \param preds    [N, C] or [N, C, ...] of a floating type, such as logits or
-  ///                 probabilities, of which the largest is predicted; or class
-  ///                 numbers of an integer type, of the shape of `targets`.
-  /// \param targets  [N] or [N, ...] of an integer type.
-  /// \throws c10::ValueError for other shapes or types, a NaN, a number that is no
-  ///         class, or where nothing says how many classes there are.
+  /// \param preds    Floating [N, C] or [N, C, ...], such as logits or
+  ///                 probabilities, of which the largest is the predicted
+  ///                 class; or integer class numbers with the shape of
+  ///                 `targets`.
+  /// \param targets  Integer class numbers, [N] or [N, ...].
+  /// \throws c10::ValueError for other shapes or dtypes, a NaN, an invalid
+  ///         class number, or if the number of classes is unknown.
   ConfusionMatrix(
       const torch::Tensor& preds,
       const torch::Tensor& targets,
@@ -52,18 +55,18 @@ class ConfusionMatrix {
 
   /// [C, C] kLong: rows are the actual classes, columns the predicted ones.
   const torch::Tensor& counts() const { return counts_; }
-  /// Of the C classes.
+  /// Names of the C classes.
   const std::vector<std::string>& classes() const { return names_; }
 
-  /// Precision, recall and F1 of each class but the one that is not counted.
+  /// Returns precision, recall and F1 of each class except `ignore_index`.
   ClassificationReport report() const;
 
-  /// Returns the pairs of different classes with at least `min_count` samples,
-  /// most frequent first.
+  /// Returns the pairs of different classes that were confused at least
+  /// `min_count` times, most frequent first.
   std::vector<Confusion> most_confused(int64_t min_count = 1) const;
 
-  /// Plots the matrix; with numbers in the cells up to 60 classes.
-  /// \param file       A PNG or, by its suffix, an SVG.
+  /// Plots the matrix. Cells show numbers for up to 60 classes.
+  /// \param file       PNG or SVG, depending on the suffix.
   /// \param normalize  Plots fractions of the actual class instead of counts.
   /// \throws c10::ValueError for another suffix; IoError.
   void plot(const std::filesystem::path& file, bool normalize = false) const;

@@ -32,7 +32,7 @@ void check_detection_options(const DetectionInterpretationOptions& options) {
       options.score.value_or(0));
 }
 
-/// Boxes [N, K, 4] with one label each.
+/// True for boxes [N, K, 4] with one label each.
 bool are_labelled_boxes(
     const torch::Tensor& boxes,
     const torch::Tensor& labels) {
@@ -70,7 +70,7 @@ void check_box_targets(const Tensors& targets) {
       shapes_of(targets));
 }
 
-/// All labels, one after another.
+/// Returns all labels of outputs and targets in a single tensor.
 torch::Tensor labels_in(const Tensors& outputs, const Tensors& targets) {
   Tensors all = {outputs[2].flatten(), targets[1].flatten()};
   if (targets.size() >= 5) all.push_back(targets[4].flatten());
@@ -78,7 +78,8 @@ torch::Tensor labels_in(const Tensors& outputs, const Tensors& targets) {
   return torch::cat(all);
 }
 
-/// The overlap of each box with each other: IoU [D, K], 0 where one has no area.
+/// Returns the IoU of each box with each other box, [D, K]; 0 if one has no
+/// area.
 torch::Tensor overlaps(
     const torch::Tensor& boxes,
     const torch::Tensor& others) {
@@ -86,7 +87,7 @@ torch::Tensor overlaps(
       .nan_to_num(0);
 }
 
-/// The share of each box that lies in each region, [D, C].
+/// Returns the fraction of each box that is within each region, [D, C].
 torch::Tensor shares_within(
     const torch::Tensor& boxes,
     const torch::Tensor& regions) {
@@ -101,7 +102,7 @@ torch::Tensor shares_within(
       .nan_to_num(0, 0, 0);
 }
 
-/// Numbers of one row as a vector.
+/// Returns the values of one row as a vector.
 template <class T>
 std::vector<T> row_values(const torch::Tensor& row) {
   const torch::Tensor values =

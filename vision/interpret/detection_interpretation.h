@@ -18,55 +18,57 @@
 namespace tern {
 
 struct DetectionInterpretationOptions {
-  /// IoU from which on a detection is at the place of an object: above 0, at
-  /// most 1.
+  /// Minimum IoU at which a detection matches an object: above 0, at most 1.
   double iou = 0.5;
-  /// Detections with a lower score are left out, as they are not shown either.
-  /// Unset: `data.outputs[0].threshold`.
+  /// Ignores detections with a lower score, as plots do. If not set, uses
+  /// `data.outputs[0].threshold`.
   std::optional<double> score = {};
 };
 
-/// Outcome of the objects and detections of a class or an image.
+/// Counts of objects and detections, for a class or an image.
 struct DetectionCounts {
-  /// Objects, of which each is found, confused or missed; without crowds.
+  /// Objects, excluding crowd regions. Each is found, confused or missed.
   int64_t objects = 0;
-  /// Objects that are detected as what they are.
+  /// Objects that are detected with the right class.
   int64_t found = 0;
-  /// Objects that are detected as another class.
+  /// Objects that are detected with another class.
   int64_t confused = 0;
   /// Objects that are not detected.
   int64_t missed = 0;
-  /// Detections where no object is, or one that is detected already.
+  /// Detections that match no object, or only an object that another detection
+  /// has already matched.
   int64_t false_boxes = 0;
 
-  /// Missed, false and confused ones.
+  /// Returns the number of missed objects, false boxes and confused objects.
   int64_t errors() const { return missed + false_boxes + confused; }
 };
 
 /// An image and its counts.
 struct ImageErrors {
-  int64_t index = 0;  // in the dataset
+  int64_t index = 0;  // index in the dataset
   DetectionCounts counts;
 };
 
-/// What a detector finds, misses, confuses and makes up in a whole split. The
-/// model runs once, in `from`.
+/// Shows which objects of a split a detector finds, misses and confuses, and
+/// where it detects objects that do not exist. The model runs only once, in
+/// `from`.
 ///
 ///   auto interp = DetectionInterpretation::from(learn);
 ///   fmt::print("{}", interp.to_string());
 ///   interp.plot_worst("worst.png");
 ///
-/// In each image detections take objects, the highest score first: each the one
-/// that is free and that it overlaps most, by at least `iou`, one of its own
-/// class before one of another. What takes none is a false box, unless a crowd
-/// region of its class has at least a share of `iou` of it; then it counts
-/// nowhere.
+/// Detections are matched to the objects of each image in order of decreasing
+/// score. A detection takes the free object with the largest IoU of at least
+/// `iou`; objects of its class have priority over others. A detection without a
+/// match is a false box, unless at least the fraction `iou` of its area is
+/// within a crowd region of its class; then it is ignored.
 class DetectionInterpretation final {
  public:
-  /// Predicts in the dataset's order, without augmentation.
+  /// Evaluates a split in the order of the dataset, without augmentation.
   /// \throws c10::ValueError if the data have no boxes or the outputs are not
-  ///         detections as of learner/metrics/mean_average_precision.h, a score
-  ///         is NaN, a label is no class, there is no sample, or an option is
+  ///         detections as described in
+  ///         learner/metrics/mean_average_precision.h, if a score is NaN or a
+  ///         label is not a class, if there are no samples, or for an option
   ///         out of range.
   static DetectionInterpretation from(
       Learner& learn,
@@ -77,38 +79,40 @@ class DetectionInterpretation final {
 
   /// Number of images.
   int64_t size() const { return std::ssize(images_); }
-  /// Names of the C classes; their numbers where the data have none.
+  /// Names of the C classes, or their numbers if the data have no names.
   const std::vector<std::string>& classes() const { return classes_; }
-  /// Of each row of the predictions, the index of its image in the dataset.
+  /// For each row of the predictions, the index of its image in the dataset.
   const std::vector<int64_t>& indices() const { return answers_.indices; }
 
-  /// Counts by class: objects, found, confused and missed ones by the object's
-  /// class, false boxes by the detection's.
+  /// Counts per class. Objects count for the class of the object, false boxes
+  /// for the class of the detection.
   const std::vector<DetectionCounts>& counts() const { return counts_; }
   /// Returns the sum over all classes.
   DetectionCounts total() const;
 
   /// [C + 1, C + 1] kLong: rows are the actual classes, columns the predicted
-  /// ones; the last row has the false boxes, the last column the missed objects.
+  /// classes. The last row contains the false boxes, the last column the missed
+  /// objects.
   const torch::Tensor& confusion_matrix() const { return matrix_; }
 
-  /// Returns the pairs of different classes with at least `min_count` objects,
-  /// most frequent first.
+  /// Returns the pairs of different classes with at least `min_count` confused
+  /// objects, most frequent first.
   std::vector<Confusion> most_confused(int64_t min_count = 1) const;
 
-  /// Returns the images with the most errors, most first.
-  /// \param k  Number of images; 0: all that have an error.
+  /// Returns the images with errors, those with the most errors first.
+  /// \param k  Number of images; 0: all images with an error.
   std::vector<ImageErrors> worst_images(int64_t k = 0) const;
 
-  /// Evaluates all detections, those with a low score too, by COCO's protocol.
+  /// Evaluates all detections, including those with a low score, by COCO's
+  /// protocol.
   BoxEvaluationResult evaluation() const;
 
-  /// A table with one line per class, and the sum below.
+  /// Formats a table with one line per class, followed by the total.
   std::string to_string() const;
 
-  /// Plots the images of `worst_images`: found objects, false boxes and
-  /// confused objects as they are detected, with class and score, and missed
-  /// objects and crowd regions as they are annotated.
+  /// Plots the images of `worst_images`. Found objects, confused objects and
+  /// false boxes are drawn as detected, with class and score; missed objects
+  /// and crowd regions are drawn as annotated.
   /// \param file  A PNG file, which is replaced.
   /// \param tile  Side of each image, in pixels.
   /// \throws c10::ValueError if no image has an error, or the inputs are not
@@ -120,8 +124,8 @@ class DetectionInterpretation final {
   /// Returns that plot as [H, W, 3] kByte.
   torch::Tensor draw_worst(int64_t k = 9, int64_t tile = 280) const;
 
-  /// Plots the confusion matrix; with numbers in the cells up to 60 classes.
-  /// \param file  A PNG or, by its suffix, an SVG.
+  /// Plots the confusion matrix. Cells show numbers for up to 60 classes.
+  /// \param file  PNG or SVG, depending on the suffix.
   /// \param normalize  Plots fractions of the actual class instead of counts.
   /// \throws c10::ValueError for another suffix; IoError.
   void plot_confusion_matrix(
@@ -134,10 +138,10 @@ class DetectionInterpretation final {
       Split split,
       const DetectionInterpretationOptions& options);
 
-  /// Of one image: what each detection took.
+  /// Matches of one image.
   struct ImageMatches {
-    /// Of each detection the row of the object; kNone: no object, kIgnored: it
-    /// counts nowhere.
+    /// For each detection, the row of its object; kNone: no object, kIgnored:
+    /// not counted.
     std::vector<int64_t> object_of;
     DetectionCounts counts;
   };
@@ -145,9 +149,9 @@ class DetectionInterpretation final {
 
   ImageMatches match(int64_t row) const;
   void count_image(int64_t row);
-  /// What is drawn over an image.
+  /// Boxes to draw over an image.
   std::vector<MarkedBox> marks_of(int64_t row) const;
-  /// Rows of `worst_images`.
+  /// Rows of `worst_images` in the predictions.
   std::vector<int64_t> worst_rows(int64_t k) const;
 
   DataBunch data_;

@@ -15,7 +15,7 @@ std::string hex(Rgb color) {
   return fmt::format("#{:02x}{:02x}{:02x}", color[0], color[1], color[2]);
 }
 
-/// A view of [H, W, C] kByte, contiguous.
+/// Returns a view of a contiguous [H, W, C] kByte image.
 cv::Mat mat_of(const torch::Tensor& image) {
   return {
       static_cast<int>(image.size(0)),
@@ -53,10 +53,10 @@ cv::Scalar scalar_of(Rgb color) {
 
 constexpr double kTagSize = 10, kTagHeight = 13, kTagMargin = 3;
 
-/// The picture of a tag, [height, width, 3] kByte.
+/// Renders a tag: [height, width, 3] kByte.
 torch::Tensor tag_picture(const std::string& name, Rgb color, int64_t scale) {
   const double width = text_width(name, kTagSize) + 2 * kTagMargin;
-  // ITU-R 601-2, as in fastai's grayscale.
+  // ITU-R 601-2 weights, as in fastai's grayscale.
   const double brightness =
       0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2];
   const std::string elements =

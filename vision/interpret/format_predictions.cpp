@@ -27,7 +27,7 @@ int64_t classes_of(const Prediction& answer) {
   return std::max<int64_t>(answer.probabilities.size(0), 2);
 }
 
-/// Of each class, [C] kDouble.
+/// Returns the share of pixels of each class, [C] kDouble.
 torch::Tensor shares_of_pixels(const Prediction& answer) {
   const torch::Tensor& mask = answer.mask;
   return mask.dim() == 3
@@ -41,7 +41,7 @@ std::string point_name(const OutputInfo& info, int64_t index) {
                                         : fmt::format("point {}", index);
 }
 
-/// x1, y1, x2, y2 of a box.
+/// Returns x1, y1, x2, y2 of a box.
 std::vector<std::string> corners_of(const Prediction& answer, int64_t index) {
   std::vector<std::string> corners;
   for (int64_t i = 0; i < 4; ++i) {
@@ -51,7 +51,7 @@ std::vector<std::string> corners_of(const Prediction& answer, int64_t index) {
 }
 
 NamedValues values_of(const Prediction& answer, const OutputInfo& info) {
-  // Undefined: of the batch, not of the sample.
+  // Undefined if the output is of the whole batch instead of a sample.
   if (!answer.probabilities.defined()) return {};
   if (answer.points.defined()) {
     NamedValues places;
@@ -69,7 +69,7 @@ NamedValues values_of(const Prediction& answer, const OutputInfo& info) {
     values = torch::tensor(answer.numbers, torch::kDouble);
   } else {
     values = answer.probabilities.reshape({-1});
-    // One output alone is the probability of the second of two classes.
+    // A single output is the probability of the second of two classes.
     const bool is_binary =
         answer.kind == TargetKind::category && values.numel() == 1;
     if (is_binary) values = torch::stack({1 - values[0], values[0]});
@@ -100,7 +100,7 @@ std::string text_of(const Prediction& answer, const OutputInfo& info) {
                                : to_string(answer);
 }
 
-/// Of one output, without the braces.
+/// Formats one output, without the braces.
 std::string json_of(const Prediction& answer, const OutputInfo& info) {
   std::string text = fmt::format("\"kind\":\"{}\"", kind_name(answer.kind));
   if (answer.boxes.defined()) {
@@ -194,7 +194,7 @@ void for_each_output(
   }
 }
 
-/// A row for each box, and one without a box for a file that has none.
+/// Writes one row per box, and a row without a box for a file without boxes.
 std::string csv_of_boxes(const std::vector<FilePrediction>& files) {
   std::string text =
       csv_line({"path", "label", "score", "x1", "y1", "x2", "y2", "error"});

@@ -8,29 +8,30 @@
 
 namespace tern {
 
-/// How predictions are written for people or other programs.
+/// Format of predictions for people or for other programs.
 enum class PredictionFormat {
-  /// A line for each file: "cat.jpg: cat (0.973)"; of masks the share of each
+  /// One line per file: "cat.jpg: cat (0.973)". For masks, the share of each
   /// class that occurs, largest first.
   text,
-  /// A header, then a row for each file: path, label, and a column for each
-  /// class with its probability (of masks its share of the pixels) or for each
-  /// number, or x and y of a point, with its value; an error where there is one.
-  /// Of a detector a row for each box: path, label, score, x1, y1, x2, y2.
+  /// A header, then one row per file: path, label, value columns and error.
+  /// Value columns are the probability of each class (for masks, its share of
+  /// the pixels), each number, or x and y of each point. For a detector, one
+  /// row per box: path, label, score, x1, y1, x2, y2, error.
   csv,
-  /// JSON Lines: an object for each file with the same, the kind of output, and
-  /// for masks the colors that `with_mask` draws. Several outputs are a list.
+  /// JSON Lines: one object per file with the same values and the kind of
+  /// output. Masks include the colors that `with_mask` draws. Several outputs
+  /// are in a list.
   json,
 };
 
-/// Formats the answers for files by what they are about: a class, several
-/// above the threshold, numbers with their names, or masks.
+/// Formats predictions for files, depending on the kind of output.
 ///
 ///   const auto files = predictor.predict_folder("holidays");
 ///   fmt::print("{}", format_predictions(
 ///       files, predictor.card().outputs, PredictionFormat::csv));
 ///
-/// \param outputs  What the model's outputs predict; others are numbers.
+/// \param outputs  Describes the model's outputs; outputs without a description
+///                 are treated as numbers.
 std::string format_predictions(
     const std::vector<FilePrediction>& files,
     const std::vector<OutputInfo>& outputs,

@@ -51,7 +51,7 @@ torch::Tensor prepared(Learner& learn, const torch::Tensor& sample) {
   return batch.inputs.at(0).to(learn.state().input_dtype);
 }
 
-/// The heat over the image, red where it is hottest.
+/// Blends the heat map over the image; red is hottest.
 torch::Tensor painted(const torch::Tensor& image, const torch::Tensor& heat) {
   const int64_t height = image.size(0), width = image.size(1);
   cv::Mat cells(
@@ -95,9 +95,10 @@ GradCam grad_cam(
   const ForwardHooks hooks(
       learn.model(),
       [&](size_t layer, const torch::Tensor& seen) {
-        // fastai's bound: fewer cells show nothing.
+        // fastai's minimum; fewer cells are not informative.
         constexpr int64_t kMinCells = 16;
-        // The maps are over where tokens begin, as behind a ViT's patches.
+        // After the patches of a ViT the outputs are tokens, so there is no
+        // later feature map.
         if (seen.dim() == 3 && options.layer.empty()) output.reset();
         if (seen.dim() != 4) return;
         const std::string& name = hooks.names()[layer];
@@ -109,7 +110,7 @@ GradCam grad_cam(
       });
   check_layer(hooks.names(), options.layer);
   loop::in_forward_precision(parts_of(learn), [&] {
-    // Also a layer whose weights are frozen then has a gradient.
+    // Gives a gradient to layers with frozen weights too.
     const torch::Tensor input = prepared(learn, sample).requires_grad_(true);
     logits = learn.model().forward({input}).at(0);
   });

@@ -18,7 +18,8 @@ std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }
 
-/// Of the actual class; empty where there is not one.
+/// Returns the probability of the actual class, or an empty string if there is
+/// none.
 std::string probability_text(
     TargetKind kind,
     const torch::Tensor& pred,
@@ -29,7 +30,7 @@ std::string probability_text(
   return fmt::format(", p {:.2f}", pred[actual].item<double>());
 }
 
-/// One channel alone is the probability of class 1.
+/// A single channel is the probability of class 1, so there are two classes.
 int64_t class_count(const torch::Tensor& preds) {
   return preds.dim() > 1 && preds.size(1) > 1 ? preds.size(1) : 2;
 }
@@ -186,7 +187,7 @@ ConfusionMatrix ClassificationInterpretation::count() const {
       "{} targets; expected one for each.",
       predicted.numel(),
       actual.numel());
-  // What is no class of the model, such as a void pixel's, counts nowhere.
+  // Excludes targets that are not a class of the model, such as void pixels.
   const int64_t count = class_count(preds());
   const torch::Tensor is_class = (actual >= 0).logical_and(actual < count);
   std::vector<std::string> names = classes();

@@ -18,18 +18,18 @@ namespace tern {
 
 /// A sample and its loss.
 struct TopLoss {
-  int64_t index = 0;  // in the dataset
+  int64_t index = 0;  // index in the dataset
   double loss = 0;
 };
 
-/// The predictions of a model for a whole split, sample by sample. The model
-/// runs once, in `from`.
+/// A model's predictions for every sample of a split. The model runs only once,
+/// in `from`.
 class Interpretation {
  public:
-  /// Predicts in the dataset's order, without augmentation.
-  /// \throws c10::ValueError if the split does not exist or has no targets,
-  ///         there is no per-sample loss, or the targets are points or boxes, for
-  ///         which DetectionInterpretation is.
+  /// Evaluates a split in the order of the dataset, without augmentation.
+  /// \throws c10::ValueError if the split does not exist or has no targets, if
+  ///         there is no per-sample loss, or if the targets are boxes or
+  ///         points. (For boxes, use DetectionInterpretation.)
   static Interpretation from(Learner& learn, Split split = Split::valid) {
     return {learn, split};
   }
@@ -38,20 +38,21 @@ class Interpretation {
   const torch::Tensor& preds() const { return answers_.preds; }
   const torch::Tensor& targets() const { return answers_.targets; }
   const torch::Tensor& losses() const { return answers_.losses; }
-  /// Of each row of these, the index of its sample in the dataset.
+  /// For each row of the tensors above, the index of its sample in the dataset.
   const std::vector<int64_t>& indices() const { return answers_.indices; }
   const std::vector<std::string>& classes() const { return data_.classes; }
-  /// What `preds` predict, and by which threshold.
+  /// Describes what `preds` predict, including the threshold.
   const OutputInfo& output() const { return answers_.info[0]; }
   const Dataset& dataset() const { return *dataset_; }
 
-  /// Returns the samples with the largest losses, largest first, or with the
-  /// smallest.
+  /// Returns the samples with the largest losses, largest first, or those with
+  /// the smallest, smallest first.
   /// \param k  Number of samples; 0: all.
   std::vector<TopLoss> top_losses(int64_t k = 0, bool largest = true) const;
 
   /// Plots the samples of `top_losses` with target, prediction, loss,
-  /// probability of the target, and file name; of masks as show_results does.
+  /// probability of the target, and file name. Masks are plotted as by
+  /// show_results.
   ///
   ///   interp.plot_top_losses("top_losses.png", 9);
   ///
@@ -67,13 +68,14 @@ class Interpretation {
   Interpretation(Learner& learn, Split split);
 
   TargetKind kind() const;
-  /// -100 where the target is the class that the loss ignores.
+  /// Returns the targets, with -100 in place of the class that the loss
+  /// ignores.
   torch::Tensor known_targets() const;
-  /// The class that the loss ignores; -100 if there is none.
+  /// Returns the class that the loss ignores, or -100 if there is none.
   int64_t ignore_index() const { return ignore_index_; }
 
  private:
-  /// Rows of `top_losses`.
+  /// Rows of `top_losses` in the predictions.
   std::vector<int64_t> top_rows(int64_t k, bool largest) const;
 
   DataBunch data_;
@@ -82,10 +84,10 @@ class Interpretation {
   Predictions answers_;
 };
 
-/// Interpretation of a classifier.
+/// Interpretation of a classifier or a segmentation model.
 class ClassificationInterpretation final : public Interpretation {
  public:
-  /// \throws as Interpretation, and c10::ValueError if the targets are not one
+  /// \throws c10::ValueError as Interpretation, and if the targets are not one
   ///         class per sample or pixel.
   static ClassificationInterpretation from(
       Learner& learn,
@@ -93,22 +95,23 @@ class ClassificationInterpretation final : public Interpretation {
     return {learn, split};
   }
 
-  /// [C, C] kLong: rows are the actual classes, columns the predicted ones, of
-  /// the model's C outputs. Other targets, such as void pixels and the class
-  /// that the loss ignores, are not counted.
+  /// [C, C] kLong: rows are the actual classes, columns the predicted classes,
+  /// for the model's C outputs. Targets that are not among these classes, such
+  /// as void pixels, and the class that the loss ignores are not counted.
   const torch::Tensor& confusion_matrix() const { return matrix_.counts(); }
 
-  /// Precision, recall and F1 of each class but the one that the loss ignores.
+  /// Returns precision, recall and F1 of each class except the one that the
+  /// loss ignores.
   ClassificationReport report() const { return matrix_.report(); }
 
-  /// Returns the pairs of different classes with at least `min_count` samples,
-  /// most frequent first.
+  /// Returns the pairs of different classes that were confused at least
+  /// `min_count` times, most frequent first.
   std::vector<Confusion> most_confused(int64_t min_count = 1) const {
     return matrix_.most_confused(min_count);
   }
 
-  /// Plots the confusion matrix; with numbers in the cells up to 60 classes.
-  /// \param file  A PNG or, by its suffix, an SVG.
+  /// Plots the confusion matrix. Cells show numbers for up to 60 classes.
+  /// \param file  PNG or SVG, depending on the suffix.
   /// \param normalize  Plots fractions of the actual class instead of counts.
   /// \throws c10::ValueError for another suffix; IoError.
   void plot_confusion_matrix(
@@ -124,14 +127,14 @@ class ClassificationInterpretation final : public Interpretation {
   ConfusionMatrix matrix_;
 };
 
-/// Section of a report on an image classifier: confusion matrix, most confused
-/// classes, and images with the largest losses.
+/// Returns a report section for an image classifier: confusion matrix, most
+/// confused classes, and the images with the largest losses.
 ///
 ///   const auto interp = ClassificationInterpretation::from(learn);
 ///   make_report(learn, {.sections = {classification_section(interp)}})
 ///       .save("run.html");
 ///
-/// \param top_losses  Number of images.
+/// \param top_losses  Number of images with the largest losses.
 ReportSection classification_section(
     const ClassificationInterpretation& interp,
     int64_t top_losses = 9);

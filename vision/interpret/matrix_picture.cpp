@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kTop = 44, kBottom = 34, kRight = 20, kLeft = 34;
 constexpr double kSmallFont = 10;
 constexpr double kNameWidth = 140;
-// Of more classes the matrix would be too large if each cell had its number.
+// With more classes, cells wide enough for numbers would make the plot too
+// large.
 constexpr int64_t kMaxNumbered = 60;
 constexpr Rgb kWhite = {255, 255, 255}, kFull = {8, 69, 148},
               kFrame = {200, 200, 200};
@@ -35,24 +36,24 @@ std::string cell_text(int64_t count, double share, bool normalize) {
   return count == 0 ? "0" : fmt::format("{:.2f}", share);
 }
 
-/// Where the parts of the plot are, in pixels.
+/// Positions and sizes of the parts of the plot, in pixels.
 struct MatrixLayout {
-  int64_t classes = 0, cell = 0;  // how many, and the side of a cell
-  int64_t left = 0;               // of the cells
-  int64_t names_top = 0;          // of the columns' names, below the cells
-  int64_t title_x = 0;            // the middle of the title
+  int64_t classes = 0, cell = 0;  // number of classes, side of a cell
+  int64_t left = 0;               // left edge of the cells
+  int64_t names_top = 0;          // top of the column names, below the cells
+  int64_t title_x = 0;            // center of the title
   int64_t width = 0, height = 0;  // of the page
-  double number_size = 0;         // the font of the numbers
+  double number_size = 0;         // font size of the numbers
   bool has_numbers = false;
-  bool has_turned_names = false;  // names of columns, read from below
+  bool has_turned_names = false;  // column names read upwards
 
   int64_t side() const { return classes * cell; }
-  /// Names that would overlap each other are left out.
+  /// False if names would overlap; they are then left out.
   bool has_names() const { return cell >= 14; }
 };
 
-/// \param longest_number  As it is written in a cell.
-/// \param names_width     Of the longest name.
+/// \param longest_number  As written in a cell.
+/// \param names_width     Width of the longest name.
 MatrixLayout layout_of(
     int64_t classes,
     const std::string& longest_number,
@@ -74,8 +75,8 @@ MatrixLayout layout_of(
   at.has_turned_names = names_width > static_cast<double>(at.cell - 4);
   at.height = at.names_top + kBottom +
               (at.has_turned_names ? std::llround(names_width) : 9);
-  // A title that is wider than the cells moves to the right rather than out of
-  // the page.
+  // Moves a title that is wider than the cells to the right, so that it stays
+  // on the page.
   const int64_t half_title =
       std::llround(text_width(title, kTitleSize) / 2) + 8;
   at.title_x = std::max(half_title, at.left + at.side() / 2);
@@ -135,7 +136,7 @@ void draw_cells(
   }
 }
 
-/// Names the rows on the left and the columns below.
+/// Writes the row names on the left and the column names below the cells.
 void draw_names(
     Page& page,
     const MatrixLayout& at,

@@ -12,7 +12,7 @@ namespace tern {
 
 namespace {
 
-// Of each label: its samples.
+// Returns co-occurrence as a fraction of the samples with the row's label.
 torch::Tensor shares(const torch::Tensor& together) {
   return together.to(torch::kDouble) /
          together.diagonal().clamp_min(1).unsqueeze(1);

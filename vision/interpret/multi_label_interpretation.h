@@ -10,18 +10,18 @@
 
 namespace tern {
 
-/// Whose labels are looked at: those that samples have, or that were predicted.
+/// Which labels to count: those of the samples, or the predicted ones.
 enum class LabelSource { targets, preds };
 
-/// Interpretation of a model that gives a sample any number of labels, by the
-/// threshold that goes with it (`tune_threshold` chooses one).
+/// Interpretation of a multi-label classifier, at its threshold
+/// (`tune_threshold` chooses one).
 ///
 ///   auto interp = MultiLabelInterpretation::from(learn);
 ///   fmt::print("{}", interp.report().to_string());
 ///   interp.plot_co_occurrence("together.png");
 class MultiLabelInterpretation final : public Interpretation {
  public:
-  /// \throws as Interpretation, and c10::ValueError if the targets are not 0 or
+  /// \throws c10::ValueError as Interpretation, and if the targets are not 0 or
   ///         1 for each class of the data.
   static MultiLabelInterpretation from(
       Learner& learn,
@@ -32,13 +32,13 @@ class MultiLabelInterpretation final : public Interpretation {
   /// Precision, recall and F1 of each label.
   ClassificationReport report() const;
 
-  /// Returns how many samples have two labels together, [L, L] kLong; on the
-  /// diagonal how many have a label at all.
+  /// Returns the number of samples that have both of two labels, [L, L] kLong.
+  /// The diagonal contains the number of samples with each label.
   torch::Tensor co_occurrence(LabelSource source = LabelSource::targets) const;
 
-  /// Plots which labels come together: of the samples with the row's label the
-  /// share that has the column's too.
-  /// \param file  A PNG or, by its suffix, an SVG.
+  /// Plots label co-occurrence: the fraction of the samples with the row's
+  /// label that also have the column's label.
+  /// \param file  PNG or SVG, depending on the suffix.
   /// \throws c10::ValueError for another suffix; IoError.
   void plot_co_occurrence(
       const std::filesystem::path& file,
@@ -53,9 +53,10 @@ class MultiLabelInterpretation final : public Interpretation {
   torch::Tensor actual_, predicted_;  // [N, L] kLong, 0 or 1
 };
 
-/// Section of a report on such a model: the labels' report, which of them come
-/// together, in truth and as predicted, and images with the largest losses.
-/// \param top_losses  Number of images.
+/// Returns a report section for a multi-label classifier: the report of the
+/// labels, the co-occurrence of actual and of predicted labels, and the images
+/// with the largest losses.
+/// \param top_losses  Number of images with the largest losses.
 ReportSection classification_section(
     const MultiLabelInterpretation& interp,
     int64_t top_losses = 9);

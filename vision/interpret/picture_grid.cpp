@@ -13,7 +13,7 @@ namespace tern {
 
 namespace {
 
-// Kelly's colors of greatest contrast, less those near white and black.
+// Kelly's colors of maximum contrast, without those close to white and black.
 constexpr std::array<std::array<uint8_t, 3>, 16> kColours = {
     {{0, 103, 165},
      {243, 195, 0},
@@ -35,7 +35,7 @@ constexpr std::array<std::array<uint8_t, 3>, 16> kColours = {
 constexpr int64_t kMargin = 14, kGap = 14, kLine = 16, kTitleLine = 20;
 constexpr int64_t kSwatch = 14, kLegendLine = 24;
 constexpr size_t kMaxLines = 3;
-constexpr double kTagRoom = 13;  // of a name above its box
+constexpr double kTagRoom = 13;  // height of a name above its box
 
 int64_t columns_of(const PictureGridOptions& options, int64_t count) {
   const int64_t columns =
@@ -44,7 +44,7 @@ int64_t columns_of(const PictureGridOptions& options, int64_t count) {
   return std::min(columns, count);
 }
 
-/// Height and width of an image that is fitted into the tile.
+/// Returns height and width of an image that is scaled to fit into the tile.
 std::array<int64_t, 2> fitted(const torch::Tensor& image, int64_t tile) {
   const int64_t longest = std::max(image.size(0), image.size(1));
   const auto side = [&](int64_t pixels) {
@@ -53,7 +53,7 @@ std::array<int64_t, 2> fitted(const torch::Tensor& image, int64_t tile) {
   return {side(image.size(0)), side(image.size(1))};
 }
 
-/// The caption's lines, each at most `width` wide.
+/// Wraps the lines of a caption to at most `width` pixels.
 std::vector<CaptionLine> wrapped(
     const std::vector<CaptionLine>& caption,
     int64_t width) {
@@ -70,7 +70,7 @@ std::vector<CaptionLine> wrapped(
   return lines;
 }
 
-/// The names of a legend in rows of `columns`, each `width` wide.
+/// Layout of a legend: rows of `columns` names, each `width` pixels wide.
 struct LegendLayout {
   LegendLayout(const std::vector<CaptionLine>& legend, int64_t page_width) {
     for (const CaptionLine& line : legend) {
@@ -85,7 +85,8 @@ struct LegendLayout {
   int64_t width = 3 * kSwatch, columns = 1, rows = 0;
 };
 
-/// The rows of images, each image at the bottom of its tile, above its caption.
+/// Layout of the rows. An image is at the bottom of its tile, above its
+/// caption.
 struct TileRows {
   TileRows(
       const Tensors& images,
@@ -107,7 +108,7 @@ struct TileRows {
   }
 
   std::vector<int64_t> caption_tops;  // of each row
-  int64_t bottom;                     // of the last row, where a legend begins
+  int64_t bottom;  // bottom of the last row, where the legend begins
 };
 
 void draw_title(Page& page, const std::vector<std::string>& lines) {
@@ -118,9 +119,9 @@ void draw_title(Page& page, const std::vector<std::string>& lines) {
   }
 }
 
-/// The boxes and points of a picture.
-/// \param x, y   Where its image begins.
-/// \param scale  How much larger it is drawn.
+/// Draws the boxes and points of a picture.
+/// \param x, y   Upper left corner of its image.
+/// \param scale  Drawn size relative to the image's size.
 void draw_marks(
     Page& page,
     const Picture& picture,
@@ -135,10 +136,11 @@ void draw_marks(
         scale * (box.y2 - box.y1),
         box.color);
   }
-  // Above all frames.
+  // Names are above all frames.
   for (const MarkedBox& box : picture.boxes) {
     if (box.name.empty()) continue;
-    // At the upper edge it is within the box, not over what is above the image.
+    // At the upper edge of the image, the name is inside the box, so that it
+    // does not cover what is above the image.
     const double bottom = std::max(y + scale * box.y1, y + kTagRoom);
     page.tag(x + scale * box.x1, bottom, box.name, box.color);
   }
@@ -147,8 +149,8 @@ void draw_marks(
   }
 }
 
-/// An image above its caption.
-/// \param x  The left edge of the tile.
+/// Draws an image above its caption.
+/// \param x  Left edge of the tile.
 void draw_tile(
     Page& page,
     const Picture& picture,
@@ -183,7 +185,7 @@ void draw_tile(
   }
 }
 
-/// Each name beside a square of its color.
+/// Draws each name next to a square of its color.
 void draw_legend(
     Page& page,
     const std::vector<CaptionLine>& names,
@@ -279,7 +281,7 @@ torch::Tensor picture_grid(
 
 Rgb class_colour(int64_t index) {
   Rgb color = kColours[index % kColours.size()];
-  // Beyond the table the same colors come darker.
+  // Beyond the table, colors repeat in darker shades.
   const int64_t darker = 1 + index / std::ssize(kColours);
   for (uint8_t& value : color) value = static_cast<uint8_t>(value / darker);
   return color;

@@ -11,28 +11,28 @@
 
 namespace tern {
 
-/// Text below an image, in UTF-8; a long one is broken into up to three lines.
+/// Text below an image, in UTF-8. Wrapped to at most three lines.
 struct CaptionLine {
   std::string text;
   Rgb color = kTextColor;
 };
 
-/// A box drawn over an image, in its pixels, with a name at its upper left
-/// corner.
+/// A box to draw over an image, in pixels of the image, with a name at its
+/// upper left corner.
 struct MarkedBox {
   double x1 = 0, y1 = 0, x2 = 0, y2 = 0;
   std::string name = {};
   Rgb color = kTextColor;
 };
 
-/// A point drawn over an image, in its pixels.
+/// A point to draw over an image, in pixels of the image.
 struct MarkedPoint {
   double x = 0, y = 0;
   Rgb color = kTextColor;
 };
 
 struct Picture {
-  torch::Tensor image;  // as of save_image
+  torch::Tensor image;  // as for save_image
   std::vector<CaptionLine> caption = {};
   std::vector<MarkedBox> boxes = {};
   std::vector<MarkedPoint> points = {};
@@ -40,11 +40,11 @@ struct Picture {
 
 struct PictureGridOptions {
   std::string title = {};
-  /// 0: as many as make the plot about square.
+  /// Number of columns; 0 chooses a number that makes the plot about square.
   int64_t columns = 0;
   /// Side of the square that each image is fitted into, in pixels.
   int64_t tile = 176;
-  /// Names below the images, each beside a square of its color.
+  /// Names below the images, each next to a square of its color.
   std::vector<CaptionLine> legend = {};
 };
 
@@ -56,22 +56,23 @@ torch::Tensor picture_grid(
     const std::vector<Picture>& pictures,
     const PictureGridOptions& options = {});
 
-/// Returns a distinct color for each class, [classes, 3] kByte.
+/// Returns distinct colors for classes, [classes, 3] kByte.
 torch::Tensor mask_colours(int64_t classes);
-/// Returns the color of one class among them.
+/// Returns the color of one class in `mask_colours`.
 Rgb class_colour(int64_t index);
 
-/// Blends the colors of the classes into an image: [H, W, 3] kByte.
+/// Blends the colors of a mask's classes into an image: [H, W, 3] kByte.
 ///
 /// \param image    [H, W, 1 or 3] kByte.
-/// \param mask     Class indices, integers of [h, w]; stretched to the image.
-/// \param classes  Pixels with other indices keep their color.
+/// \param mask     Integer class indices [h, w]; stretched to the image.
+/// \param classes  Number of classes. Pixels with other indices keep their
+///                 color.
 torch::Tensor with_mask(
     const torch::Tensor& image,
     const torch::Tensor& mask,
     int64_t classes = 256);
 
-/// Writes an image as a PNG file, replacing the file, like
+/// Writes an image as a PNG file, replacing an existing file. Corresponds to
 /// torchvision.utils.save_image.
 ///
 /// \param image  [H, W] or [1 or 3, H, W] floating, clamped to 0..1; or [H, W]
@@ -80,11 +81,12 @@ torch::Tensor with_mask(
 ///         IoError.
 void save_image(const std::filesystem::path& file, const torch::Tensor& image);
 
-/// Returns the bytes of that file. \param who  The caller, for error messages.
+/// Encodes an image as `save_image` does and returns the bytes of the PNG file.
+/// \param who  The caller, for error messages.
 std::vector<uint8_t> png_of(
     const torch::Tensor& image,
     const std::string& who = "[png_of]");
-/// Returns its pixels: [H, W, 1 or 3] kByte, on the CPU.
+/// Converts an image as `save_image` does: [H, W, 1 or 3] kByte on the CPU.
 torch::Tensor image_bytes(const torch::Tensor& image, const std::string& who);
 
 }  // namespace tern

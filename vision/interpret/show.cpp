@@ -42,7 +42,7 @@ void save_grid(
   save_image(file, picture_grid(pictures, grid));
 }
 
-/// [C, C] kDouble: rows are true classes, columns predicted.
+/// Returns [C, C] kDouble: rows are actual classes, columns predicted ones.
 torch::Tensor count_pixels(Learner& learn, Split split) {
   torch::Tensor counts;
   Metric confusion = std::make_shared<ConfusionMetric>(
@@ -83,14 +83,14 @@ std::vector<Picture> pictures_of(const torch::Tensor& images) {
   return pictures;
 }
 
-/// Draws each image beside its mask.
+/// Draws each image next to the image with its mask.
 void save_masks(
     const std::filesystem::path& file,
     const VisibleBatch& batch,
     const std::vector<std::string>& names,
     const ShowOptions& options) {
   const int64_t count = batch.images.size(0);
-  // Without names, as many as bytes tell apart.
+  // Without class names, shows all classes that fit into a byte.
   const int64_t classes = names.empty() ? 256 : std::ssize(names);
   std::vector<Picture> pictures;
   for (int64_t i = 0; i < count; ++i) {
@@ -110,7 +110,7 @@ void save_masks(
       layout);
 }
 
-/// Draws each image beside its mask and the predicted one.
+/// Draws each image next to its actual and its predicted mask.
 void save_mask_results(
     const std::filesystem::path& file,
     const torch::Tensor& images,
@@ -132,8 +132,8 @@ void save_mask_results(
       layout);
 }
 
-/// The target, if there is one, and below it the prediction, whose color says
-/// whether it is right.
+/// Returns the target, if there is one, followed by the prediction in the color
+/// for right or wrong.
 std::vector<CaptionLine> result_caption(
     TargetKind kind,
     const torch::Tensor& targets,
@@ -146,7 +146,7 @@ std::vector<CaptionLine> result_caption(
   return {{target}, {prediction, answer_color(kind, prediction == target)}};
 }
 
-/// Adds the target of a sample: boxes or points over the image, or a caption.
+/// Adds the target of a sample to its image: boxes, points or a caption.
 /// \param targets  All targets of a batch.
 void add_target(
     Picture& picture,
@@ -164,8 +164,8 @@ void add_target(
   }
 }
 
-/// Draws each image with its boxes or points beside the same with the predicted
-/// ones.
+/// Draws each image with its actual boxes or points next to the image with the
+/// predicted ones.
 void save_marked_results(
     const std::filesystem::path& file,
     const torch::Tensor& images,
@@ -207,8 +207,8 @@ void save_marked_results(
   save_grid(file, pictures, grid, layout);
 }
 
-/// A loader of `options.count` samples, spread over the whole set because that
-/// is often sorted by class.
+/// Returns a loader of `options.count` samples at even intervals, because
+/// datasets are often sorted by class.
 DataLoader spread_samples(
     const DataLoader& loader,
     Split split,
@@ -240,7 +240,7 @@ void show_batch(
   const DataLoader& loader = data.loader(split);
   auto batches = loader.epoch(0);
   std::optional<Batch> batch = batches.next();
-  // One of which all samples were left out shows nothing.
+  // Skips batches of which all samples were left out.
   while (batch && !batch->left_out.empty() && batch->size() == 0) {
     batch = batches.next();
   }
@@ -341,7 +341,7 @@ SegmentationReport segmentation_report(Learner& learn, Split split) {
   refuse_boxes_and_points(learn.data(), "segmentation_report");
   const torch::Tensor counts = count_pixels(learn, split);
   const torch::Tensor hits = counts.diagonal(), actual = counts.sum(1);
-  // NaN where a class has no pixels.
+  // NaN for classes without pixels.
   const torch::Tensor accuracies = hits / actual;
   const torch::Tensor both = actual + counts.sum(0);
   torch::Tensor dices = 2 * hits / both, ious = hits / (both - hits);
@@ -369,7 +369,7 @@ SegmentationReport segmentation_report(Learner& learn, Split split) {
 std::string SegmentationReport::to_string() const {
   size_t width = 12;
   for (const Row& row : classes) width = std::max(width, row.name.size());
-  // 0 / 0 has the sign of the processor: "-nan".
+  // The sign of 0 / 0 depends on the processor; abs avoids "-nan".
   const auto share = [](double value) { return std::abs(value); };
   std::string text = fmt::format(
       "{:<{}} {:>10} {:>9} {:>7} {:>7}\n",

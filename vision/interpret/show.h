@@ -15,18 +15,19 @@ namespace tern {
 struct ShowOptions {
   /// Maximum number of images.
   int64_t count = 9;
-  /// 0: about as many columns as rows. Of samples with masks, boxes or points,
-  /// each of which has an image for its target too; results with masks always
-  /// have 3.
+  /// Number of columns; 0 for about as many as there are rows. Counts pairs of
+  /// images where each sample has a second image: batches with masks, and
+  /// results with boxes or points. Results with masks always have 3 columns.
   int64_t columns = 0;
   /// Side of each image, in pixels.
   int64_t tile = 176;
 };
 
 /// Plots the first images of a batch as the model sees them, before
-/// normalization, with their targets: classes, numbers, boxes and points over
-/// the image, or beside it the image with its mask, and a legend of the classes;
-/// pixels of a class without a name keep their color. fastai's show_batch.
+/// normalization, with their targets. Classes and numbers are in the caption;
+/// boxes and points are drawn over the image; a mask is drawn over a second
+/// copy of the image, with a legend of the classes. Pixels of a class without a
+/// name keep their color. As fastai's show_batch.
 ///
 ///   show_batch(data, "batch.png");
 ///
@@ -39,16 +40,16 @@ void show_batch(
     Split split = Split::train,
     const ShowOptions& options = {});
 
-/// Plots images of a split with target and prediction, green if correct and red
-/// if wrong; for masks a row each: the image, its actual mask and the predicted
-/// one, with a legend of the classes; for boxes and points the image with the
-/// actual ones beside the same with the predicted ones, of boxes those with a
-/// score of at least OutputInfo::threshold. Pixels of other classes than the model's,
-/// and of the class that the loss ignores, keep their color. fastai's
-/// show_results.
+/// Plots images of a split with target and prediction. For classes, the
+/// prediction is green if correct and red if wrong. For masks, each row
+/// contains the image, the actual and the predicted mask, with a legend of the
+/// classes. For boxes and points, the image with the actual ones is next to the
+/// image with the predicted ones; boxes need a score of at least
+/// OutputInfo::threshold. Pixels keep their color if their class is not one of
+/// the model's or is ignored by the loss. As fastai's show_results.
 ///
-/// \throws c10::ValueError if there is no sample or the inputs are not images;
-///         IoError.
+/// \throws c10::ValueError if there are no samples or the inputs are not
+///         images; IoError.
 void show_results(
     Learner& learn,
     const std::filesystem::path& file,
@@ -60,29 +61,30 @@ struct SegmentationReport {
   struct Row {
     std::string name;
     int64_t pixels = 0;   // pixels of the class
-    double accuracy = 0;  // fraction predicted correctly; NaN without pixels
-    /// `2 |A and B| / (|A| + |B|)` of the predicted and the actual region; NaN
-    /// if both are empty, or the loss ignores the class.
+    double accuracy = 0;  // fraction predicted correctly; NaN if no pixels
+    /// `2 |A and B| / (|A| + |B|)` for the predicted region A and the actual
+    /// region B. NaN if both are empty, or if the loss ignores the class.
     double dice = 0;
-    double iou = 0;  // `|A and B| / |A or B|` of these regions; NaN likewise
+    double iou = 0;  // `|A and B| / |A or B|`; NaN as for dice
   };
 
   std::vector<Row> classes;
   double accuracy = 0;  // fraction of all pixels
-  // Over the classes that occur.
+  // Means over the classes for which the value is not NaN.
   double mean_accuracy = 0, mean_dice = 0, mean_iou = 0;
 
-  /// A table with one line per class.
+  /// Formats a table with one line per class.
   std::string to_string() const;
 };
 
-/// Evaluates the model on a split and counts pixels. Targets that are not among
-/// the model's classes (a void class) are not counted.
+/// Evaluates a segmentation model on a split and counts pixels per class.
+/// Targets that are not among the model's classes (such as a void class) are
+/// not counted.
 ///
 ///   fmt::print("{}", segmentation_report(learn).to_string());
 ///
-/// \throws c10::ValueError if the outputs are not [N, C, H, W] for masks [N, H,
-///         W], or there is no such split.
+/// \throws c10::ValueError if the outputs are not [N, C, H, W] with masks [N,
+///         H, W], or if there is no such split.
 SegmentationReport segmentation_report(
     Learner& learn,
     Split split = Split::valid);

@@ -30,7 +30,7 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
     transform(next, context);
     if (!is_bytes(next)) break;
     batch = std::move(next);
-    if (!is_bytes(usual)) break;  // what follows is made for floats
+    if (!is_bytes(usual)) break;  // later transforms expect floats
   }
   torch::Tensor images = batch.inputs[0].detach().cpu();
   const int64_t channels =
@@ -49,7 +49,7 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
     }
     images = images.mul(255).round().to(torch::kByte).permute({0, 2, 3, 1});
   }
-  // Batch memory is used again by the loader.
+  // Copied, because the data loader reuses the batch's memory.
   VisibleBatch visible{images.clone(at::MemoryFormat::Contiguous), {}, {}};
   for (const torch::Tensor& target : batch.targets) {
     visible.all_targets.push_back(target.cpu().clone());
@@ -177,7 +177,7 @@ std::vector<Picture> mask_pictures(
                            .masked_select(known)
                            .to(torch::kDouble)
                            .mean()
-                           .item<double>();  // NaN: no pixel is known
+                           .item<double>();  // NaN if no pixel is known
   pictures.push_back(
       {with_mask(image, pred, classes),
        {{std::isnan(share)

@@ -15,7 +15,7 @@ namespace tern {
 
 namespace {
 
-// How strong BackgroundMattingV2's augmentation is.
+// Strengths of BackgroundMattingV2's augmentation.
 constexpr float kShadowOpacity = 0.3f;
 constexpr AffineRanges kShadow = {
     .degrees = {-5, 5},
@@ -27,7 +27,7 @@ constexpr float kJitter = 0.18f;
 constexpr float kHueJitter = 0.1f;
 constexpr AffineRanges kCameraMotion = {.degrees = {-1, 1}, .translate = 0.01f};
 
-/// What happens to some pictures of a batch: which they are, and to each what.
+/// Changes to some images of a batch: their indices, and a change for each.
 template <class Change>
 struct Chosen {
   std::vector<int64_t> places;
@@ -38,7 +38,7 @@ struct Chosen {
     changes.push_back(std::move(change));
   }
 
-  /// Replaces the chosen pictures of [N, ...] by `changed(them, places)`.
+  /// Replaces the chosen images of [N, ...] by `changed(images, places)`.
   template <class F>
   void apply(torch::Tensor& pictures, const F& changed) const {
     if (places.empty()) return;
@@ -55,7 +55,7 @@ struct Shadow {
   float opacity = 0;
 };
 
-/// Everything random about a training batch but the noise's own numbers.
+/// All random decisions about a training batch, except for the noise values.
 struct ScenePlan {
   ImageSize size;
   int64_t shadow_blur = 1;
@@ -82,7 +82,7 @@ ScenePlan draw_plan(
     int64_t count,
     ImageSize size) {
   ScenePlan plan;
-  // The batch's own numbers: no picture has this place.
+  // Random numbers of the batch; no image has this index.
   SampleRng batch_rng = context.rng(count);
   const auto side = [&](int64_t whole) {
     constexpr int64_t kMultiple = 4;
@@ -118,7 +118,7 @@ ScenePlan draw_plan(
   return plan;
 }
 
-/// A number for each change, as a factor for pictures.
+/// Returns a number per change, shaped to multiply images.
 template <class Changes, class Number>
 torch::Tensor factors(
     const Changes& changes,
@@ -147,7 +147,7 @@ void add_shadows(
   });
 }
 
-/// \param generator  Makes the numbers on the pictures' device.
+/// \param generator  Generates the noise on the device of the images.
 void add_noise(
     const Chosen<std::pair<float, float>>& noises,
     float std::pair<float, float>::*strength,
@@ -164,8 +164,8 @@ void add_noise(
   });
 }
 
-/// A generator of the device's kind, apart from the one that dropout draws
-/// from.
+/// Returns a generator for the device, separate from the default one, which
+/// dropout uses.
 at::Generator generator_on(torch::Device device, uint64_t seed) {
   at::Generator generator =
       at::globalContext().defaultGenerator(device).clone();
@@ -220,7 +220,7 @@ bool is_split(const fs::path& folder) {
          fs::is_directory(folder / "valid");
 }
 
-/// Training and validation files.
+/// Returns training and validation files.
 std::pair<MattingFiles, MattingFiles> find_both(
     const fs::path& pairs,
     const fs::path& backgrounds,
@@ -245,7 +245,7 @@ std::pair<MattingFiles, MattingFiles> find_both(
   return {side("train"), side("valid")};
 }
 
-/// At most `count` samples, evenly spread.
+/// Returns at most `count` samples, taken at even intervals.
 std::shared_ptr<const Dataset> some_of(
     std::shared_ptr<const Dataset> dataset,
     int64_t count) {

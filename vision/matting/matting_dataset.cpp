@@ -32,7 +32,8 @@ std::vector<std::string> pictures_in(const fs::path& folder, const char* what) {
   return paths;
 }
 
-/// The pictures of a folder by their names in it, "a/b" for folder/a/b.png.
+/// Paths of the images in a folder by their relative name without suffix: "a/b"
+/// for folder/a/b.png.
 using PicturesByName = std::map<std::string, std::string>;
 
 PicturesByName named_pictures_in(const fs::path& folder, const char* what) {
@@ -69,7 +70,8 @@ void check_partners(
   }
 }
 
-/// What the start of a file tells, or all of it where that is too little.
+/// Reads the header from the start of a file, or from the whole file if the
+/// start is too short.
 ImageHeader header_of(const std::string& path) {
   constexpr size_t kStart = 64 << 10;
   const FileHandle file = open_regular_file(path);
@@ -125,9 +127,9 @@ void check_pair(const std::string& pha, const std::string& fgr) {
   }
 }
 
-/// A picture of a file, whose bytes are in a buffer of the thread's.
+/// Opens an image file in a buffer of this thread.
 EncodedImage open_picture(const std::string& path, int64_t channels) {
-  // Two: a foreground and its alpha are open at the same time.
+  // Two buffers, because a foreground and its alpha are open at the same time.
   static thread_local ScratchBuffer color, gray;
   return EncodedImage(
       read_image_file(path, channels == 1 ? gray : color),
@@ -198,7 +200,7 @@ MattingTransforms matting_transforms(Range pair_scale, Range background_scale) {
         flip_lr(),
         box_blur(5, 0.1f),
         sharpen(0.1f),
-        // What multiplies mid-gray by 0.85 to 1.15.
+        // Scales mid-gray by 0.85 to 1.15.
         brightness({0.425f, 0.575f}, 1),
         contrast({0.85f, 1.15f}, 1),
         saturation(0.15f, 1),
@@ -251,7 +253,7 @@ void MattingDataset::write_background(
     const BatchContext& context,
     uint8_t* bgr) const {
   static thread_local SamplePlan plan;
-  // Numbers of its own, whatever happens to the pair.
+  // Separate random numbers, independent of what the pair draws.
   constexpr uint64_t kBackgroundKey = 0x1f0a'66d3'9be4'27c5;
   const int64_t shift = context.training ? context.epoch : 0;
   const int64_t place = (index + shift) % std::ssize(files_.bgr);

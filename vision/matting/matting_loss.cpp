@@ -18,8 +18,8 @@ bool is_picture(const torch::Tensor& tensor, int64_t channels) {
          tensor.is_floating_point();
 }
 
-/// \param channels  Of each output that the loss looks at.
-/// \param full      How many of them have the size of the targets.
+/// \param channels  Channels of each output that the loss uses.
+/// \param full      Number of outputs that have the size of the targets.
 void check(
     const char* name,
     const Tensors& outputs,
@@ -53,7 +53,7 @@ torch::Tensor resized(const torch::Tensor& x, const torch::Tensor& like) {
       /*align_corners=*/false);
 }
 
-/// Of alpha, its gradient, and the foreground where there is some.
+/// Loss of alpha, of its gradient, and of the foreground where alpha is not 0.
 torch::Tensor picture_loss(
     const torch::Tensor& pha,
     const torch::Tensor& fgr,
@@ -83,18 +83,19 @@ torch::Tensor sum_of_each(const torch::Tensor& x) {
   return x.sum({1, 2, 3}, /*keepdim=*/false, torch::kDouble);
 }
 
-/// From the smallest to the largest value, 0..1.
+/// Stretches the values of each alpha to 0..1.
 torch::Tensor stretched(const torch::Tensor& pha) {
   const torch::Tensor low = pha.amin({2, 3}, /*keepdim=*/true);
   const torch::Tensor range = pha.amax({2, 3}, /*keepdim=*/true) - low;
   return (pha - low) / range.clamp_min(1e-12);
 }
 
-/// The magnitude of the gradient of a smoothed alpha. The filter of a direction
-/// is the product of a Gaussian and its derivative, each of norm 1.
+/// Returns the gradient magnitude of a smoothed alpha. The filter for each
+/// direction is the product of a Gaussian and the derivative of one, each with
+/// norm 1.
 torch::Tensor steepness(const torch::Tensor& pha) {
   constexpr double kSigma = 1.4;
-  constexpr int64_t kReach = 4;  // where the Gaussian falls below 0.01
+  constexpr int64_t kReach = 4;  // beyond it the Gaussian is below 0.01
   const torch::Tensor at = torch::arange(-kReach, kReach + 1, torch::kDouble);
   torch::Tensor smooth = (at.square() / (-2 * kSigma * kSigma)).exp();
   torch::Tensor derive = at * smooth;
@@ -112,7 +113,8 @@ torch::Tensor steepness(const torch::Tensor& pha) {
       .sqrt();
 }
 
-/// The pixels of the largest region of `mask`, as 255; none for no region.
+/// Returns a mask of the largest region of `mask`, 255 inside; 0 everywhere if
+/// there are no regions.
 cv::Mat largest_region(const cv::Mat& mask) {
   cv::Mat labels, stats, centers;
   const int count = cv::connectedComponentsWithStats(
@@ -132,11 +134,11 @@ cv::Mat largest_region(const cv::Mat& mask) {
   return labels == largest;
 }
 
-/// Of one picture, CV_32F.
+/// Connectivity error of one image, CV_32F.
 double connectivity_error(const cv::Mat& pha, const cv::Mat& truth) {
   constexpr int kLevels = 10;
   constexpr float kTolerance = 0.15f;
-  // The level up to which a pixel belongs to the region.
+  // Highest level at which the pixel is connected to the region.
   cv::Mat level(pha.size(), CV_32F, cv::Scalar(1));
   cv::Mat is_open(pha.size(), CV_8U, cv::Scalar(255));
   for (int i = 1; i <= kLevels; ++i) {
@@ -176,7 +178,7 @@ torch::Tensor matting_refine_loss(
   check("matting_refine_loss", outputs, targets, {1, 3, 1, 3, 1}, 2);
   const torch::Tensor &true_pha = targets[0], &true_fgr = targets[1];
   const torch::Tensor &pha_sm = outputs[2], &fgr_sm = outputs[3];
-  // Here, other than in the base's loss, the error learns alpha too.
+  // Unlike in the base loss, gradients of the error term reach alpha too.
   const torch::Tensor error = (resized(pha_sm, true_pha) - true_pha).abs();
   return picture_loss(outputs[0], outputs[1], true_pha, true_fgr) +
          picture_loss(
@@ -187,7 +189,7 @@ torch::Tensor matting_refine_loss(
          torch::mse_loss(resized(outputs[4], true_pha), error);
 }
 
-// Sums of shifted pictures and no convolution, which autocast would compute in
+// Adds shifted images instead of a convolution, which autocast would compute in
 // 16 bits.
 torch::Tensor sobel(const torch::Tensor& x) {
   TERN_CHECK_VALUE(

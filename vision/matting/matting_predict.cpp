@@ -22,8 +22,8 @@ bool is_photograph(const torch::Tensor& image) {
          image.scalar_type() == torch::kByte && image.numel() > 0;
 }
 
-/// Repeats the last row and column until both sides divide by 4, which the
-/// refining network wants.
+/// Repeats the last row and column until both sides are divisible by 4, as the
+/// refining network requires.
 torch::Tensor padded(const torch::Tensor& x) {
   const auto missing = [](int64_t size) { return (4 - size % 4) % 4; };
   return torch::replication_pad2d(
@@ -37,7 +37,7 @@ torch::Tensor green_like(const torch::Tensor& fgr) {
       .expand_as(fgr);
 }
 
-/// The third of a MattingBase's outputs, the fifth of a MattingRefine's.
+/// Returns the third output of a MattingBase or the fifth of a MattingRefine.
 const torch::Tensor& expected_error(const Tensors& outputs) {
   return outputs[outputs.size() >= 5 ? 4 : 2];
 }

@@ -10,12 +10,12 @@
 
 namespace tern {
 
-/// The foreground of an image.
+/// The extracted foreground of an image.
 struct Matte {
   torch::Tensor pha;       // [H, W] kFloat, alpha, 0..1
   torch::Tensor fgr;       // [3, H, W] kFloat, RGB, 0..1
   torch::Tensor err = {};  // [H, W] kFloat, expected error of alpha, 0..1
-  // [H, W] kFloat, 1 where refined, else 0; undefined of a MattingBase.
+  // [H, W] kFloat, 1 where refined, else 0; undefined for a MattingBase.
   torch::Tensor ref = {};
 };
 
@@ -26,8 +26,8 @@ Model load_matting_model(
     const std::filesystem::path& file,
     torch::Device device = torch::kCPU);
 
-/// Extracts the foreground from a photograph with a second one of the
-/// background.
+/// Extracts the foreground of a photograph, given a second photograph of the
+/// background alone.
 ///
 ///   Model model = load_matting_model("person.safetensors");
 ///   auto matte = find_matte(model, read_image("a.jpg"), read_image("b.jpg"));
@@ -35,35 +35,36 @@ Model load_matting_model(
 ///
 /// \param src, bgr  [H, W, 3] kByte, RGB, of the same size: with and without
 ///                  the foreground, from the same camera position.
-/// \return          On the device of the model, which is left in eval mode.
-/// \throws c10::ValueError for images of other or different shapes, or another
-///         network.
+/// \return          On the device of the model, which is in eval mode
+///                  afterwards.
+/// \throws c10::ValueError if the images have another shape or differ in shape,
+///         or for another network.
 Matte find_matte(
     Model& model,
     const torch::Tensor& src,
     const torch::Tensor& bgr);
 
-/// Composites it onto another background, which is resized to cover the image
-/// and cropped.
+/// Composites the matte onto another background, which is resized to cover the
+/// image and center-cropped.
 /// \param background  [h, w, 3] kByte of any size.
-/// \return            [3, H, W] kFloat in 0..1, on the matte's device.
+/// \return            [3, H, W] kFloat in 0..1, on the device of the matte.
 torch::Tensor place_over(const Matte& matte, const torch::Tensor& background);
 
-/// Plots one row per scene: the scene and its background, the actual and the
+/// Plots scenes, one row each: the scene, its background, the actual and the
 /// predicted alpha, the foreground over green, and the expected error.
 ///
 /// \param batch    From `matting_augment`.
-/// \param outputs  Of a MattingBase or a MattingRefine.
-/// \param options  `count` scenes from the start of the batch; `columns` does
-///                 not apply.
-/// \return         [H, W, 3] kByte.
+/// \param outputs  From a MattingBase or a MattingRefine.
+/// \param options  Plots the first `count` scenes of the batch; `columns` is
+///                 ignored.
+/// \return         [H, W, 3] kByte
 /// \throws c10::ValueError for other tensors.
 torch::Tensor matting_picture(
     const Batch& batch,
     const Tensors& outputs,
     const ShowOptions& options = {.count = 3});
 
-/// The same for the first scenes of a split.
+/// Plots the first scenes of a split in the same way.
 /// \param file  A PNG file, which is replaced.
 /// \throws c10::ValueError as above, or if the split is empty; IoError.
 void show_mattes(

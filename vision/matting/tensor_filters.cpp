@@ -13,8 +13,8 @@ using Color = std::array<float, 3>;
 
 constexpr Color kGrey = {0.299f, 0.587f, 0.114f};
 
-/// Makes a color more or less colorful and turns its hue: both leave its gray
-/// Y and are linear in U and V.
+/// Changes saturation and hue of a color. Both keep its gray value Y and are
+/// linear in U and V.
 Color changed_chroma(const Color& rgb, const ColorChange& change) {
   constexpr float kU = 0.492f, kV = 0.877f;  // of B - Y and R - Y
   constexpr float kTurn = 2 * 3.14159265358979f;
@@ -68,7 +68,8 @@ torch::Tensor warp_batch(
       /*align_corners=*/false);
 }
 
-// Along each direction by itself: the cost grows with `size`, not its square.
+// Separate passes per direction, so that the cost grows with `size` instead of
+// its square.
 torch::Tensor box_blur_batch(const torch::Tensor& x, int64_t size) {
   const auto along = [&](const torch::Tensor& t, int64_t down, int64_t across) {
     return torch::avg_pool2d(
@@ -84,9 +85,9 @@ torch::Tensor box_blur_batch(const torch::Tensor& x, int64_t size) {
   return along(along(x, size, 1), 1, size);
 }
 
-// b, c: brightness and contrast; M: saturation and hue, which leave gray as it
-// is. Contrast moves colors from the picture's mean gray g, so that all
-// together is  M (c b x + (1 - c) b g) = c b M x + (1 - c) b g.
+// c and b are contrast and brightness, M is the matrix of saturation and hue,
+// which maps gray to itself. Contrast scales the distance from the image's mean
+// gray g. Together: M (c b x + (1 - c) b g) = c b M x + (1 - c) b g.
 torch::Tensor change_colors(
     const torch::Tensor& x,
     const std::vector<ColorChange>& changes) {

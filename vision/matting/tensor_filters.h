@@ -9,39 +9,43 @@
 
 namespace tern {
 
-// Operations on batches of images on their device.
+// Operations on batches of images, computed on the device of the images.
 
-/// [N, H, W, C] kByte -> [N, C, H, W] kFloat in 0..1, channels-last.
+/// Converts [N, H, W, C] kByte to [N, C, H, W] kFloat in 0..1, channels-last.
 torch::Tensor from_bytes(const torch::Tensor& bytes);
 
 /// Resizes images bilinearly to cover `size` and crops the center.
 /// \param x  [N, C, H, W] floating.
 torch::Tensor cover_batch(const torch::Tensor& x, ImageSize size);
 
-/// Samples each image once, bilinearly.
+/// Warps each image by its own matrix, with bilinear sampling.
 /// \param x         [N, C, H, W] floating.
-/// \param matrices  N, from the pixels of the result to those of the image.
+/// \param matrices  One per image, from pixels of the result to pixels of the
+///                  image.
 torch::Tensor warp_batch(
     const torch::Tensor& x,
     const std::vector<Matrix3>& matrices,
     Padding padding);
 
-/// Averages over squares of `size` pixels, at the edges over their visible
-/// part.
+/// Box-blurs images: each pixel becomes the mean of a square of `size` pixels
+/// per side. At the edges, the mean is over the part inside the image.
 /// \param x  [N, C, H, W] floating.
 torch::Tensor box_blur_batch(const torch::Tensor& x, int64_t size);
 
-/// Color jitter of one image, as torchvision's adjust_ functions in this
-/// order.
+/// Color jitter of one image, as torchvision's adjust_ functions in the order
+/// below.
 struct ColorChange {
   /// Factors; 1 changes nothing.
   float brightness = 1, contrast = 1, saturation = 1;
   /// Rotates the colors by this fraction of the circle about the gray axis of
-  /// YUV, so that a change is one matrix per image.
+  /// YUV. This is linear, unlike torchvision's rotation in HSV, so that all
+  /// changes of an image are one matrix.
   float hue = 0;
 };
 
-/// \param x  [N, 3, H, W] floating in 0..1, and so is the result.
+/// Applies one change to each image.
+/// \param x  [N, 3, H, W] floating in 0..1.
+/// \return   Same shape, in 0..1
 torch::Tensor change_colors(
     const torch::Tensor& x,
     const std::vector<ColorChange>& changes);

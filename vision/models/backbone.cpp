@@ -69,7 +69,8 @@ torch::Tensor norm_relu(
 }
 
 torch::Tensor activate(torch::Tensor y, LayerEnd end) {
-  // The backward of some needs what was before: in place it would be copied.
+  // silu, hardswish and hardsigmoid need their input for backward; computing
+  // them in place would make autograd copy it.
   const bool is_learning = torch::GradMode::is_enabled() && y.requires_grad();
   switch (end) {
     case LayerEnd::linear:
@@ -108,7 +109,7 @@ void init_kaiming(torch::nn::Module& module, bool by_fan_out) {
         torch::kReLU);
     if (bias.defined()) torch::nn::init::zeros_(std::move(bias));
   };
-  // Without the module itself, which may still be in its constructor.
+  // Excludes the module itself, whose constructor may still be running.
   for (const auto& child : module.modules(/*include_self=*/false)) {
     if (auto* conv = child->as<torch::nn::Conv2d>()) {
       init(conv->weight, conv->bias);

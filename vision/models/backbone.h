@@ -27,22 +27,24 @@ enum class LayerEnd {
   hard_sigmoid
 };
 
-/// Applies the activation. May change `y`, as a layer's own result.
+/// Applies the activation. May overwrite `y`, so pass only a tensor that the
+/// caller owns, such as a layer's own output.
 torch::Tensor activate(torch::Tensor y, LayerEnd end);
 
 struct ConvLayerOptions {
-  int64_t kernel_size = 3;  // padded by half its span
+  int64_t kernel_size = 3;  // padded to keep H and W if odd
   int64_t stride = 1;
   int64_t dilation = 1;
   int64_t groups = 1;
   /// BatchNorm after the convolution; without it the convolution has a bias.
   bool norm = true;
   LayerEnd end = LayerEnd::relu;
-  double eps = 1e-5, momentum = 0.1;  // of the norm
+  double eps = 1e-5, momentum = 0.1;  // of the BatchNorm
 };
 
-/// Convolution, BatchNorm, activation, under the names "0" and "1" that they
-/// have in torchvision's Conv2dNormActivation and fastai's ConvLayer.
+/// Convolution, BatchNorm and activation. The first two are registered as "0"
+/// and "1", their names in torchvision's Conv2dNormActivation and fastai's
+/// ConvLayer.
 class ConvLayerImpl : public torch::nn::Cloneable<ConvLayerImpl> {
  public:
   ConvLayerImpl(int64_t in, int64_t out, ConvLayerOptions options = {});
@@ -61,81 +63,86 @@ class ConvLayerImpl : public torch::nn::Cloneable<ConvLayerImpl> {
 };
 TORCH_MODULE(ConvLayer);
 
-/// `relu(norm(x) + other)`, in training on a CPU in one operation where that is
-/// possible.
-/// \param other  Of the same size; undefined: nothing is added.
+/// Returns `relu(norm(x) + other)`, or without the ReLU if `relu` is false. In
+/// training on a CPU a single fused operation computes it where possible.
+/// \param other  Same size as `x`, or undefined to add nothing.
 torch::Tensor norm_relu(
     torch::nn::BatchNorm2d& norm,
     const torch::Tensor& x,
     const torch::Tensor& other = {},
     bool relu = true);
 
-/// Stores the weights of all convolutions channels-last, the layout of the
-/// loader's images.
+/// Stores the weights of all convolutions channels-last, like the images from
+/// the data loader.
 void store_channels_last(torch::nn::Module& module);
 
-/// Initializes all convolutions and linear layers of a module as He et al.
-/// (normal with variance 2 / fan_in, or fan_out), biases to 0. Does not change
-/// norms.
+/// Initializes the weights of all convolutions and linear layers of a module as
+/// He et al. do (normal with variance 2 / fan_in, or 2 / fan_out) and their
+/// biases to 0. Leaves normalization layers unchanged.
 void init_kaiming(torch::nn::Module& module, bool by_fan_out = false);
 
-/// Stride and dilations of the convolutions of one layer of blocks.
+/// Stride and dilations of the convolutions in one layer of residual blocks
+/// (for example a ResNet's layer3).
 struct LayerDilation {
   /// Stride of the first block.
   int64_t stride = 1;
-  /// Dilation of the first block, and of the others.
+  /// Dilation of the first block, and of the remaining blocks.
   int64_t first = 1, rest = 1;
 };
 
-/// Limits the stride of a network: once the features are `output_stride` times
-/// smaller than the image, further layers get stride 1, and the convolutions
-/// after them are dilated instead, which keeps their receptive field (Chen et
+/// Limits the output stride of a network. Once the features are `output_stride`
+/// times smaller than the image, later layers get stride 1 and their
+/// convolutions are dilated instead, which keeps the receptive field (Chen et
 /// al., "Rethinking Atrous Convolution for Semantic Image Segmentation", 2017).
-/// As torchvision's `replace_stride_with_dilation`.
+/// Same as torchvision's `replace_stride_with_dilation`.
 /// \param stem_stride  Stride of the network before its first layer of blocks.
-/// \param strides      Of the layers, undilated.
+/// \param strides      Stride of each layer in the undilated network.
 /// \throws c10::ValueError unless output_stride is 8, 16 or 32.
 std::vector<LayerDilation> dilate_layers(
     int64_t output_stride,
     int64_t stem_stride,
     const std::vector<int64_t>& strides);
 
-/// Checks what the options of networks have in common, with upper bounds: the
-/// numbers may come from a file.
-/// \throws c10::ValueError unless num_classes is 0 to 1,000,000, in_channels 1
-///         to 10,000, and the others are in [0, 1). `where` is for the message.
+/// Checks the options that all networks share. The upper bounds protect against
+/// values from a malformed file.
+/// \throws c10::ValueError unless num_classes is 0 to 1,000,000, in_channels is
+///         1 to 10,000, and the others are in [0, 1). The message begins with
+///         `where`.
 void check_network(
     const char* where,
     int64_t num_classes,
     int64_t in_channels,
     double dropout = 0,
     double stochastic_depth = 0);
-/// \throws c10::ValueError unless `sizes`, called `what`, are four numbers from
-///         1 to `most`.
+/// Checks the four sizes of a network's shape; the message names them `what`.
+/// \throws c10::ValueError unless `sizes` are four numbers from 1 to `most`.
 void check_sizes(
     const char* where,
     const char* what,
     c10::ArrayRef<int64_t> sizes,
     int64_t most = 1000);
 
-/// A network for images without its classifier: stages, each of which halves
-/// height and width, except the last ones of a dilated network (see
-/// `dilate_layers`), and the first of a ConvNeXt, which divides them by four.
+/// An image network without its classifier, divided into stages. Each stage
+/// halves height and width, except the last stages of a dilated network (see
+/// `dilate_layers`) and the first stage of a ConvNeXt or Swin, which divides
+/// them by four.
 class Backbone : public HasArchitecture {
  public:
-  /// Returns the channels after each stage.
+  /// Returns the number of channels after each stage.
   virtual std::vector<int64_t> stage_channels() const = 0;
-  /// Computes stage `index` from the previous stage, or from the images [N,
-  /// in_channels, H, W]: [N, C, H / 2^(index + 1), W / 2^(index + 1)], rounded
-  /// up (down by DenseNet and ConvNeXt); in a dilated network no smaller than
-  /// its output stride says.
+  /// Computes stage `index` from the output of the previous stage, or stage 0
+  /// from the images [N, in_channels, H, W]. Returns [N, C, H / s, W / s],
+  /// where s is 2^(index + 1), or 2^(index + 2) for ConvNeXt and Swin. Sizes
+  /// are rounded up (by DenseNet, ConvNeXt and Swin's first stage down). In a
+  /// dilated network s is at most the output stride.
   virtual torch::Tensor stage(size_t index, const torch::Tensor& x) = 0;
 
-  /// Whether stages are maps of features. Those of a ViT are not: it has one
-  /// stage, which looks at the image as a whole, [N, C].
+  /// True if the stages return feature maps. False for a ViT, whose only stage
+  /// returns one vector per image, [N, C].
   virtual bool has_maps() const { return true; }
 
-  /// Name and options of one that `named` made; of another, no name.
+  /// Name and options of a network that `named` created; the name is empty for
+  /// any other network.
   Architecture architecture() const override { return architecture_; }
   void set_architecture(Architecture architecture) {
     architecture_ = std::move(architecture);
@@ -147,12 +154,12 @@ class Backbone : public HasArchitecture {
     for (size_t i = 0; i < count; ++i) x = stage(i, x);
     return x;
   }
-  /// Returns the means of the features, [N, C].
+  /// Returns the features averaged over height and width, [N, C].
   torch::Tensor means(const torch::Tensor& x) {
     if (!has_maps()) return features(x);
     return torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1);
   }
-  /// Returns the output of every stage, from fine to coarse.
+  /// Returns the output of every stage, from high to low resolution.
   Tensors stages(torch::Tensor x) {
     Tensors all;
     const size_t count = stage_channels().size();
@@ -164,7 +171,7 @@ class Backbone : public HasArchitecture {
   Architecture architecture_;
 };
 
-/// Lists the options of a network by name, for its Architecture.
+/// Lists a network's options under their JSON names, for its Architecture.
 template <class Options>
   requires requires(Options& o) { o.num_classes, o.in_channels; }
 JsonFields fields_of(Options& options) {
@@ -185,8 +192,8 @@ JsonFields fields_of(Options& options) {
   return fields;
 }
 
-/// Creates a network that its name, that of `VisionArch`, and its options build
-/// again.
+/// Creates a network and records its name (as in `VisionArch`) and options, so
+/// that `build_model` can build it again.
 template <class Net, class Options, class... Shape>
 Net named(const char* name, Options options, const Shape&... shape) {
   Net net(shape..., options);

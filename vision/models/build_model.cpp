@@ -81,8 +81,8 @@ namespace {
       "expected a file as Learner::export_model writes it. Export it again");
 }
 
-// LibTorch tells its profiler of each allocation of a thread; this takes the
-// profiler's place and refuses what exceeds a limit.
+// Limits the memory that a thread allocates. LibTorch reports each allocation
+// of a thread to its profiler; this class takes the profiler's place.
 class AllocationLimit final : public c10::MemoryReportingInfoBase {
  public:
   AllocationLimit(int64_t limit, std::string file)
@@ -98,7 +98,7 @@ class AllocationLimit final : public c10::MemoryReportingInfoBase {
     if (!device.is_cpu()) return;
     left_ -= size;
     if (size <= 0 || left_ >= 0) return;
-    // Nobody owns it yet.
+    // No tensor owns the memory yet, so free it here.
     c10::profiledCPUMemoryReporter().Delete(memory);
     c10::free_cpu(memory);
     throw_too_large(file_);
@@ -109,20 +109,21 @@ class AllocationLimit final : public c10::MemoryReportingInfoBase {
   std::string file_;
 };
 
-// A network is built before its shapes can be compared with the file's. A file
-// of a few kilobytes must not take gigabytes for that.
+// Builds a network with a limit on memory. Its shapes can be compared with the
+// file's only after it is built; without the limit, a file of a few kilobytes
+// could describe a network of gigabytes.
 Model build_of_size(
     const Architecture& architecture,
     const StateDict& weights,
     const std::string& file) {
   constexpr int64_t kAlways = 64 << 20;
-  constexpr int64_t kTimes = 3;  // while weights are drawn
+  constexpr int64_t kTimes = 3;  // peak while weights are initialized
   int64_t limit = kAlways;
   for (const auto& item : weights) {
     limit += kTimes * item.value().numel() *
              std::max<int64_t>(item.value().element_size(), sizeof(float));
   }
-  // A profiler of the caller's expects its own state there.
+  // A profiler of the caller uses the same place with its own state.
   constexpr auto kPlace = c10::DebugInfoKind::PROFILER_STATE;
   if (c10::ThreadLocalDebugInfo::get(kPlace)) return build_model(architecture);
   const c10::DebugInfoGuard guard(
@@ -131,7 +132,7 @@ Model build_of_size(
   try {
     return build_model(architecture);
   } catch (const c10::Error& error) {
-    // What exceeds the memory of the machine fails before it is counted.
+    // An allocation beyond the machine's memory fails before it is reported.
     if (std::string_view(error.what_without_backtrace())
             .find("can't allocate memory") == std::string_view::npos) {
       throw;

@@ -38,9 +38,9 @@ torch::Tensor in_size_of(const torch::Tensor& like, const torch::Tensor& x) {
 
 }  // namespace
 
-// Doubles height and width by a 1x1 convolution and pixel shuffle, initialized
-// to repeat each value (ICNR; Aitken et al., "Checkerboard artifact free
-// sub-pixel convolution", 2017): [N, in, H, W] -> [N, out, 2 * H, 2 * W].
+// Doubles height and width by a 1x1 convolution and pixel shuffle. The initial
+// weights repeat each value (ICNR; Aitken et al., "Checkerboard artifact free
+// sub-pixel convolution", 2017). [N, in, H, W] -> [N, out, 2 * H, 2 * W].
 class PixelShuffleUpImpl : public torch::nn::Cloneable<PixelShuffleUpImpl> {
  public:
   PixelShuffleUpImpl(int64_t in, int64_t out, bool blur)
@@ -69,11 +69,12 @@ class PixelShuffleUpImpl : public torch::nn::Cloneable<PixelShuffleUpImpl> {
   ConvLayer conv_{nullptr};
 };
 
-// Upsamples coarse features and combines them with the body's at that size:
-// [N, coarse, h, w] and [N, skip, H, W] -> [N, out_channels(), H, W].
+// Upsamples coarse features and combines them with the body's features at that
+// resolution: [N, coarse, h, w] and [N, skip, H, W] -> [N, out_channels(), H,
+// W].
 class UnetBlockImpl : public torch::nn::Cloneable<UnetBlockImpl> {
  public:
-  // The last one halves its output channels.
+  // \param is_last  Halves the output channels.
   UnetBlockImpl(int64_t coarse, int64_t skip, bool is_last, bool blur)
       : coarse_(coarse), skip_(skip), is_last_(is_last), blur_(blur) {
     reset();
@@ -114,7 +115,7 @@ class UnetBlockImpl : public torch::nn::Cloneable<UnetBlockImpl> {
 
 namespace {
 
-// What builds it again.
+// Options that `build_dynamic_unet` reads.
 JsonFields fields_of(std::string& body, DynamicUnetOptions& options) {
   return {
       {"body", &body},

@@ -21,19 +21,20 @@ struct DynamicUnetOptions {
   /// Number of classes.
   int64_t outputs = 2;
   int64_t in_channels = 3;
-  /// Blurs after each upsampling, against checkerboard artifacts.
+  /// Blurs after each upsampling, to reduce checkerboard artifacts.
   bool blur = false;
-  /// Concatenates the image before the last layers.
+  /// Concatenates the input image before the last layers.
   bool last_cross = true;
 };
 
 class PixelShuffleUpImpl;
 class UnetBlockImpl;
 
-/// A U-Net (Ronneberger et al., 2015) on the body of a classifier: fastai v2's
-/// DynamicUnet with its defaults: norms only on the features of the body, and
-/// upsampling by pixel shuffle that starts as repetition. Keeps no features
-/// between calls, unlike fastai's.
+/// A U-Net (Ronneberger et al., 2015) whose encoder is the body of a
+/// classifier. Matches fastai v2's DynamicUnet with its default options:
+/// BatchNorm only on the body's features, and pixel-shuffle upsampling that is
+/// initialized to repeat pixels. Unlike fastai's, it stores no features between
+/// calls.
 class DynamicUnetImpl : public torch::nn::Cloneable<DynamicUnetImpl>,
                         public HasArchitecture {
  public:
@@ -42,7 +43,7 @@ class DynamicUnetImpl : public torch::nn::Cloneable<DynamicUnetImpl>,
   void reset() override;
   /// [N, in_channels, H, W] of any size -> [N, outputs, H, W], logits.
   torch::Tensor forward(const torch::Tensor& images);
-  /// "dynamic_unet", with the body's name among the options.
+  /// Returns "dynamic_unet", with the body's name among the options.
   Architecture architecture() const override;
 
   const VisionBody& body() const { return *body_; }
@@ -60,7 +61,8 @@ class DynamicUnetImpl : public torch::nn::Cloneable<DynamicUnetImpl>,
 };
 TORCH_MODULE(DynamicUnet);
 
-/// Builds what DynamicUnetImpl::architecture describes; see `build_model`.
+/// Builds the network that DynamicUnetImpl::architecture describes; see
+/// `build_model`.
 DynamicUnet build_dynamic_unet(const Architecture& architecture);
 
 }  // namespace tern

@@ -20,8 +20,8 @@
 
 namespace tern {
 
-/// A Sequential that may be part of another one and may have parameters of its
-/// own, and whose clones keep the names of its modules.
+/// A Sequential that can be nested in another one and can have parameters
+/// itself. Unlike Sequential's, its clones keep the names of its modules.
 class LayersImpl : public torch::nn::SequentialImpl {
  public:
   using SequentialImpl::SequentialImpl;
@@ -31,22 +31,23 @@ class LayersImpl : public torch::nn::SequentialImpl {
 };
 TORCH_MODULE(Layers);
 
-/// Registers a part of a module under a name; without one, the part's own parts
-/// in its place.
+/// Registers `part` in `whole` under `name`. If `name` is empty, registers the
+/// parameters and children of `part` directly in `whole`.
 void register_part(
     torch::nn::Module& whole,
     const std::string& name,
     const std::shared_ptr<torch::nn::Module>& part);
 
-/// Multiplies each channel by a gate in 0..1, which two 1x1 convolutions "fc1"
-/// and "fc2" compute from the means of all channels (Hu et al.,
-/// "Squeeze-and-Excitation Networks", 2018): [N, C, H, W] -> the same shape.
+/// Multiplies each channel by a gate in 0..1 (Hu et al.,
+/// "Squeeze-and-Excitation Networks", 2018). Two 1x1 convolutions, "fc1" and
+/// "fc2", compute the gates from the channel means. [N, C, H, W] -> the same
+/// shape.
 class SqueezeExcitationImpl
     : public torch::nn::Cloneable<SqueezeExcitationImpl> {
  public:
-  /// \param squeezed  Channels between the convolutions.
-  /// \param middle    Activation there.
-  /// \param gate      Activation at the end: a sigmoid, or a hard one.
+  /// \param squeezed  Channels between the two convolutions.
+  /// \param middle    Activation between the two convolutions.
+  /// \param gate      Activation after them: sigmoid or hard_sigmoid.
   SqueezeExcitationImpl(
       int64_t channels,
       int64_t squeezed,
@@ -62,28 +63,29 @@ class SqueezeExcitationImpl
 };
 TORCH_MODULE(SqueezeExcitation);
 
-/// A block that drops what it adds to its input for a share of the samples
-/// while training (Huang et al., "Deep Networks with Stochastic Depth", 2016;
-/// "drop path" in timm). Blocks derive from it.
+/// Base class of residual blocks that drop their residual branch for a random
+/// share of the samples in training (Huang et al., "Deep Networks with
+/// Stochastic Depth", 2016; "drop path" in timm).
 class StochasticDepth {
  public:
-  /// Share of the samples.
+  /// Probability that a sample's branch is dropped.
   double stochastic_depth = 0;
 
  protected:
-  /// Returns `branch`, in training 0 for these samples and divided by 1 -
-  /// stochastic_depth for the others.
+  /// Returns `branch`. In training, sets it to 0 for the dropped samples and
+  /// divides it by 1 - stochastic_depth for the others.
   torch::Tensor dropped(const torch::Tensor& branch, bool is_training) const;
 };
 
-/// Sets the share of each block of a network: 0 for the first, from there it
-/// rises evenly to `last` for the last one.
-/// \throws c10::ValueError unless `last` is in [0, 1) and there are blocks that
-///         can be dropped.
+/// Sets the drop probability of every StochasticDepth block of a network: 0 for
+/// the first, rising linearly to `last` for the last.
+/// \throws c10::ValueError unless `last` is in [0, 1) and the network has such
+///         blocks.
 void set_stochastic_depth(torch::nn::Module& network, double last);
 
-/// LayerNorm or Linear over the channels of [N, C, H, W], or another module of
-/// [N, H, W, C], which costs nothing more where maps are stored channels-last.
+/// Applies a module that expects [N, H, W, C], such as LayerNorm or Linear, to
+/// [N, C, H, W]. The permutations are free if the input is stored
+/// channels-last.
 template <class Base>
 class OverChannelsImpl : public Base {
  public:
@@ -104,12 +106,12 @@ using Linear2dImpl = OverChannelsImpl<torch::nn::LinearImpl>;
 TORCH_MODULE(LayerNorm2d);
 TORCH_MODULE(Linear2d);
 
-/// What networks share whose features are one sequence of layers, "features",
-/// before a "classifier".
+/// Base class of networks that consist of one sequence of layers, "features",
+/// and a classifier.
 class FeatureNetwork : public Backbone {
  public:
-  /// [N, in_channels, H, W] -> [N, num_classes], logits; without a classifier
-  /// the means of the features.
+  /// [N, in_channels, H, W] -> [N, num_classes], logits. Without a classifier,
+  /// returns the means of the features.
   /// \throws c10::ValueError if the images are too small for the network.
   torch::Tensor forward(const torch::Tensor& x);
 
@@ -117,12 +119,12 @@ class FeatureNetwork : public Backbone {
   torch::Tensor stage(size_t index, const torch::Tensor& x) override;
 
  protected:
-  /// Removes all layers, in `reset`.
-  /// \param least_side  Pixels that H and W need for the last stage to have
-  ///                    any.
+  /// Removes all layers; `reset` calls it first.
+  /// \param least_side  Minimum H and W of an image, in pixels, for which the
+  ///                    last stage's output is not empty.
   void clear(int64_t least_side = 1);
-  /// Appends a layer to `features_`, under this name or its number. One with a
-  /// stride begins a stage.
+  /// Appends a layer to `features_` under `name`, or under its index if that is
+  /// empty. A layer with a stride above 1 begins a new stage.
   template <class Layer>
   void add(
       const Layer& layer,
@@ -142,7 +144,7 @@ class FeatureNetwork : public Backbone {
 
   int64_t least_side_ = 1;
   std::vector<int64_t> channels_;
-  std::vector<size_t> ends_;  // of the stages in `features_`
+  std::vector<size_t> ends_;  // of each stage: one past its last layer
 };
 
 }  // namespace tern

@@ -19,16 +19,16 @@ namespace tern {
 
 namespace {
 
-// What PyTorch's wrappers and a vision learner put before a body's names.
+// Prefixes that PyTorch's wrappers and vision learners add to a body's names.
 constexpr const char* kPrefixes[] = {"module.", "_orig_mod.", "body."};
 
-// A file's tensors by a network's names, and what is left over.
+// A file's tensors under the network's names, and the names of skipped tensors.
 struct Adapted {
   StateDict state;
   std::vector<std::string> skipped;
 };
 
-// The prefix that some names have, or null.
+// Returns the prefix that some names begin with, or null.
 const char* prefix_in(const StateDict& state) {
   for (const char* const prefix : kPrefixes) {
     for (const auto& item : state) {
@@ -38,7 +38,7 @@ const char* prefix_in(const StateDict& state) {
   return nullptr;
 }
 
-// A network may be in several wrappers.
+// Loops because a network can be in several wrappers.
 Adapted without_prefixes(const StateDict& file) {
   Adapted result{file, {}};
   while (const char* const prefix = prefix_in(result.state)) {
@@ -56,13 +56,14 @@ Adapted without_prefixes(const StateDict& file) {
   return result;
 }
 
-// What Swin keeps of its windows: not in every file, and always the same.
+// Swin's window index and mask. Not every file has them, and they are constant.
 bool is_constant(const std::string& name) {
   return name.ends_with("relative_position_index") ||
          name.ends_with("attn_mask");
 }
 
-// fastai's rule for images of other channels than those that were learnt from.
+// fastai's rule for input channels that differ from those of the pretrained
+// network.
 torch::Tensor for_channels(const torch::Tensor& weight, int64_t channels) {
   if (channels == 1) return weight.sum(1, /*keepdim=*/true);
   if (channels == 2) return weight.narrow(1, 0, 2) * 1.5;
@@ -77,7 +78,7 @@ bool is_square(int64_t number) {
   return side * side == number;
 }
 
-// A tensor of a file in the shape of the model's, where there is a way.
+// Converts a file's tensor to the shape of the model's tensor, if possible.
 torch::Tensor shaped(
     const torch::Tensor& given,
     const ModelTensor& target,
@@ -87,7 +88,8 @@ torch::Tensor shaped(
   if (is_first_convolution && given.dim() == 4 && given.size(1) == 3) {
     return for_channels(given, wanted.size(1));
   }
-  // timm's layer scale, or its linear layer that is a 1x1 convolution.
+  // Differs only by dimensions of size 1: timm's layer scale, or a linear layer
+  // that is a 1x1 convolution here.
   if (given.squeeze().sizes() == wanted.squeeze().sizes()) {
     return given.reshape(wanted.sizes());
   }

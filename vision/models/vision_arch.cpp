@@ -74,13 +74,13 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
 
 namespace {
 
-// A network's function by name; its type is known to `arch` alone.
+// A network function with its name. Only `arch` has the function's type.
 struct KnownNetwork {
   std::string name;
   void (*make)();
   VisionArch (*arch)();
   Model (*build)(const Architecture&);
-  std::string weights;  // where they are published, or empty
+  std::string weights;  // URL of published weights, or empty
 };
 
 template <class Net, class Options>
@@ -93,7 +93,7 @@ Model build(Net (*make)(const Options&), const Architecture& architecture) {
   return make(options);
 }
 
-// \param weights  The file of torchvision's DEFAULT weights, or an address.
+// \param weights  File name of torchvision's DEFAULT weights, or a URL.
 template <auto make>
 KnownNetwork known_as(const char* name, std::string weights = {}) {
   if (!weights.empty() && !weights.starts_with("https:")) {
@@ -147,8 +147,8 @@ const std::vector<KnownNetwork>& known() {
       known_as<convnext_base>("convnext_base", "convnext_base-6075fbad.pth"),
       known_as<vit_b_16>("vit_b_16", "vit_b_16-c867db91.pth"),
       known_as<vit_b_32>("vit_b_32", "vit_b_32-d86f8d99.pth"),
-      // Touvron et al., "Training data-efficient image transformers" (2021),
-      // which learnt from ImageNet with its usual normalization.
+      // DeiT-S (Touvron et al., "Training data-efficient image transformers",
+      // 2021), trained on ImageNet with its usual normalization.
       known_as<vit_s_16>(
           "vit_s_16",
           "https://dl.fbaipublicfiles.com/deit/"

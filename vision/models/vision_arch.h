@@ -34,23 +34,25 @@ namespace tern {
 struct HeadOptions {
   /// Widths of the hidden layers; may be empty.
   std::vector<int64_t> hidden = {512};
-  /// Dropout before the last layer; half of it before the others.
+  /// Dropout before the last linear layer; half of it before the others.
   double dropout = 0.5;
-  /// Concatenates max and average pooling; false: average pooling only.
+  /// Concatenates global max and average pooling; if false, pools by average
+  /// only.
   bool concat_pool = true;
-  /// False: without pooling, for features [N, C]. `vision_learner` decides this
-  /// by itself.
+  /// Pools the feature maps. Set it to false for features [N, C]; VisionModel
+  /// sets it to suit its body.
   bool pool = true;
-  /// Lowest and highest answer of a regression, such as {0, 10}: the outputs
-  /// go through a SigmoidRange. Empty: they are as the last layer has them.
+  /// Lowest and highest value of a regression, such as {0, 10}; the outputs
+  /// pass through a SigmoidRange. If empty, the outputs of the last layer
+  /// are unbounded.
   std::vector<double> y_range = {};
-  /// The outputs are points, [N, outputs, 2] kFloat: x and y in pixels of the
-  /// model's input. `vision_learner` sets this for data with points.
+  /// Outputs points, [N, outputs, 2] kFloat: x and y in pixels of the model's
+  /// input. `vision_learner` sets this for data with points.
   bool points = false;
 };
 
-/// Global max pooling and average pooling, concatenated: [N, C, H, W] -> [N, 2
-/// * C]. fastai's AdaptiveConcatPool2d with Flatten.
+/// Concatenates global max pooling and global average pooling: [N, C, H, W] ->
+/// [N, 2 * C]. Same as fastai's AdaptiveConcatPool2d followed by Flatten.
 class ConcatPoolImpl : public torch::nn::Cloneable<ConcatPoolImpl> {
  public:
   void reset() override {}
@@ -58,7 +60,7 @@ class ConcatPoolImpl : public torch::nn::Cloneable<ConcatPoolImpl> {
 };
 TORCH_MODULE(ConcatPool);
 
-/// sigmoid(x) * (high - low) + low. fastai's.
+/// Returns `sigmoid(x) * (high - low) + low`, as fastai's SigmoidRange.
 class SigmoidRangeImpl : public torch::nn::Cloneable<SigmoidRangeImpl> {
  public:
   SigmoidRangeImpl(double low, double high) : low_(low), high_(high) {}
@@ -73,21 +75,21 @@ class SigmoidRangeImpl : public torch::nn::Cloneable<SigmoidRangeImpl> {
 TORCH_MODULE(SigmoidRange);
 
 /// Creates the head of a classifier: pooling, then BatchNorm, dropout and a
-/// linear layer for each width, with ReLU between. Layers, names and
-/// initialization are those of fastai v2's create_head (He's; no biases).
+/// linear layer without bias for each width, with ReLU between them. Layers,
+/// names and initialization (He's) are those of fastai v2's create_head.
 ///
 ///   classifier_head(512, 10)->forward(features);   // [N, 10], logits
 ///
-/// \param features  Channels of the input [N, features, H, W], or [N, features]
-///                  without pooling.
-/// \throws c10::ValueError unless all widths are positive, dropout is in [0, 1)
-///         and `y_range` is empty or two finite numbers that ascend.
+/// \param features  Channels of the input [N, features, H, W], or of [N,
+///                  features] without pooling.
+/// \throws c10::ValueError unless all widths are positive, dropout is in [0,
+///         1), and `y_range` is empty or two finite numbers in ascending order.
 torch::nn::Sequential classifier_head(
     int64_t features,
     int64_t outputs,
     const HeadOptions& options = {});
 
-/// A network without its classifier, as a module and as a Backbone.
+/// A network without its classifier, both as a module and as a Backbone.
 struct VisionBody {
   std::shared_ptr<torch::nn::Module> module;
   std::shared_ptr<Backbone> backbone;
@@ -97,8 +99,8 @@ struct VisionBody {
       : module(impl), backbone(impl) {}
 };
 
-/// The network that a model is built on, and its layer groups. Converted
-/// implicitly from `resnet18` etc., or from its name:
+/// Describes the network that a model is built on, and its layer groups.
+/// Converts implicitly from a function such as `resnet18`, or from its name:
 ///
 ///   VisionArch arch = resnet18;
 ///   VisionArch same = "resnet18";
@@ -106,8 +108,9 @@ class VisionArch {
  public:
   using MakeBody = std::function<VisionBody(int64_t in_channels)>;
 
-  /// Of `make`, such as `resnet18`, or a function of your own that returns one
-  /// of Tern's networks, with `num_classes` and `in_channels` as asked.
+  /// Uses the function `make`: `resnet18` etc., or your own function that
+  /// returns one of Tern's networks. It must use the given `num_classes` and
+  /// `in_channels`.
   template <class Net, class Options>
   VisionArch(Net (*make)(const Options&))  // NOLINT: implicit on purpose
       : VisionArch(
@@ -121,17 +124,18 @@ class VisionArch {
             Net::Impl::kSecondGroup,
             Net::Impl::kClassifier) {}
   // NOLINTBEGIN: implicit on purpose
+  /// Selects one of Tern's networks by name.
   /// \throws c10::ValueError listing the valid names.
   VisionArch(const std::string& name);
   VisionArch(const char* name) : VisionArch(std::string(name)) {}
   // NOLINTEND
-  /// A network of your own.
-  /// \param second_group  First module of the second layer group; empty: the
+  /// Describes your own network.
+  /// \param second_group  First module of the second layer group. If empty, the
   ///                      body is one group.
-  /// \param classifier    Prefix of its classifier's weights, which pretrained
+  /// \param classifier    Prefix of the classifier's weights, which pretrained
   ///                      files may contain.
-  /// \param published     Its weights, for `{.pretrained = true}`; none: those
-  ///                      that are known by its name.
+  /// \param published     Weights to use for `{.pretrained = true}`. If not
+  ///                      set, uses the weights that Tern lists under `name`.
   VisionArch(
       std::string name,
       MakeBody make_body,
@@ -140,40 +144,46 @@ class VisionArch {
       std::optional<PublishedWeights> published = std::nullopt);
 
   const std::string& name() const { return name_; }
-  /// Whether the name alone says which network it is.
+  /// True if Tern has a network of this name, so that the name alone identifies
+  /// it.
   bool is_known() const;
-  /// Prefix of a classifier's weights.
+  /// Prefix of the names of the classifier's weights.
   const std::string& classifier() const { return classifier_; }
-  /// Returns what `fetch_weights` fetches for it: torchvision's default
-  /// weights, from ImageNet, or for vit_s_16 those of DeiT-S.
+  /// Returns the weights that `fetch_weights` downloads for this network:
+  /// torchvision's default ImageNet weights, or DeiT-S for vit_s_16.
   ///
   ///   VisionArch("resnet18").published().url;
   ///   // "https://download.pytorch.org/models/resnet18-f37072fd.pth"
   ///
-  /// \throws c10::ValueError if there are none, naming the networks that have
-  ///         weights.
+  /// \throws c10::ValueError if there are no published weights; the message
+  ///         lists the networks that have some.
   PublishedWeights published() const;
   const std::string& second_group() const { return second_group_; }
   VisionBody make_body(int64_t in_channels) const {
     return make_body_(in_channels);
   }
-  /// Loads weights of this network from a file in any format that
-  /// `load_weights` supports, with the names of torchvision, timm, fastai or a
-  /// vision learner. A ViT's position embeddings are interpolated to its image
-  /// size. A MobileNetV3's norms keep torchvision's eps of 1e-3, as in timm's
-  /// tf_mobilenetv3; timm trains the others with 1e-5. Adapts a first
-  /// convolution with 3 channels to others as fastai does: summed for one
-  /// channel, 0 for additional ones.
+  /// Loads pretrained weights of this network from a file in any format that
+  /// `load_weights` supports. The names can be those of torchvision, timm,
+  /// fastai or a vision learner.
+  ///
+  /// A ViT's position embeddings are interpolated to its image size. The
+  /// BatchNorms of a MobileNetV3 keep torchvision's eps of 1e-3, which timm's
+  /// tf_mobilenetv3 also uses; timm's other MobileNetV3 weights are trained
+  /// with 1e-5. If the network has other than 3 input channels, the weights of
+  /// the first convolution are adapted as in fastai: summed for one channel,
+  /// the first two scaled by 1.5 for two, and padded with zeros for more than
+  /// three.
   ///
   ///   auto net = vit_b_16({.num_classes = 0, .image_size = 384});
   ///   auto report = VisionArch(vit_b_16).load_pretrained(net, "vit.pth");
   ///   report.skipped;   // {"heads.head.weight", "heads.head.bias"}
   ///
-  /// \param model  The network or its body. A classifier's weights are skipped
-  ///               if it has none.
-  /// \return       What was loaded and what was skipped; nothing is missing.
-  /// \throws c10::ValueError naming missing, unexpected and mis-shaped weights,
-  ///         of which none is loaded; DataError, IoError as `load_weights`.
+  /// \param model  The network or its body. If it has no classifier, the
+  ///               classifier's weights in the file are skipped.
+  /// \return       Reports what was loaded and what was skipped; no weights of
+  ///               `model` are missing.
+  /// \throws c10::ValueError naming missing, unexpected and mis-shaped weights;
+  ///         nothing is loaded then. DataError, IoError as `load_weights`.
   LoadReport load_pretrained(Model model, const std::filesystem::path& file)
       const;
   LoadReport load_pretrained(
@@ -192,11 +202,11 @@ class VisionArch {
   std::optional<PublishedWeights> published_;
 };
 
-/// What builds each of the networks with a name; for `build_model`.
+/// Returns a builder for each of Tern's networks by name, for `build_model`.
 std::map<std::string, std::function<Model(const Architecture&)>>
 network_builders();
 
-/// Names of the networks that there are published weights for.
+/// Names of the networks that have published weights.
 std::vector<std::string> networks_with_weights();
 
 }  // namespace tern

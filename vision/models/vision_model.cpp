@@ -9,7 +9,7 @@ namespace tern {
 
 namespace {
 
-// What builds a VisionModel again.
+// Options that `build_vision_model` reads.
 JsonFields fields_of(
     std::string& body,
     int64_t& in_channels,
@@ -56,9 +56,9 @@ void VisionModelImpl::reset() {
 torch::Tensor VisionModelImpl::forward(const torch::Tensor& x) {
   torch::Tensor y = head_->forward(body_->backbone->features(x));
   if (!head_options_.points) return y;
-  // As shares of the image, which an untrained head finds in its middle, with a
-  // margin in which the edges can be reached. In 32 bits: half numbers tell a
-  // quarter of a pixel apart at best.
+  // The outputs are fractions of the image's width and height. An untrained
+  // head predicts its center, and the margin lets the sigmoid reach the edges.
+  // Computed in fp32, because fp16 resolves a quarter of a pixel at best.
   constexpr double kMargin = 0.05;
   const torch::Tensor shares =
       y.to(torch::kFloat).view({-1, outputs_, 2}).sigmoid() *
@@ -75,7 +75,7 @@ Architecture VisionModelImpl::architecture() const {
   int64_t in_channels = in_channels_, outputs = outputs_;
   HeadOptions head = head_options_;
   JsonFields fields = fields_of(body, in_channels, outputs, head);
-  // Which earlier versions do not know.
+  // Earlier versions of Tern do not know the field "points".
   if (!head.points) fields.pop_back();
   return {"vision_model", to_json(fields)};
 }

@@ -13,7 +13,8 @@
 
 namespace tern {
 
-/// The body of a network, "body", with a new head, "head".
+/// An image model: the body of a network, registered as "body", with a new
+/// head, "head".
 class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
                         public HasArchitecture {
  public:
@@ -23,9 +24,10 @@ class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
       int64_t outputs,
       HeadOptions head = {});
   void reset() override;
-  /// [N, in_channels, H, W] -> [N, outputs], or [N, outputs, 2] of points.
+  /// [N, in_channels, H, W] -> [N, outputs], or [N, outputs, 2] with
+  /// `HeadOptions::points`.
   torch::Tensor forward(const torch::Tensor& x);
-  /// "vision_model", with the body's name among the options.
+  /// Returns "vision_model", with the body's name among the options.
   Architecture architecture() const override;
 
   const VisionBody& body() const { return *body_; }
@@ -39,7 +41,8 @@ class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
 };
 TORCH_MODULE(VisionModel);
 
-/// Builds what VisionModelImpl::architecture describes; see `build_model`.
+/// Builds the model that VisionModelImpl::architecture describes; see
+/// `build_model`.
 VisionModel build_vision_model(const Architecture& architecture);
 
 }  // namespace tern

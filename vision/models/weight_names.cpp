@@ -14,8 +14,9 @@ namespace {
 
 using Texts = std::vector<std::pair<std::string, std::string>>;
 
-// How names change: the first of `starts` that a name begins with, and then the
-// first of `parts` that is in it. A name with none of these starts stays.
+// Rules for renaming weights: applies the first of `starts` that a name begins
+// with, then the first of `parts` that occurs in the result. A name that begins
+// with none of `starts` is unchanged.
 struct Renaming {
   Texts starts, parts;
 
@@ -90,8 +91,8 @@ Renaming regnet() {
 }
 
 Renaming swin(const std::set<std::string>& names) {
-  // The paper's program, and timm at first, ended a stage with what now begins
-  // the next one.
+  // The Swin authors' code and early timm versions put the downsampling at the
+  // end of a stage instead of at the beginning of the next.
   const int shift = names.contains("layers.0.downsample.norm.weight") ? 1 : 0;
   Renaming renaming{
       {{"patch_embed.proj.", "features.0.0."},
@@ -128,7 +129,7 @@ Renaming vit() {
        {".mlp.linear_2.", ".mlp.3."}}};
 }
 
-// Stage and block of "blocks.1.0.bn1.weight".
+// Returns stage and block numbers, such as (1, 0) for "blocks.1.0.bn1.weight".
 std::set<std::pair<int, int>> mobile_blocks(
     const std::set<std::string>& names) {
   std::set<std::pair<int, int>> blocks;
@@ -146,7 +147,7 @@ std::set<std::pair<int, int>> mobile_blocks(
   return blocks;
 }
 
-// What timm builds from the same blocks.
+// Networks that timm builds from the same kind of blocks.
 enum class Mobile { v2, v3, efficientnet };
 
 Renaming mobile(Mobile kind, const std::set<std::string>& names) {
@@ -216,7 +217,7 @@ std::vector<std::string> torchvision_names(
   const std::set<std::string> targets(wanted.begin(), wanted.end());
   std::vector<std::string> best;
   int64_t most = -1;
-  // The first one leaves all names as they are.
+  // The first one leaves all names unchanged.
   for (const Renaming& renaming :
        {Renaming{},
         convnext(),

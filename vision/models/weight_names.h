@@ -5,16 +5,16 @@
 
 namespace tern {
 
-/// What a network of torchvision's calls the weights that timm, or an older
-/// torchvision, wrote for it. Names that the network has, and those of which
-/// nothing is known, stay.
+/// Translates weight names written by timm, or by an older torchvision, into
+/// the names that the corresponding torchvision network has now. Names that the
+/// network already has, and unknown names, are returned unchanged.
 ///
 ///   torchvision_names({"blocks.0.norm1.weight"}, names_of_a_vit_b_16);
 ///   // {"encoder.layers.encoder_layer_0.ln_1.weight"}
 ///
-/// \param names   All names of a file.
-/// \param wanted  All names of the network.
-/// \return        As many as `names`, in their order.
+/// \param names   All names in the file.
+/// \param wanted  All names in the network.
+/// \return        One name for each of `names`, in the same order.
 std::vector<std::string> torchvision_names(
     const std::vector<std::string>& names,
     const std::vector<std::string>& wanted);

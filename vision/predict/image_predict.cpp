@@ -27,7 +27,7 @@ const ImageDataset& images_of(const DataBunch& data) {
   return *images;
 }
 
-/// A loader of images without labels.
+/// Returns a loader of images without labels.
 DataLoader test_loader(const DataBunch& data, std::vector<std::string> paths) {
   const ImageDataset& images = images_of(data);
   ImageDatasetOptions options = images.options();
@@ -64,13 +64,13 @@ bool has_places(const std::vector<OutputInfo>& outputs) {
   });
 }
 
-/// Brings boxes and points from the pixels of the model's input to those of the
+/// Converts boxes and points from pixels of the model's input to pixels of the
 /// photograph, as Predictor does.
 void bring_to_photo(
     Prediction& prediction,
     const std::vector<OutputInfo>& outputs,
     const PhotoGeometry& geometry) {
-  // The three outputs of a detector are one answer.
+  // A detector's three outputs form a single prediction.
   const bool is_detector = prediction.outputs[0].boxes.defined();
   for (size_t i = 0; i < prediction.outputs.size(); ++i) {
     Prediction& output = prediction.outputs[i];
@@ -88,7 +88,7 @@ void bring_to_photo(
   prediction.outputs = std::move(all);
 }
 
-/// Predicts an image that was prepared from a photograph of this size.
+/// Predicts an image that was prepared from a photograph of size `photo`.
 Prediction predict_photo(
     Learner& learn,
     const torch::Tensor& input,
@@ -103,7 +103,7 @@ Prediction predict_photo(
   return prediction;
 }
 
-/// Upright, by the file's header.
+/// Reads the size of the upright photograph from the file's header.
 ImageSize photo_size(const std::string& path, const DecodeOptions& decode) {
   ScratchBuffer buffer;
   return EncodedImage(read_image_file(path, buffer), path, decode).size();

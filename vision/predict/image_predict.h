@@ -12,16 +12,16 @@
 namespace tern {
 
 /// Prepares an image as the dataset does in evaluation: decodes, resizes and
-/// transforms it. Returns a sample for `Learner::predict`, [H, W, C] kByte;
-/// `learn.predict("cat.jpg")` and `learn.predict(mat)` do the same, and give boxes
-/// and points in pixels of the photograph.
+/// transforms it. Returns a sample for `Learner::predict`, [H, W, C] kByte.
+/// `learn.predict("cat.jpg")` and `learn.predict(mat)` prepare the image in the
+/// same way, and return boxes and points in pixels of the photograph.
 ///
 /// \throws DataError, IoError if the file cannot be read; c10::ValueError if
 ///         the data do not come from an ImageDataset.
 torch::Tensor prepare_image(
     const DataBunch& data,
     const std::filesystem::path& file);
-/// \param image  BGR, BGRA or gray with 8 or 16 bits, as cv::imread returns it.
+/// \param image  BGR, BGRA or gray with 8 or 16 bits, as from cv::imread.
 torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image);
 /// \param image  [H, W] or [H, W, 1 or 3] kByte, RGB, of any size.
 torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);
@@ -29,16 +29,16 @@ torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);
 /// Predictions for images without labels.
 struct ImagePredictions {
   std::vector<std::string> paths;
-  torch::Tensor preds;  // [N, ...] kFloat, activated; preds[i] is of paths[i]
-  /// What each of them means; boxes and points in pixels of the photograph.
+  torch::Tensor preds;  // [N, ...] kFloat, activated; preds[i] is for paths[i]
+  /// The decoded predictions. Boxes and points are in pixels of the photograph.
   std::vector<Prediction> predictions;
-  std::vector<std::string> labels;  // their `label`
+  std::vector<std::string> labels;  // `label` of each prediction
 };
 
 /// Predicts every image below a folder, sorted by path, or every image of a
-/// list, prepared as in evaluation.
-/// \throws DataError if there is none, or one cannot be read, whatever
-///         `bad_images` says.
+/// list. Images are prepared as in evaluation.
+/// \throws DataError if there are no images or if one cannot be read, even if
+///         `bad_images` allows bad images.
 ImagePredictions get_preds(
     Learner& learn,
     const std::filesystem::path& folder,

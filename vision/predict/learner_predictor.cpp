@@ -29,8 +29,9 @@ bool are_equal(const torch::Tensor& one, const torch::Tensor& other) {
   return (one.eq(other) | both_nan).all().item<bool>();
 }
 
-// LibTorch leaves a plain nn::Module inside a Cloneable one out of the clone,
-// without a word: it is the same module, or one as reset() has made it.
+// When a Cloneable module has a plain nn::Module as a child, LibTorch's clone()
+// silently does not copy that child: the clone contains the original, or one
+// that reset() has created.
 bool is_whole_clone(const Module& clone, const Module& module) {
   const auto originals = module.modules(), copies = clone.modules();
   for (const auto& copy : copies) {
@@ -48,7 +49,7 @@ bool is_whole_clone(const Module& clone, const Module& module) {
          });
 }
 
-/// Nothing if it has no clone() that copies all of it.
+/// Returns nullopt if there is no clone() that copies the whole model.
 std::optional<Model> copy_of(const Model& model) {
   const std::shared_ptr<Module> module = model.module();
   if (!module) {
@@ -64,7 +65,7 @@ std::optional<Model> copy_of(const Model& model) {
   }
 }
 
-/// The Learner's network, with its weights in fp32 in memory of its own.
+/// Returns the Learner's network with its own copy of the weights, in fp32.
 Model independent_model(Learner& learn, const ModelCard& card) {
   const MergedLora merged(learn.model(), learn.state_dict());
   const StateDict weights = learn.state_dict();
@@ -90,7 +91,8 @@ Model independent_model(Learner& learn, const ModelCard& card) {
   }
 }
 
-// Another thread's stream does not wait for this one's.
+// Kernels of this thread's stream must finish, because streams of other threads
+// do not wait for it.
 void wait_for(torch::Device device) {
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl devices(device.type());
@@ -107,9 +109,10 @@ Predictor Learner::predictor() {
 Predictor Learner::predictor(const PredictorOptions& options) {
   const ModelCard card = card_of(*this, {});
   const torch::NoGradGuard no_grad;
-  const KeptRandomState random(data().device);  // a new network draws weights
+  // Creating a network draws random weights.
+  const KeptRandomState random(data().device);
   PredictorOptions exact = options;
-  exact.exact = true;  // as get_preds answers
+  exact.exact = true;  // same as get_preds
   Predictor copy(independent_model(*this, card), card, exact);
   wait_for(options.device);
   return copy;

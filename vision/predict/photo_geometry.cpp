@@ -13,7 +13,7 @@ namespace tern {
 
 namespace {
 
-/// Of the model's input, for a photograph of this size.
+/// Returns the size of the model's input, after checking the photograph's size.
 ImageSize input_size(const ImagePreprocessing& what, ImageSize photo) {
   check_size("PhotoGeometry", photo);
   TERN_CHECK_VALUE(
@@ -80,13 +80,14 @@ torch::Tensor PhotoGeometry::boxes_on_photo(const torch::Tensor& boxes) const {
       {corners.select(-1, 0).clamp(0, x_.photo),
        corners.select(-1, 1).clamp(0, y_.photo)},
       -1);
-  // A mirrored image changes the order of the edges.
+  // Mirroring swaps the edges of a box.
   return torch::cat({clipped.amin(-2), clipped.amax(-2)}, -1);
 }
 
-/// Which two values of a map make each of the photograph's rows, or columns.
+/// For each row (or column) of the photograph, the two values of a map to
+/// interpolate between.
 struct PhotoGeometry::Samples {
-  int64_t begin = 0;             // the first row that the model has seen
+  int64_t begin = 0;             // first row that the model has seen
   torch::Tensor first, second;   // [count] kLong
   torch::Tensor second_weights;  // [count] kFloat
 };
@@ -100,7 +101,8 @@ PhotoGeometry::Samples PhotoGeometry::samples_of(
     return (place - axis.offset) / axis.scale * per_pixel;
   };
   const auto size = static_cast<double>(map);
-  // Beside the photograph there is padding, which its edge is not mixed with.
+  // Excludes the padding around the photograph, so that values at its edge are
+  // not interpolated with it.
   const double begin = std::max(on_map(0), 0.0);
   const double end = std::min(on_map(static_cast<double>(axis.photo)), size);
   const double inset = std::min(0.5, (end - begin) / 2);
@@ -111,7 +113,7 @@ PhotoGeometry::Samples PhotoGeometry::samples_of(
     const double place = on_map(static_cast<double>(i) + 0.5);
     if (place < 0 || place > size) continue;
     if (first.empty()) samples.begin = i;
-    // Counted from the center of the first.
+    // Relative to the center of the first pixel.
     const double within = std::clamp(place, begin + inset, end - inset) - 0.5;
     const double floor = std::clamp(std::floor(within), 0.0, size - 1);
     first.push_back(static_cast<int64_t>(floor));
@@ -139,7 +141,8 @@ torch::Tensor PhotoGeometry::map_on_photo(const torch::Tensor& map) const {
       result.narrow(1, rows.begin, rows.first.size(0))
           .narrow(2, columns.begin, columns.first.size(0));
   const torch::Tensor values = map.detach().to(torch::kCPU, torch::kFloat);
-  // One at a time, for the photograph may be large and the classes many.
+  // One channel at a time, to limit memory for large photographs and many
+  // classes.
   for (int64_t c = 0; c < map.size(0); ++c) {
     const torch::Tensor high = torch::lerp(
         values[c].index_select(0, rows.first),

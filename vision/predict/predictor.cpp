@@ -45,7 +45,7 @@ void check(const PredictorOptions& options) {
       options.batch_size);
 }
 
-/// Batch normalization apart, as to_fp16 does.
+/// Converts all weights except those of BatchNorm, as to_fp16 does.
 void convert(Model& model, torch::ScalarType precision) {
   for (ModelTensor& t : model.state()) {
     if (t.tensor.is_floating_point() && t.layer != LayerKind::batch_norm) {
@@ -54,7 +54,7 @@ void convert(Model& model, torch::ScalarType precision) {
   }
 }
 
-/// Nothing for a TorchScript module, and one that cannot be cloned.
+/// Returns nullopt for a TorchScript module or a module that cannot be cloned.
 std::optional<Model> clone_of(const Model& model) {
   if (!model.module()) return std::nullopt;
   try {
@@ -66,15 +66,17 @@ std::optional<Model> clone_of(const Model& model) {
   }
 }
 
-/// Whether a network is fused: where that is faster.
+/// True if the network is to be fused, which is the case where fusing is
+/// faster.
 bool is_fused(const PredictorOptions& options) {
   if (options.exact || !options.device.is_cpu()) return false;
   return options.precision == torch::kFloat ||
          (options.precision == torch::kBFloat16 && multiplies_bfloat16());
 }
 
-/// Whether two inputs make a batch. Whole numbers of another type would become
-/// those of a third, and bytes that are to be normalized floating numbers.
+/// True if two inputs can be stacked. Stacking integers of different dtypes
+/// would promote them to another dtype, and stacking bytes with floats would
+/// convert images that still need normalization.
 bool are_alike(const torch::Tensor& one, const torch::Tensor& other) {
   const bool are_floating =
       one.is_floating_point() && other.is_floating_point();
@@ -95,7 +97,7 @@ struct Predictor::Loaded {
   PredictorOptions options;
   ModelCard card;
   std::optional<ImagePreprocessor> images;
-  mutable Model model;  // nothing of it changes
+  mutable Model model;  // not modified
 
   const ImagePreprocessor& preprocessor() const {
     TORCH_CHECK_VALUE(
@@ -106,8 +108,8 @@ struct Predictor::Loaded {
     return *images;
   }
 
-  /// Brings what was found in one sample to the pixels of its photograph: boxes
-  /// and points, and masks if `original_size` asks for it.
+  /// Converts the outputs of one sample to pixels of its photograph: boxes and
+  /// points, and also masks if `original_size` is set.
   void bring_to_photo(Tensors& outputs, ImageSize photo) const {
     std::optional<PhotoGeometry> geometry;
     const auto on_photo = [&]() -> const PhotoGeometry& {
@@ -151,7 +153,7 @@ struct Predictor::Loaded {
 Predictor Predictor::load(
     const fs::path& path,
     const PredictorOptions& options) {
-  check(options);  // before a large file is read
+  check(options);  // before reading a large file
   auto [model, card] = load_exported(path, options.trusted);
   return {std::move(model), std::move(card), options};
 }
@@ -166,7 +168,7 @@ Predictor::Predictor(
   for (const ModelTensor& t : model.parameters()) {
     torch::Tensor(t.tensor).requires_grad_(false);
   }
-  std::optional<Model> full;  // for a fused one, before it is rounded
+  std::optional<Model> full;  // for fusing: the weights before rounding
   if (is_fused(options) && options.precision != torch::kFloat) {
     full = clone_of(model);
   }
@@ -215,7 +217,7 @@ PreparedSample Predictor::prepare_sample(const torch::Tensor& sample) const {
   return prepare_first(sample);
 }
 
-/// The first input, which may be an image.
+/// Prepares the first input, which can be an image.
 PreparedSample Predictor::prepare_first(const torch::Tensor& input) const {
   if (!loaded_->images || input.is_floating_point()) {
     return {{input.detach().cpu()}};
@@ -223,7 +225,7 @@ PreparedSample Predictor::prepare_first(const torch::Tensor& input) const {
   const int64_t channels = loaded_->images->channels();
   const bool has_pixels = input.dim() == 3 && input.size(2) == channels;
   const bool is_image = has_pixels && input.scalar_type() == torch::kByte;
-  // Pixels as other whole numbers are more likely an oversight than ids.
+  // Pixels of another integer dtype are more likely a mistake than ids.
   TERN_CHECK_VALUE(
       (is_image && input.numel() > 0) ||
           (!has_pixels && input.scalar_type() != torch::kByte),
@@ -282,7 +284,7 @@ std::vector<Prediction> Predictor::answer(
     }
     inputs.push_back(std::move(input));
   }
-  // What TorchScript's optimizer makes of a graph has other last bits.
+  // TorchScript's optimizer changes the last bits of a graph's results.
   const torch::jit::GraphOptimizerEnabledGuard optimizer(!options.exact);
   const Tensors outputs =
       activate(loaded_->forward(inputs), loaded_->card.outputs);
@@ -344,7 +346,8 @@ std::vector<Prediction> Predictor::answer(
 std::vector<Prediction> Predictor::answer_all(
     int64_t count,
     c10::function_ref<std::optional<PreparedSample>(int64_t)> prepare) const {
-  // As many at a time as keep all threads busy, however small the batches are.
+  // Prepares enough samples at a time to keep all threads busy, even if the
+  // batch size is small.
   const int64_t batch_size = options().batch_size;
   const int64_t threads = at::get_num_threads();
   const int64_t at_once = (threads + batch_size - 1) / batch_size * batch_size;
@@ -393,7 +396,7 @@ std::vector<FilePrediction> Predictor::predict_folder(
   for (const ImageItem& item : items_from_folder(folder)) {
     files.push_back({.path = item.path});
   }
-  loaded_->preprocessor();  // fails once, not for each file
+  loaded_->preprocessor();  // throws once instead of for each file
   const auto prepared = [&](int64_t i) -> std::optional<PreparedSample> {
     try {
       return prepare_sample(fs::path(files[i].path));

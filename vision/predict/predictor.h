@@ -24,34 +24,38 @@ struct PredictorOptions {
   torch::Device device = DataBunch::default_device();
   /// Dtype of the model: kFloat, kBFloat16 or kHalf. BatchNorm stays kFloat.
   torch::ScalarType precision = torch::kFloat;
-  /// Allows a file with a TorchScript graph, `ExportOptions::traced`: a
-  /// program, which LibTorch runs. For files from people you trust.
+  /// Allows a file with a TorchScript graph (`ExportOptions::traced`). A graph
+  /// is executable code that LibTorch runs, so allow it only for files from
+  /// sources you trust.
   bool trusted = false;
   /// Samples per forward pass in `predict_batch` and `predict_folder`.
   int64_t batch_size = 64;
-  /// Computes as the Learner does, to the last bit. Otherwise, on a CPU in
-  /// kFloat, and in kBFloat16 where the processor multiplies it, BatchNorm is
-  /// folded into the convolutions and oneDNN fuses what follows them: in kFloat
-  /// within 1e-4, a ResNet 1.3 to 1.5 times as fast, after a first batch that takes longer and one of each size that is computed as by
-  /// the Learner; weights take two or three times the memory. A network that
-  /// takes another path for other numbers of samples is computed as by the
-  /// Learner.
+  /// Computes exactly the same numbers as the Learner, bit for bit.
+  ///
+  /// If false, the network is fused on a CPU in kFloat, and in kBFloat16 if the
+  /// processor supports bfloat16 multiplication: BatchNorm is folded into the
+  /// convolutions, and oneDNN fuses the operations that follow them. In kFloat,
+  /// outputs are within 1e-4 and a ResNet is 1.3 to 1.5 times as fast. The
+  /// first batch takes longer, and the first batch of each size is computed as
+  /// by the Learner. Weights take two or three times the memory. A network
+  /// whose computation depends on the number of samples is not fused.
   bool exact = false;
-  /// Gives masks, and the probabilities of their pixels, the height and width of
-  /// the photograph instead of the model's: padding is cut off, and what a crop
-  /// has left out is of class 0 with probabilities of 0. For files, cv::Mats and
-  /// images as tensors. Each prediction takes 4 bytes for each class and pixel.
-  /// Boxes and points of these are in pixels of the photograph in any case.
+  /// Returns masks, and the probabilities of their pixels, in the size of the
+  /// photograph instead of the model's input. Padding is removed, and parts
+  /// that a crop removed have class 0 with probabilities of 0. Applies to image
+  /// files, cv::Mats and image tensors. Each prediction takes 4 bytes per class
+  /// and pixel. Boxes and points of such samples are always in pixels of the
+  /// photograph.
   bool original_size = false;
 };
 
-/// A sample as part of a batch.
+/// A sample that is ready to be batched.
 struct PreparedSample {
-  /// [height, width, channels] kByte, or the model's own input, on the CPU; of a
-  /// model with several inputs each.
+  /// One tensor per input of the model, on the CPU. inputs[0] is an image
+  /// [height, width, channels] kByte, or the model's own input.
   Tensors inputs;
-  /// Height and width of the image that inputs[0] was made of, as seen; unset
-  /// for the model's own input.
+  /// Height and width of the image that inputs[0] was prepared from, as
+  /// displayed; not set for the model's own input.
   std::optional<ImageSize> photo = {};
 };
 
@@ -69,55 +73,63 @@ struct FilePrediction {
 ///   Prediction prediction = predictor.predict("cat.jpg");
 ///   fmt::print("{}\n", prediction.label);
 ///
-/// `learn.predictor()` makes one of a Learner without a file, also from a
-/// callback, for other threads to use while the training goes on: a copy of the
-/// model's weights as they are then, in fp32 (of a 16-bit model the master
-/// weights; adapters of `add_lora` merged), with what `export_model` would say
-/// of it. It is on the data's device unless the options name one, and always
-/// `exact`, so that it answers as `get_preds` does then to the last bit. A
-/// model that no name builds again and that has no clone() is copied as its
-/// graph, as `ExportOptions::traced` says.
+/// `learn.predictor()` creates a Predictor from a Learner without a file. A
+/// callback can call it too, so that other threads can predict while training
+/// continues. It copies the current weights in fp32 (the master weights of a
+/// 16-bit model, with the adapters of `add_lora` merged) and the model card
+/// that `export_model` would write. The copy is on the device of the data
+/// unless the options name another one. It is always `exact`, so that its
+/// predictions equal those of `get_preds` at that moment, bit for bit. A model
+/// that neither has a registered name nor a clone() is copied as its traced
+/// graph, see `ExportOptions::traced`.
 ///
-/// Returns the numbers of `Learner::get_preds`, to the last bit if it is
-/// `exact`. Executes no code from the file, unless it is `trusted`. Thread-safe
-/// if the network's `forward` in eval mode has no side effects, as is the case
-/// for Tern's and LibTorch's; copies share the model. PredictorQueue batches
-/// the requests of many threads.
+/// Returns the same numbers as `Learner::get_preds`, bit for bit if `exact`.
+/// Executes no code from the file unless it is `trusted`. Thread-safe if the
+/// network's `forward` has no side effects in eval mode, as is the case for
+/// networks of Tern and LibTorch. Copies share the model. PredictorQueue
+/// batches the requests of many threads.
 ///
-/// A sample is an image file; a cv::Mat, 8 or 16 bits, BGR, BGRA or gray, of
-/// any size; a tensor [H, W, C] kByte, RGB, of any size; or the model's own
-/// input without the batch dimension, which is passed unchanged: floating
-/// numbers, or whole ones such as the ids of words and categories, which may be
-/// 0-dim. Bytes are an image where the file describes how to prepare one, else
-/// numbers as well. Tensors are the inputs of a model that has several: the
-/// first as above, the others passed unchanged.
+/// A sample can be:
+///
+/// - the path of an image file.
+/// - a cv::Mat of any size with 8 or 16 bits: BGR, BGRA or gray.
+/// - a tensor [H, W, C] kByte, RGB, of any size.
+/// - the model's own input without the batch dimension, which is passed
+///   unchanged: floating point, or integers such as word or category ids, which
+///   can be 0-dim. A kByte tensor is an image if the file describes how to
+///   prepare images, and otherwise integers as well.
+/// - Tensors: the inputs of a model with several inputs. The first is one of
+///   the above, the others are passed unchanged.
 class Predictor {
  public:
-  /// \throws DataError if the file is damaged, not an exported model or of a
-  ///         later version; c10::ValueError if its architecture is unknown (see
-  ///         register_architecture), the weights do not fit, or it holds a
-  ///         graph and is not `trusted`; IoError.
+  /// Loads an exported model.
+  /// \throws DataError if the file is damaged, is not an exported model or has
+  ///         a later format version; c10::ValueError if its architecture is
+  ///         unknown (see register_architecture), its weights do not fit, or it
+  ///         contains a graph and is not `trusted`; IoError.
   static Predictor load(
       const std::filesystem::path& path,
       const PredictorOptions& options = {});
-  /// Of a model in memory, which belongs to the Predictor from now on: it is put
-  /// into eval mode, converted and moved as the options say.
-  /// \param card  What its outputs mean and how an image is prepared.
-  /// \throws c10::ValueError for options that make no sense.
+  /// Uses a model in memory and takes ownership: sets it to eval mode, converts
+  /// it and moves it as the options say.
+  /// \param card  Describes the outputs and how to prepare an image.
+  /// \throws c10::ValueError for invalid options.
   Predictor(Model model, ModelCard card, const PredictorOptions& options = {});
 
+  /// Predicts one sample.
   /// \throws DataError for a bad image; c10::ValueError for any other sample,
-  ///         or an image if the file does not describe how to prepare one.
+  ///         and for an image if the file does not describe how to prepare one.
   template <class Sample>
   Prediction predict(const Sample& sample) const {
     return answer(std::vector<PreparedSample>(1, prepare_sample(sample)))[0];
   }
 
-  /// Returns one prediction per sample, in order; prepares a batch at a time, or
-  /// several small ones, on all cores.
+  /// Returns one prediction per sample, in order. Prepares one batch, or
+  /// several small ones, at a time on all cores.
   /// \param samples  Paths, cv::Mats or tensors, as for `predict`.
-  /// \throws as `predict`, for the first bad sample; c10::ValueError if the
-  ///         model's own inputs differ in size or type.
+  /// \throws DataError or c10::ValueError as `predict`, for the first bad
+  ///         sample; c10::ValueError if the model's own inputs differ in size
+  ///         or dtype.
   template <class Sample>
   std::vector<Prediction> predict_batch(
       const std::vector<Sample>& samples) const {
@@ -127,37 +139,38 @@ class Predictor {
           return prepare_sample(samples[i]);
         });
   }
-  /// The same, for `predict_batch({"cat.jpg", "dog.jpg"})`.
+  /// Predicts image files, for `predict_batch({"cat.jpg", "dog.jpg"})`.
   std::vector<Prediction> predict_batch(
       const std::vector<std::filesystem::path>& images) const {
     return predict_batch<std::filesystem::path>(images);
   }
-  /// \param samples  [N, ...]: N samples as above, of one size; [N] of whole
-  ///                 numbers are N of them.
+  /// \param samples  [N, ...]: N samples of one size, as above. Integers [N]
+  ///                 are N 0-dim samples.
   std::vector<Prediction> predict_batch(const torch::Tensor& samples) const;
   /// Predicts all images below a folder, sorted by path. A bad image does not
-  /// affect the others. \throws DataError if there is no such folder.
+  /// affect the others: its `error` is set.
+  /// \throws DataError if the folder does not exist.
   std::vector<FilePrediction> predict_folder(
       const std::filesystem::path& folder) const;
 
-  /// Classes, preprocessing and metrics from the file.
+  /// Classes, preprocessing and metrics, from the file.
   const ModelCard& card() const;
   const PredictorOptions& options() const;
 
-  // ---- In two steps; PredictorQueue batches between them ----
+  // ---- The two steps of `predict`; PredictorQueue batches between them ----
 
-  /// Returns the sample as part of a batch.
+  /// Prepares a sample for a batch.
   PreparedSample prepare_sample(const std::filesystem::path& image) const;
   PreparedSample prepare_sample(const cv::Mat& image) const;
   PreparedSample prepare_sample(const torch::Tensor& sample) const;
-  /// Prepares the inputs of one sample for a model that has several.
+  /// Prepares one sample of a model with several inputs.
   PreparedSample prepare_sample(const Tensors& inputs) const;
-  /// Answers prepared samples in one forward pass.
-  /// \throws c10::ValueError if their sizes or types differ.
+  /// Predicts prepared samples in one forward pass.
+  /// \throws c10::ValueError if their sizes or dtypes differ.
   std::vector<Prediction> answer(
       const std::vector<PreparedSample>& samples) const;
-  /// The same without the size of the photograph, for which `original_size`
-  /// then has no effect.
+  /// Prepares a sample but drops the photograph's size, so that `original_size`
+  /// has no effect on its prediction.
   torch::Tensor prepare(const std::filesystem::path& image) const {
     return prepare_sample(image).inputs[0];
   }
@@ -170,20 +183,21 @@ class Predictor {
   Tensors prepare(const Tensors& inputs) const {
     return prepare_sample(inputs).inputs;
   }
-  /// \param batch  [N, ...] of prepared samples, for each input of the model.
+  /// \param batch  One tensor [N, ...] of prepared samples for each input of
+  ///               the model.
   std::vector<Prediction> answer(at::TensorList batch) const;
-  /// The same of samples, each a list of inputs.
+  /// Predicts prepared samples, each a list of inputs.
   std::vector<Prediction> answer(const std::vector<Tensors>& samples) const;
 
  private:
   struct Loaded;
   using Photos = std::vector<std::optional<ImageSize>>;
   PreparedSample prepare_first(const torch::Tensor& input) const;
-  /// \param photos  Of each sample; empty: of none.
+  /// \param photos  Photograph size of each sample; can be empty.
   std::vector<Prediction> answer(at::TensorList batch, const Photos& photos)
       const;
-  /// Prepares some samples in parallel, answers them in batches, and goes on.
-  /// \param prepare  Nothing for a sample that is left out, whose prediction is
+  /// Repeatedly prepares some samples in parallel and predicts them in batches.
+  /// \param prepare  Returns nullopt to skip a sample, whose prediction is then
   ///                 empty.
   std::vector<Prediction> answer_all(
       int64_t count,

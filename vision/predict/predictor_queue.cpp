@@ -60,8 +60,8 @@ std::future<Prediction> PredictorQueue::enqueue(
   return answer;
 }
 
-// Waits for a full batch, or until the first sample has waited long enough;
-// empty once the queue is closing and nothing is left.
+// Waits for a full batch, or until the first sample reaches its deadline.
+// Returns an empty batch if the queue is closing and no samples are left.
 std::vector<PredictorQueue::Item> PredictorQueue::next_batch() {
   std::unique_lock lock(mutex_);
   const auto full = static_cast<size_t>(options_.max_batch);
@@ -93,7 +93,7 @@ void PredictorQueue::answer(std::vector<Item>& items) {
       items[0].promise.set_exception(std::current_exception());
       return;
     }
-    // One of them is to blame, or they are of several sizes.
+    // One sample causes the error, or the sizes differ. Predict each alone.
     for (Item& item : items) {
       std::vector<Item> alone;
       alone.push_back(std::move(item));

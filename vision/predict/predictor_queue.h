@@ -18,33 +18,33 @@ namespace tern {
 struct PredictorQueueOptions {
   /// Maximum number of samples per forward pass.
   int64_t max_batch = 32;
-  /// Maximum time that a sample waits for others. Passes that are already
-  /// queued come on top.
+  /// Maximum time that a sample waits for a batch to fill. Waiting for earlier
+  /// forward passes can add to it.
   std::chrono::microseconds max_latency = std::chrono::milliseconds(5);
-  /// Maximum number of waiting samples; `submit` then blocks.
+  /// Maximum number of waiting samples; above it, `submit` blocks.
   int64_t max_waiting = 1024;
 };
 
-/// Batches the requests of many threads; a GPU predicts a batch nearly as fast
-/// as one sample.
+/// Collects the requests of many threads into batches. A GPU predicts a batch
+/// nearly as fast as one sample.
 ///
 ///   PredictorQueue queue(predictor, {.max_batch = 16});
 ///   std::future<Prediction> future = queue.submit("cat.jpg");  // any thread
 ///   fmt::print("{}\n", future.get().label);
 ///
-/// An error reaches only the future of its sample. The destructor completes all
-/// submitted samples.
+/// If a sample causes an error, only its own future receives it. The destructor
+/// waits until all submitted samples are predicted.
 class PredictorQueue {
  public:
-  /// \throws c10::ValueError for an option out of its range.
+  /// \throws c10::ValueError for an option out of range.
   explicit PredictorQueue(
       Predictor predictor,
       const PredictorQueueOptions& options = {});
   ~PredictorQueue();
   PredictorQueue(const PredictorQueue&) = delete;
 
-  /// Takes a sample as `Predictor::predict` does; decodes an image on the
-  /// calling thread.
+  /// Submits a sample of any kind that `Predictor::predict` accepts. Decodes an
+  /// image on the calling thread.
   template <class Sample>
   std::future<Prediction> submit(const Sample& sample) {
     return enqueue([&] { return predictor_.prepare_sample(sample); });

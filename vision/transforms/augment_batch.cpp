@@ -58,14 +58,15 @@ bool moves_pixels(const SamplePlan& plan) {
   return warp.matrix != Matrix3{} || warp.jitter_x != 0 || warp.jitter_y != 0;
 }
 
-// [N, H, W] or [N, 1, H, W] for images [N, H, W, C].
+// True for [N, H, W] or [N, 1, H, W] with images [N, H, W, C].
 bool is_mask(const torch::Tensor& target, const torch::Tensor& images) {
   const auto size = images.sizes().slice(0, 3);
   return target.sizes() == size || (target.dim() == 4 && target.size(1) == 1 &&
                                     target.squeeze(1).sizes() == size);
 }
 
-// Boxes, masks of another size and pictures would stay where they are.
+// Targets such as masks of another size, other images or unnamed boxes could
+// not follow the pixels.
 void check_is_not_spatial(
     const torch::Tensor& target,
     const torch::Tensor& images) {
@@ -79,8 +80,8 @@ void check_is_not_spatial(
       shapes_of({images}));
 }
 
-/// Moves the targets of a batch as its images are transformed. New tensors: the
-/// loader uses the memory of the others again.
+/// Transforms the targets of a batch along with its images. Creates new
+/// tensors, because the data loader reuses the memory of the old ones.
 void move_targets(
     Tensors& targets,
     const torch::Tensor& images,
@@ -277,8 +278,8 @@ torch::Tensor render_masks(const torch::Tensor& masks, const Plans& plans) {
   if (plans.empty()) return masks;
   const int64_t count = masks.size(0);
   const int64_t height = masks.size(-2), width = masks.size(-1);
-  // The number of the pixel that each pixel of the result shows, from 1 on; 0
-  // lies outside. Whole numbers up to 2^24 are exact in float.
+  // 1-based number of the source pixel that each pixel of the result shows; 0
+  // is outside. Integers up to 2^24 are exact in float.
   const auto type = height * width < (1 << 24) ? torch::kFloat : torch::kDouble;
   const torch::Tensor numbers =
       torch::arange(1, height * width + 1, masks.device()).to(type);
@@ -291,7 +292,8 @@ torch::Tensor render_masks(const torch::Tensor& masks, const Plans& plans) {
           /*align_corners=*/false)
           .to(torch::kLong)
           .view({count, -1});
-  // As whole numbers of their width: not all types can be gathered.
+  // gather does not support all dtypes, so view masks as integers of the same
+  // width.
   const torch::Tensor bits = masks.view(integers_as_wide_as(masks));
   return bits.reshape({count, -1})
       .gather(1, (shown - 1).clamp_min(0))

@@ -13,18 +13,18 @@
 
 namespace tern {
 
-/// Mean and standard deviation of pixel values in 0..1: one of each per
-/// channel, or one for all channels.
+/// Mean and standard deviation of pixel values in 0..1, with one value per
+/// channel or one for all channels.
 struct ImageStats {
   std::vector<double> mean, stddev;
 
-  /// Returns one value per channel. Values of colors are averaged for gray.
+  /// Returns one value per channel; averages those of RGB for a gray image.
   ImageStats with_channels(int64_t channels) const;
 };
 
 namespace stats {
 
-/// The values of torchvision's pretrained models and of fastai.
+/// The values that torchvision's pretrained models and fastai use.
 inline ImageStats imagenet() {
   return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 }
@@ -34,36 +34,42 @@ inline ImageStats cifar() {
 inline ImageStats mnist() {
   return {{0.131}, {0.308}};
 }
-/// No normalization: values stay in 0..1.
+/// No normalization; values stay in 0..1.
 inline ImageStats none() {
   return {{0.0}, {1.0}};
 }
 
 }  // namespace stats
 
-/// Applies `transforms` to every training batch on its device, with separate
-/// random numbers per sample: to inputs[0], [N, H, W, 1 or 3] kByte, and to
-/// masks with nearest-neighbor sampling: targets [N, H, W] or [N, 1, H, W] of
-/// any dtype. Boxes and points are moved, clipped and dropped as in the loader.
-/// Lighting and erasing change images alone.
+/// Returns a batch transform that augments every training batch on its device,
+/// with separate random numbers per sample. It changes:
+///
+/// - inputs[0]: images [N, H, W, 1 or 3] kByte.
+/// - targets that are masks, [N, H, W] or [N, 1, H, W] of any dtype, with
+///   nearest-neighbor sampling. Lighting and erasing do not apply to them.
+/// - targets that are boxes or points, which are moved, clipped and dropped as
+///   in the data loader.
 ///
 ///   data.batch_transforms = {
 ///       augment_batch(
 ///           get_transforms().train, Padding::reflection, stats::imagenet())};
 ///
-/// On a GPU geometry, lighting, erasing and normalization are one kernel launch
-/// (`augment_images`); on a CPU the loader's code runs on all threads. Results
-/// agree up to rounding, unless a transform shrinks an image to less than half,
-/// which only the CPU smooths. Transforms with `pixel_functions` need a CPU.
+/// On a GPU, geometry, lighting, erasing and normalization run in a single
+/// kernel launch (`augment_images`). On a CPU, the data loader's code runs on
+/// all threads. The results agree up to rounding, except that only the CPU
+/// smooths an image that a transform shrinks to less than half its size.
+/// Transforms with `pixel_functions` need a CPU.
 ///
-/// \param stats  Normalizes the images, in evaluation too, as `normalize`: one
-///               value per channel, or one for all. Unset: they stay kByte for
-///               later transforms.
-/// \param target  What the targets are. Boxes and points are those of BoxTargets
-///                and PointTargets; other targets are recognized by their shape.
-/// \param annotations  How boxes and points follow the images.
-/// \throws c10::ValueError, when it is called, for any other images, and where
-///         pixels are moved for other targets of three or more dimensions.
+/// \param stats  Normalizes the images as `normalize` does, in evaluation too:
+///               one value per channel, or one for all. If not set, images stay
+///               kByte for later transforms.
+/// \param target  Type of the targets. Boxes and points have the form of
+///                BoxTargets and PointTargets; masks are recognized by their
+///                shape.
+/// \param annotations  Determines how boxes and points follow the images.
+/// \throws c10::ValueError from the returned transform for any other images.
+///         Also if pixels are moved and a target has three or more dimensions
+///         but is neither a mask nor boxes or points.
 BatchTransform augment_batch(
     Transforms transforms,
     Padding padding = Padding::reflection,
@@ -71,42 +77,42 @@ BatchTransform augment_batch(
     TargetKind target = TargetKind::category,
     const AnnotationOptions& annotations = {});
 
-// ---- Its parts ----
+// ---- Internal parts ----
 
-/// Converts a matrix between pixels of images of one size to the units of
-/// grid_sample without aligned corners, where an image spans -1 to 1.
+/// Converts a matrix in pixels, between images of one size, to the units of
+/// grid_sample with align_corners=False, in which an image spans -1 to 1.
 inline Matrix3 in_grid_units(const Matrix3& matrix, ImageSize size) {
   return units_of_pixels(size) * matrix * pixels_of_units(size);
 }
-/// Returns at::grid_sampler's number of a padding.
+/// Returns at::grid_sampler's padding mode.
 inline int64_t grid_padding(Padding padding) {
   static_assert(static_cast<int>(Padding::border) == 1);
   return static_cast<int64_t>(padding);
 }
 
-/// Renders one plan per image of [N, H, W, 1 or 3] kByte on the CPU with the
-/// loader's code; returns the same shape.
+/// Renders [N, H, W, 1 or 3] kByte images on the CPU by the data loader's code,
+/// with one plan per image. Returns the same shape.
 torch::Tensor render_on_cpu(
     const torch::Tensor& images,
     const std::vector<SamplePlan>& plans);
 
-/// Converts plans for `augment_images`, one launch on a GPU, which does not
-/// smooth an image that shrinks to less than half and rounds to bytes before
-/// tones.
+/// Converts plans for `augment_images`, which runs as a single launch on a GPU.
+/// Unlike the CPU code, it does not smooth images that shrink to less than
+/// half, and it rounds to bytes before applying tones.
 /// \throws c10::ValueError if a plan has pixel functions, which need a CPU.
 std::vector<ImageChange> changes_of(
     const std::vector<SamplePlan>& plans,
     int64_t channels);
 
-/// Returns the source position of each pixel for at::grid_sampler: [N, H, W, 2]
-/// kFloat on `device`.
+/// Returns the source position of each output pixel for at::grid_sampler: [N,
+/// H, W, 2] kFloat on `device`.
 torch::Tensor sampling_grid(
     const std::vector<SamplePlan>& plans,
     int64_t height,
     int64_t width,
     torch::Device device);
 
-/// Renders masks, [N, H, W] or [N, 1, H, W] of any dtype, on their device with
+/// Warps masks [N, H, W] or [N, 1, H, W] of any dtype on their device, with
 /// nearest-neighbor sampling.
 torch::Tensor render_masks(
     const torch::Tensor& masks,

@@ -11,10 +11,10 @@
 
 namespace tern {
 
-/// Describes a transform that treats every image the same.
+/// Writes the description of a transform that treats every image the same.
 using Describe = std::function<void(ImagePreprocessing&)>;
 
-/// A transform that does `action(plan, rng)` with probability `p`.
+/// A transform that calls `action(plan, rng)` with probability `p`.
 template <class Action>
 class Drawn final : public Transform {
  public:
@@ -25,7 +25,8 @@ class Drawn final : public Transform {
         describe_(std::move(describe)) {}
 
   void plan(SamplePlan& plan, SampleRng& rng) const override {
-    // Drawn in any case, so that p changes no other transform's numbers.
+    // The number is always drawn, so that p does not change the random numbers
+    // of later transforms.
     if (rng.uniform() < p_) action_(plan, rng);
   }
   bool resizes() const override { return resizes_; }
@@ -41,8 +42,9 @@ class Drawn final : public Transform {
   Describe describe_;
 };
 
-/// \param name      For the error message.
-/// \param describe  Null: it cannot be described.
+/// Creates a Drawn.
+/// \param name      Function name for the error message.
+/// \param describe  Null if the transform cannot be described.
 template <class Action>
 TransformPtr drawn(
     const char* name,
@@ -62,7 +64,8 @@ TransformPtr drawn(
       std::move(describe));
 }
 
-/// \param above  What the low end must be larger than.
+/// Returns `range`, or throws c10::ValueError if it is reversed.
+/// \param above  The low end must be larger than this.
 inline Range checked(const char* name, Range range, float above = -3.4e38f) {
   TERN_CHECK_VALUE(
       range.low <= range.high && range.low > above,
@@ -78,7 +81,7 @@ inline float draw(Range range, SampleRng& rng) {
   return rng.uniform(range.low, range.high);
 }
 
-/// Shows `matrix`, which is given in units of half the canvas about its middle.
+/// Changes the view by `matrix`, in units of half the canvas about its center.
 inline void view_in_units(SamplePlan& plan, const Matrix3& matrix) {
   const ImageSize size = plan.size();
   plan.view(pixels_of_units(size) * matrix * units_of_pixels(size), size);

@@ -14,10 +14,11 @@ namespace {
 
 using Points = std::array<std::array<double, 2>, 4>;
 
-/// Upper left, lower left, upper right, lower right.
+/// Upper left, lower left, upper right and lower right corner.
 constexpr Points kCorners = {{{-1, -1}, {-1, 1}, {1, -1}, {1, 1}}};
 
-/// The largest part in the middle whose width over height is in `ratio`.
+/// Returns the largest centered part whose ratio of width to height is in
+/// `ratio`.
 ImageRegion middle_part(ImageSize image, Range ratio) {
   const auto height = static_cast<double>(image.height);
   const auto width = static_cast<double>(image.width);
@@ -36,7 +37,7 @@ ImageRegion middle_part(ImageSize image, Range ratio) {
       size.width};
 }
 
-/// As torchvision.transforms.RandomResizedCrop.get_params.
+/// Same as torchvision.transforms.RandomResizedCrop.get_params.
 ImageRegion
 random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
   const auto area = static_cast<double>(image.height * image.width);
@@ -49,7 +50,8 @@ random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
         std::llround(std::sqrt(wanted * shape))};
     if (size.height > 0 && size.width > 0 && size.height <= image.height &&
         size.width <= image.width) {
-      // By share, so that an image in another size is cut in the same place.
+      // Drawn as a fraction, so that the same image in another size is cropped
+      // at the same place.
       const auto place = [&](int64_t room) {
         return static_cast<int64_t>(
             double{rng.uniform()} * static_cast<double>(room + 1));
@@ -83,7 +85,7 @@ TransformPtr rotate(Range degrees, float p) {
   checked("rotate", degrees);
   return drawn("rotate", p, [degrees](SamplePlan& plan, SampleRng& rng) {
     constexpr double kPi = 3.14159265358979323846;
-    // The view turns the other way than what is seen.
+    // Rotating the view rotates its contents in the opposite direction.
     plan.view_about_centre(Matrix3::rotation(-draw(degrees, rng) * kPi / 180));
   });
 }
@@ -112,7 +114,7 @@ TransformPtr squish(Range scale, float p) {
   checked("squish", scale, 0);
   return drawn("squish", p, [scale](SamplePlan& plan, SampleRng& rng) {
     const double stretch = draw(scale, rng);
-    // Whichever direction keeps the view inside of the image.
+    // Shrinks the view in the direction that keeps it within the image.
     plan.view_about_centre(
         stretch <= 1 ? Matrix3::scaling(stretch, 1)
                      : Matrix3::scaling(1, 1 / stretch));
@@ -158,8 +160,8 @@ TransformPtr jitter(Range magnitude, float p) {
 }
 
 Matrix3 perspective_matrix(const Points& from, const Points& to) {
-  // x' (g x + h y + 1) = a x + b y + c, and so for y': eight equations for the
-  // eight unknown.
+  // x' (g x + h y + 1) = a x + b y + c, and likewise for y': eight equations
+  // for the eight unknowns.
   cv::Matx<double, 8, 8> equations = cv::Matx<double, 8, 8>::zeros();
   cv::Vec<double, 8> goals, solution;
   for (int i = 0; i < 4; ++i) {
@@ -183,8 +185,9 @@ Matrix3 perspective_matrix(const Points& from, const Points& to) {
   return matrix;
 }
 
-// torchvision's map of the source to the result is T C R(angle) Sh S C^-1, with
-// C to the middle, T the translation and Sh the shear; this is its inverse.
+// torchvision's map from the source to the result is T C R(angle) Sh S C^-1,
+// where C translates the origin to the center, T is the translation and Sh the
+// shear. This is its inverse.
 Matrix3
 draw_affine(const AffineRanges& ranges, ImageSize size, SampleRng& rng) {
   constexpr double kRadians = 3.14159265358979323846 / 180;
@@ -213,7 +216,7 @@ TransformPtr random_affine(const AffineRanges& ranges, float p) {
 
 TransformPtr rand_crop(bool is_random) {
   const auto crop = [is_random](SamplePlan& plan, SampleRng& rng) {
-    // Drawn in any case, so that transforms that follow draw the same numbers.
+    // Always drawn, so that later transforms draw the same numbers.
     const float row = rng.uniform(), column = rng.uniform();
     if (is_random) plan.set_crop_position(row, column);
   };

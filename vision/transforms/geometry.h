@@ -6,15 +6,15 @@
 
 namespace tern {
 
-// Each of these changes the matrix of a sample, not its pixels. `p` is the
-// probability that it is applied. Ranges and defaults are fastai's. All throw
-// c10::ValueError for a p outside of 0..1 or a reversed range.
+// These transforms change the matrix of a sample, not its pixels. `p` is the
+// probability of applying the transform. Ranges and defaults are fastai's. All
+// throw c10::ValueError for a p outside 0..1 or a reversed range.
 
-/// Flips left to right.
+/// Flips images left to right.
 TransformPtr flip_lr(float p = 0.5f);
 
-/// One of the eight rotations and flips of a square. Stretches an image that is
-/// not square if it is turned on its side.
+/// Applies one of the eight rotations and flips of a square at random. Rotation
+/// by 90 degrees stretches an image that is not square.
 TransformPtr dihedral(float p = 1);
 
 /// Rotates about the center by an angle in degrees, clockwise.
@@ -29,43 +29,44 @@ TransformPtr zoom(Range scale = {1, 1.1f}, float p = 0.75f);
 /// Changes the aspect ratio.
 TransformPtr squish(Range scale = {1 / 1.2f, 1.2f}, float p = 0.75f);
 
-/// Tilts the image plane: moves the ends of each side by up to `magnitude`, in
-/// units of half the image.
+/// Tilts the image plane: moves the ends of each side by up to `magnitude`,
+/// where 1 is half the image.
 TransformPtr symmetric_warp(Range magnitude = {-0.2f, 0.2f}, float p = 0.75f);
 
-/// Moves each of the four corners by up to `magnitude` in both directions, in
-/// units of half the image.
+/// Moves each of the four corners by up to `magnitude` in both directions,
+/// where 1 is half the image.
 TransformPtr perspective(float magnitude = 0.2f, float p = 0.5f);
 
-/// Samples every pixel from a random position nearby, up to `magnitude` away in
-/// units of half the image.
+/// Replaces every pixel by a random one nearby, up to `magnitude` away, where 1
+/// is half the image.
 TransformPtr jitter(Range magnitude = {0.005f, 0.02f}, float p = 0.5f);
 
 // ---- Crops to the target ----
 
-/// Crops the target from a random position of the resized image, or from the
-/// center if `is_random` is false: fastai's rand_crop and crop_pad. Has an
-/// effect where the image is larger than the target, after `ResizeMethod::crop`
-/// or `none`.
+/// Crops the target size from a random position of the resized image, or from
+/// the center if `is_random` is false. Same as fastai's rand_crop and crop_pad.
+/// Has an effect only if the image is larger than the target, as after
+/// `ResizeMethod::crop` or `none`.
 TransformPtr rand_crop(bool is_random = true);
 
-/// Resizes a random part of the image to the target: torchvision's
-/// RandomResizedCrop. Falls back to a center crop after ten attempts.
-/// \param scale  Range of the part's fraction of the area.
-/// \param ratio  Range of its aspect ratio, width over height.
+/// Resizes a random part of the image to the target size, as torchvision's
+/// RandomResizedCrop. Uses the largest center crop with an allowed aspect ratio
+/// after ten failed attempts, and with probability 1 - p.
+/// \param scale  Range of the part's area, as a fraction of the image's.
+/// \param ratio  Range of the part's aspect ratio, width over height.
 TransformPtr random_resized_crop(
     Range scale = {0.08f, 1},
     Range ratio = {3.f / 4, 4.f / 3},
     float p = 1);
 
-/// Resizes to cover the target enlarged by the fraction `margin`, and crops the
-/// center: for validation with `random_resized_crop`.
+/// Resizes to cover the target enlarged by the fraction `margin`, then crops
+/// the center. For validation of models that train with `random_resized_crop`.
 TransformPtr centre_crop(float margin = 0.14f);
 
 // ---- Matrices ----
 
-/// Returns the matrix that maps four points to four others.
-/// \throws c10::ValueError if three of them lie on a line.
+/// Returns the matrix that maps the four points `from` to the points `to`.
+/// \throws c10::ValueError if three of the points are on a line.
 Matrix3 perspective_matrix(
     const std::array<std::array<double, 2>, 4>& from,
     const std::array<std::array<double, 2>, 4>& to);
@@ -76,19 +77,19 @@ struct AffineRanges {
   Range degrees = {0, 0};
   /// Translation by up to this fraction of the width and height.
   float translate = 0;
-  /// Scale about the center; above 0.
+  /// Scale about the center, above 0.
   Range scale = {1, 1};
   /// Shear along the rows, in degrees.
   Range shear = {0, 0};
 };
 
-/// Draws an affine map from the pixels of the result to those of the source,
-/// both of `size`.
+/// Draws a random affine map from pixels of the result to pixels of the source.
+/// Both have the size `size`.
 Matrix3 draw_affine(const AffineRanges& ranges, ImageSize size, SampleRng& rng);
 
 /// Applies a random affine map about the center of the image.
-/// \throws c10::ValueError for a range that is reversed, a scale that is not
-///         above 0, or a p outside of 0..1.
+/// \throws c10::ValueError for a reversed range, a scale that is not above 0,
+///         or a p outside 0..1.
 TransformPtr random_affine(const AffineRanges& ranges, float p = 1);
 
 }  // namespace tern

@@ -4,24 +4,26 @@
 
 namespace tern {
 
-/// fastai's defaults for photographs. 0 (for max_zoom: 1) disables a transform.
+/// Options of `get_transforms`; the defaults are fastai's for photographs. 0 (1
+/// for max_zoom) disables a transform.
 struct GetTransformsOptions {
   bool do_flip = true;
-  /// All rotations and flips of a square, for images taken from above.
+  /// Applies all rotations and flips of a square, for images taken from above.
   bool flip_vert = false;
-  /// Degrees.
+  /// Maximum rotation in degrees.
   float max_rotate = 10;
   float max_zoom = 1.1f;
   float max_lighting = 0.2f;
   float max_warp = 0.2f;
-  /// Probabilities of warp, rotation and zoom, and of brightness and contrast.
+  /// Probability of warp, rotation and zoom each, and of brightness and
+  /// contrast each.
   float p_affine = 0.75f, p_lighting = 0.75f;
-  /// Added after the others, for training only.
+  /// Additional training transforms, applied after the others.
   Transforms extra = {};
 };
 
-/// Random crop, flip, symmetric warp, rotation, zoom, brightness and contrast
-/// for training; a center crop for validation. Source: fastai v1,
+/// Returns random crop, flip, symmetric warp, rotation, zoom, brightness and
+/// contrast for training, and a center crop for validation. Source: fastai v1,
 /// vision/transform.py, get_transforms.
 ///
 ///   auto data = ImageDataBunch::from_folder(

@@ -10,7 +10,8 @@
 namespace tern {
 namespace {
 
-/// Points that change places, as the index of the point that each becomes.
+/// Returns, for each point, the index of the point that replaces it in a
+/// mirrored image.
 torch::Tensor mirrored_order(int64_t points, const AnnotationOptions& options) {
   std::vector<int64_t> order(static_cast<size_t>(points));
   std::iota(order.begin(), order.end(), 0);

@@ -10,59 +10,60 @@
 
 namespace tern {
 
-/// The image that the coordinates of boxes and points refer to, where EXIF says
-/// that the stored image is to be turned.
+/// Image that the coordinates of boxes and points refer to, if the EXIF
+/// orientation rotates or flips the stored image.
 enum class AnnotatedPixels {
-  /// Not known: such an image is refused, unless the size that its annotations
-  /// give tells.
+  /// Unknown. An image with such an EXIF orientation is an error, unless the
+  /// image size in its annotations resolves it.
   unknown,
-  /// The image as it is shown.
+  /// The image as displayed, after the EXIF orientation.
   upright,
-  /// The image as it is stored.
+  /// The image as stored, before the EXIF orientation.
   stored,
 };
 
-/// How boxes and points follow their image.
+/// How boxes and points follow their image through transforms.
 struct AnnotationOptions {
-  /// A box is dropped where a smaller share of its area than this is left in the
+  /// Drops a box if less than this fraction of its area remains in the
   /// transformed image.
   double min_share = 0.1;
-  /// Clips boxes that reach more than a pixel out of the original image, which
-  /// are else an error that names the image.
+  /// Clips boxes that extend more than a pixel beyond the original image. If
+  /// false, such a box is an error that names the image.
   bool clip = false;
   AnnotatedPixels pixels = AnnotatedPixels::unknown;
-  /// Pairs of points that change places where the image is mirrored, such as the
-  /// left and the right eye.
+  /// Pairs of points to swap when the image is mirrored, such as the left and
+  /// the right eye.
   std::vector<std::pair<int64_t, int64_t>> flip_pairs = {};
 };
 
-/// \throws c10::ValueError for a share outside of 0..1 or a pair with a number
-///         below 0 or twice the same one.
+/// \throws c10::ValueError for a min_share outside 0..1, or a flip pair with a
+///         negative number or a number that occurs twice.
 void check_annotation_options(
     const char* where,
     const AnnotationOptions& options);
 
-/// Moves the boxes of a batch as its images are transformed, in place.
-/// \param targets   Boxes [N, K, 4] kFloat and labels [N, K] kLong, of which -1
-///                  is no box; then, if there are any, areas [N, K] kFloat, crowd
-///                  regions [N, C, 4] kFloat and their labels [N, C] kLong.
-/// \param matrices  One per image, from the pixels of the boxes to those of the
-///                  new image.
-/// \param size      Of the new images.
-/// \throws c10::ValueError for other shapes or types.
+/// Transforms the boxes of a batch along with its images, in place.
+/// \param targets   Boxes [N, K, 4] kFloat and labels [N, K] kLong, where -1 is
+///                  padding; optionally areas [N, K] kFloat; then optionally
+///                  crowd regions [N, C, 4] kFloat and their labels [N, C]
+///                  kLong.
+/// \param matrices  One per image, from pixels of the boxes' coordinates to
+///                  pixels of the new image.
+/// \param size      Size of the new images.
+/// \throws c10::ValueError for other shapes or dtypes.
 void move_boxes(
     const Tensors& targets,
     const std::vector<Matrix3>& matrices,
     ImageSize size,
     const AnnotationOptions& options);
 
-/// Moves the points of a batch as its images are transformed, in place. Points
-/// of a pair change places where their image is mirrored.
+/// Transforms the points of a batch along with its images, in place. Swaps the
+/// points of each flip pair in mirrored images.
 /// \param targets  Points [N, P, 2] kFloat, and whether each is visible, [N, P]
 ///                 kBool.
-/// \param matrices, size  As of `move_boxes`.
-/// \throws c10::ValueError for other shapes or types, or a pair with a point that
-///         there is not.
+/// \param matrices, size  As for `move_boxes`.
+/// \throws c10::ValueError for other shapes or dtypes, or if a flip pair has a
+///         number that is not below P.
 void move_points(
     const Tensors& targets,
     const std::vector<Matrix3>& matrices,

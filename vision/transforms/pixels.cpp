@@ -152,7 +152,7 @@ TransformPtr cutout(Range holes, Range length, float p) {
     for (int64_t i = 0; i < count; ++i) {
       const auto side = static_cast<int64_t>(draw(length, rng));
       const ImageSize target = plan.target();
-      // The middle lies in the image, the square may reach beyond.
+      // The center is in the image; the square can extend beyond it.
       const auto y = static_cast<int64_t>(rng.below(target.height));
       const auto x = static_cast<int64_t>(rng.below(target.width));
       plan.erase(y - side / 2, x - side / 2, side);

@@ -14,7 +14,7 @@ namespace tern {
 
 namespace {
 
-/// log(x / (1 - x)) of each byte, x kept off 0 and 1 as by fastai.
+/// log(x / (1 - x)) of each byte. As in fastai, x is clamped away from 0 and 1.
 const std::array<float, 256>& logits() {
   static const std::array<float, 256> values = [] {
     std::array<float, 256> all{};
@@ -31,7 +31,7 @@ float sigmoid(float logit) {
   return 1 / (1 + std::exp(-logit));
 }
 
-/// x in 0..1 with all tones applied.
+/// Applies all tone curves to x in 0..1.
 float toned(const Lighting& lighting, float x) {
   for (const auto& tone : lighting.tones) x = tone(x);
   return x;
@@ -48,7 +48,7 @@ void mix_colours(const Lighting& lighting, const MutablePixels& image) {
     float rgb[3];
     if (is_logit) {
       for (int c = 0; c < 3; ++c) rgb[c] = logit[pixel[c]];
-      // ITU-R 601-2, as in fastai's grayscale.
+      // ITU-R 601-2 weights, as in fastai's grayscale.
       const float gray = 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
       for (float& value : rgb) {
         value = sigmoid(
@@ -145,8 +145,8 @@ void SamplePlan::resize(ImageSize size) {
 
 void SamplePlan::finish() {
   if (size_ == target_) return;
-  // Whole pixels: what is only cut stays as it is. Padding is equal on both
-  // sides.
+  // Uses whole pixels, so that a plain crop does not interpolate. Padding is
+  // equal on both sides.
   const auto offset = [](int64_t size, int64_t target, float position) {
     const int64_t room = size - target;
     return room < 0 ? std::floor(static_cast<double>(room) / 2)

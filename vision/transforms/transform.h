@@ -14,7 +14,7 @@
 
 namespace tern {
 
-/// 8-bit pixels that a transform may modify: [height, width, channels],
+/// 8-bit pixels that a transform can modify: [height, width, channels],
 /// contiguous.
 struct MutablePixels {
   uint8_t* pixels = nullptr;
@@ -22,81 +22,86 @@ struct MutablePixels {
   int64_t channels = 3;
 };
 
-/// Changes to the colors of an image, brightness in 0..1.
+/// Changes to the colors of an image, whose values are in 0..1.
 ///
-/// Brightness, contrast and saturation are fastai's: affine in the logits
-/// log(x / (1 - x)), so any number of them is one affine map.
+/// Brightness, contrast and saturation are fastai's: they are affine in the
+/// logits log(x / (1 - x)), so that any number of them combine into one affine
+/// map.
 struct Lighting {
-  /// logit' = scale * mix(logit) + shift, where mix moves every channel
-  /// towards the gray of the pixel: 1 is none, 0 is all gray.
+  /// logit' = scale * mix(logit) + shift. mix scales the distance of each
+  /// channel from the gray value of the pixel by `saturation`: 1 has no effect,
+  /// 0 makes the pixel gray.
   float scale = 1, shift = 0, saturation = 1;
-  /// Rotates the hue by this fraction of the circle; after the above.
+  /// Rotates the hue by this fraction of the circle, after the changes above.
   float hue = 0;
-  /// Tone curves from 0..1 to 0..1, applied in order, after the above.
+  /// Tone curves from 0..1 to 0..1, applied in order after the changes above.
   std::vector<std::function<float(float)>> tones;
 
   bool is_identity() const {
     return is_table() && scale == 1 && shift == 0 && tones.empty();
   }
-  /// True if every channel depends only on itself, so that a table suffices.
+  /// True if each channel's result depends on that channel alone, so that a
+  /// lookup table suffices.
   bool is_table() const { return saturation == 1 && hue == 0; }
-  /// Returns the table of 256 values, without saturation and hue.
+  /// Returns the lookup table of 256 values, without saturation and hue.
   std::array<uint8_t, 256> table() const;
 };
 
-/// Changes the colors of an image, by one table where possible. Saturation and
-/// hue do not affect gray images.
+/// Changes the colors of an image, by one lookup table where possible.
+/// Saturation and hue do not affect gray images.
 void apply_lighting(const Lighting& lighting, const MutablePixels& image);
 
 /// Fills a rectangle, clipped to the image.
 void erase(const PaintedRectangle& rectangle, const MutablePixels& image);
 
-/// All changes to one sample, determined before any pixel is computed:
-/// transforms write the plan, then the image is sampled once.
+/// Holds all changes to one sample. Transforms write to the plan before any
+/// pixel is computed; then the image is sampled once.
 ///
-/// Geometry works on a canvas, initially the upright image. Transforms change
-/// what the canvas shows or crop it; together they are one matrix.
+/// Geometric transforms work on a canvas, which is initially the upright image.
+/// They change what the canvas shows, or crop it; all of them combine into one
+/// matrix.
 class SamplePlan {
  public:
-  /// Resets the plan. Keeps its memory, so that a reused plan allocates
-  /// nothing.
+  /// Resets the plan but keeps its memory, so that a reused plan does not
+  /// allocate.
   /// \param source  Size of the image.
-  /// \param target  Size in the batch.
+  /// \param target  Size of an image in the batch.
   void begin(ImageSize source, ImageSize target, Padding padding);
 
   // ---- Geometry, in pixels of the canvas ----
 
   ImageSize source() const { return source_; }
-  /// Size of the upright image in its file; that of the source, unless it was
+  /// Size of the upright image in its file. Differs from the source if that was
   /// presized.
   ImageSize original;
-  /// The EXIF orientation by which the source was turned upright; 1: it was not.
+  /// The EXIF orientation that was applied to make the source upright; 1 if
+  /// none.
   int exif_orientation = 1;
   ImageSize target() const { return target_; }
   /// The current size of the canvas.
   ImageSize size() const { return size_; }
 
-  /// Maps each point of the new canvas to `matrix * point` of the current one.
-  /// \param size  Of the new canvas.
+  /// Changes the view: a point of the new canvas shows the point `matrix *
+  /// point` of the current canvas.
+  /// \param size  Size of the new canvas.
   void view(const Matrix3& matrix, ImageSize size) {
     matrix_ = matrix_ * matrix;
     size_ = size;
   }
-  /// The same about the center of the canvas, whose size is kept.
+  /// Changes the view about the center of the canvas and keeps the canvas size.
   void view_about_centre(const Matrix3& matrix);
   /// Stretches the canvas to `size`.
   void resize(ImageSize size);
-  /// Crops `size` from the canvas at (top, left), with padding outside of it.
+  /// Crops `size` from the canvas at (top, left); the area outside is padding.
   void crop(double top, double left, ImageSize size) {
     view(Matrix3::translation(left, top), size);
   }
-  /// Sets the position of the crop to the target: 0 is top or left, 1 bottom or
-  /// right.
+  /// Sets the position of the final crop: 0 is top or left, 1 bottom or right.
   void set_crop_position(float row, float column) {
     crop_row_ = row;
     crop_column_ = column;
   }
-  /// Moves every pixel at random by up to this fraction of half the image.
+  /// Moves every pixel at random, by up to this fraction of half the image.
   void jitter(float magnitude, uint32_t key) {
     jitter_ = magnitude;
     jitter_key_ = key;
@@ -105,19 +110,20 @@ class SamplePlan {
   /// Crops or pads the canvas to the target. Called once, after all transforms.
   void finish();
 
-  /// Returns the map from the result to the source, with padding and jitter.
+  /// Returns the map from the result to the source, including padding and
+  /// jitter.
   Warp warp() const;
-  /// Returns the map from a pixel of the original to one of the result, by which
-  /// boxes and points move. Knows no jitter.
+  /// Returns the map from pixels of the original to pixels of the result, which
+  /// moves boxes and points. Excludes jitter.
   Matrix3 result_from_original() const;
 
-  // ---- Changes to the pixels, in this order ----
+  // ---- Changes to the pixels, applied in this order ----
 
   Lighting lighting;
-  /// Other changes; run on the thread that creates the sample.
+  /// Other changes. They run on the thread that creates the sample.
   std::vector<std::function<void(const MutablePixels&)>> pixel_functions;
   std::vector<PaintedRectangle> erasures;
-  /// Adds the part of a rectangle that lies in the target to `erasures`.
+  /// Appends a rectangle, clipped to the target, to `erasures`.
   PaintedRectangle& erase(int64_t top, int64_t left, ImageSize size);
 
   /// Applies lighting, pixel functions and erasures in place.
@@ -132,13 +138,13 @@ class SamplePlan {
   uint32_t jitter_key_ = 0;
 };
 
-/// A range to draw from, both ends included.
+/// A range to draw from, including both ends.
 struct Range {
   float low = 0, high = 0;
 };
 
-/// A random change to an image. It writes to the plan of a sample; the pixels
-/// are computed later, once for all transforms. A transform of your own:
+/// A random change to an image. A transform writes to the plan of a sample; the
+/// pixels are computed later, once for all transforms. To write your own:
 ///
 ///   class Posterize final : public Transform {
 ///    public:
@@ -150,21 +156,21 @@ struct Range {
 ///     }
 ///   };
 ///
-/// `plan` is called from several threads at the same time: keep no mutable
-/// state, and draw random numbers from `rng` only, which depends on the run's
-/// seed, the epoch and the sample.
+/// Several threads call `plan` at the same time, so keep no mutable state. Draw
+/// random numbers only from `rng`, which depends on the run's seed, the epoch
+/// and the sample.
 class Transform {
  public:
   virtual ~Transform() = default;
 
   virtual void plan(SamplePlan& plan, SampleRng& rng) const = 0;
 
-  /// True if it resizes the canvas to the target itself, as a random resized
-  /// crop does; the image is then not resized before.
+  /// True if the transform resizes the canvas to the target, as a random
+  /// resized crop does. The image is then not resized beforehand.
   virtual bool resizes() const { return false; }
 
-  /// Describes the transform in `what` if it treats every image the same;
-  /// returns false otherwise. For validation transforms.
+  /// Describes the transform in `what` and returns true if it treats every
+  /// image the same; otherwise returns false. For validation transforms.
   virtual bool describe(ImagePreprocessing& /*what*/) const { return false; }
 };
 
@@ -175,19 +181,19 @@ using Transforms = std::vector<TransformPtr>;
 struct TransformLists {
   Transforms train, valid;
 
-  /// Whether both have the same objects.
+  /// True if both hold the same transform objects.
   bool operator==(const TransformLists&) const = default;
 };
 
-/// How an image is resized to the size of a batch if no transform does it.
+/// How an image is resized to the size of the batch if no transform does it.
 enum class ResizeMethod {
-  /// Covers the target and is cropped.
+  /// Resizes to cover the target, then crops.
   crop,
-  /// Fits into the target and is padded.
+  /// Resizes to fit into the target, then pads.
   pad,
-  /// Stretched to the target.
+  /// Stretches to the target, ignoring proportions.
   squish,
-  /// Cropped or padded without resizing.
+  /// Crops or pads without resizing.
   none,
 };
 
@@ -199,23 +205,25 @@ struct TransformOptions {
   bool operator==(const TransformOptions&) const = default;
 };
 
-/// Returns the matrix from -1..1 in both directions to the pixels of an image,
-/// and its inverse.
+/// Returns the matrix from units, -1..1 in both directions, to pixels of an
+/// image, and the inverse matrix.
 Matrix3 pixels_of_units(ImageSize size);
 Matrix3 units_of_pixels(ImageSize size);
 
-/// \throws c10::ValueError if a transform is null. \param where  The caller.
+/// Checks a list of transforms; `where` names the caller in the message.
+/// \throws c10::ValueError if a transform is null.
 void check_transforms(const char* where, const Transforms& transforms);
-/// \throws c10::ValueError unless both sides are at least 1 and there are at
+/// Checks the size of an image; `where` names the caller in the message.
+/// \throws c10::ValueError unless both sides are at least 1 and the area is at
 ///         most `kMaxPixels`.
 void check_size(const char* where, ImageSize size);
 
-/// Returns the size, in the proportions of `image`, that just covers `target`,
-/// or the one that fits into it.
+/// Returns the smallest size with the proportions of `image` that covers
+/// `target`, or, if `covers` is false, the largest that fits into it.
 ImageSize proportional(ImageSize image, ImageSize target, bool covers = true);
 
-/// Plans one sample: resizes it, applies all transforms in order, and crops to
-/// the target.
+/// Plans one sample: resizes the image, applies all transforms in order, and
+/// crops or pads to the target.
 /// \param source  Size of the upright image.
 void make_plan(
     const Transforms& transforms,

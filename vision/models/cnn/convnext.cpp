@@ -7,22 +7,22 @@ namespace tern {
 
 namespace {
 
-constexpr double kLayerScale = 1e-6;  // of a new block
-// torchvision's bounds, 100 times as far, cut nothing off.
+constexpr double kLayerScale = 1e-6;  // initial value
+// torchvision truncates at 100 standard deviations, which has no effect.
 constexpr double kInitialStddev = 0.02;
 
 torch::nn::LayerNormOptions over(int64_t channels) {
   return torch::nn::LayerNormOptions({channels}).eps(1e-6);
 }
 
-// Without padding, so that patches do not overlap.
+// A convolution over non-overlapping patches.
 torch::nn::Conv2d patches(int64_t in, int64_t out, int64_t size) {
   return torch::nn::Conv2d(
       torch::nn::Conv2dOptions(in, out, size).stride(size));
 }
 
-// Filters each channel by 7x7, then mixes the channels of each pixel by two
-// linear layers: `x + layer_scale * block(x)`.
+// Filters each channel by a 7x7 kernel, then mixes the channels of each pixel
+// by two linear layers: `x + layer_scale * block(x)`.
 class ConvNeXtBlockImpl : public torch::nn::Cloneable<ConvNeXtBlockImpl>,
                           public StochasticDepth {
  public:

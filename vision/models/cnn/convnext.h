@@ -16,30 +16,31 @@ struct ConvNeXtOptions {
   /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-  /// Share of the samples for which the last block is dropped in training, see
-  /// StochasticDepth; from 0 for the first block it rises block by block.
-  /// None: the paper's for this size, 0.1 (tiny), 0.4 (small), 0.5 (base).
+  /// Probability of dropping the last block's residual branch in training, see
+  /// StochasticDepth. The probability rises linearly from 0 for the first
+  /// block. If not set, the paper's value for this size: 0.1 (tiny), 0.4
+  /// (small), 0.5 (base).
   std::optional<double> stochastic_depth = std::nullopt;
 };
 
-/// Size of a ConvNeXt, such as that of `convnext_tiny`.
+/// Size of a ConvNeXt; see `convnext_tiny`.
 struct ConvNeXtShape {
   std::array<int64_t, 4> channels, blocks;  // of each stage
   double stochastic_depth = 0;
 };
 
-/// The network of Liu et al., "A ConvNet for the 2020s" (2022), with
-/// torchvision's names in its state dict and its initial weights' distribution.
+/// The network of Liu et al., "A ConvNet for the 2020s" (2022). State-dict
+/// names and the distribution of initial weights are torchvision's.
 ///
-/// As a Backbone it has four stages, which divide the image by 4, 8, 16 and 32,
-/// rounded down; an image has at least 32 x 32 pixels.
+/// As a Backbone it has four stages, with strides of 4, 8, 16 and 32; sizes are
+/// rounded down. Images need at least 32 x 32 pixels.
 class ConvNeXtImpl : public torch::nn::Cloneable<ConvNeXtImpl>,
                      public FeatureNetwork {
  public:
   static constexpr const char* kSecondGroup = "features.4";
   static constexpr const char* kClassifier = "classifier.";
 
-  /// \throws c10::ValueError unless the numbers of the shape are positive, and
+  /// \throws c10::ValueError unless all numbers of the shape are positive; also
   ///         as `convnext_tiny`.
   ConvNeXtImpl(const ConvNeXtShape& shape, const ConvNeXtOptions& options);
   void reset() override;

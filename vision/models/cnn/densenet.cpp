@@ -28,7 +28,7 @@ torch::nn::ReLU relu_in_place() {
   return torch::nn::ReLU(torch::nn::ReLUOptions(true));
 }
 
-// Norm, ReLU, 1x1; norm, ReLU, 3x3.
+// Norm, ReLU, 1x1 convolution; norm, ReLU, 3x3 convolution.
 Layers dense_layer(int64_t in, int64_t growth) {
   const int64_t middle = 4 * growth;
   Layers layer;
@@ -41,7 +41,7 @@ Layers dense_layer(int64_t in, int64_t growth) {
   return layer;
 }
 
-// Each layer adds `growth` channels to those that it sees.
+// Each layer appends `growth` channels to its input.
 class DenseBlockImpl : public torch::nn::Cloneable<DenseBlockImpl> {
  public:
   DenseBlockImpl(int64_t in, int64_t count, int64_t growth)

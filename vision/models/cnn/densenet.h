@@ -16,22 +16,22 @@ struct DenseNetOptions {
   int64_t in_channels = 3;
 };
 
-/// Size of a DenseNet, such as that of `densenet121`.
+/// Size of a DenseNet; see `densenet121`.
 struct DenseNetShape {
-  std::array<int64_t, 4> blocks;  // layers in each of the dense blocks
+  std::array<int64_t, 4> blocks;  // number of layers in each dense block
   int64_t growth = 32;            // channels that each layer adds
 };
 
 /// The network of Huang et al., "Densely Connected Convolutional Networks"
-/// (2017), with torchvision's names in its state dict and its initial weights'
-/// distribution. An image has at least 29 x 29 pixels.
+/// (2017). State-dict names and the distribution of initial weights are
+/// torchvision's. Images need at least 29 x 29 pixels.
 class DenseNetImpl : public torch::nn::Cloneable<DenseNetImpl>,
                      public FeatureNetwork {
  public:
   static constexpr const char* kSecondGroup = "features.transition2";
   static constexpr const char* kClassifier = "classifier.";
 
-  /// \throws c10::ValueError unless the numbers of the shape are positive, and
+  /// \throws c10::ValueError unless all numbers of the shape are positive; also
   ///         as `densenet121`.
   DenseNetImpl(const DenseNetShape& shape, const DenseNetOptions& options);
   void reset() override;

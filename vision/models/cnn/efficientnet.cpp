@@ -88,7 +88,8 @@ void EfficientNetImpl::reset() {
   add(ConvLayer(channels, last, ConvLayerOptions{.kernel_size = 1, .end = end}),
       last);
   register_module("features", features_);
-  // torchvision divides the number of a block by the count of all.
+  // torchvision divides a block's index by the number of blocks, not by the
+  // last index.
   set_stochastic_depth(*this, options_.stochastic_depth * (1 - 1 / count));
   init_kaiming(*features_, /*by_fan_out=*/true);
   if (options_.num_classes > 0) {

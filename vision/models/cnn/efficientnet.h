@@ -14,30 +14,31 @@ struct EfficientNetOptions {
   /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-  /// Before the classifier. None: the paper's for this size, 0.2 (B0, B1) or
-  /// 0.3 (B2, B3).
+  /// Dropout before the classifier. If not set, the paper's value for this
+  /// size: 0.2 (B0, B1) or 0.3 (B2, B3).
   std::optional<double> dropout = std::nullopt;
-  /// Share of the samples for which the last block would be dropped in
-  /// training, see StochasticDepth; it rises block by block from 0.
+  /// Probability of dropping a block's residual branch in training, see
+  /// StochasticDepth. Block i of n uses stochastic_depth * i / n, counted from
+  /// 0.
   double stochastic_depth = 0.2;
 };
 
-/// Size of an EfficientNet, such as that of `efficientnet_b0`.
+/// Size of an EfficientNet; see `efficientnet_b0`.
 struct EfficientNetShape {
-  double width = 1, depth = 1;  // times the channels and the blocks of B0
+  double width = 1, depth = 1;  // multipliers of B0's channels and blocks
   double dropout = 0.2;
 };
 
 /// The network of Tan and Le, "EfficientNet: Rethinking Model Scaling for
-/// Convolutional Neural Networks" (2019), with torchvision's names in its state
-/// dict and its initial weights' distribution.
+/// Convolutional Neural Networks" (2019). State-dict names and the distribution
+/// of initial weights are torchvision's.
 class EfficientNetImpl : public torch::nn::Cloneable<EfficientNetImpl>,
                          public FeatureNetwork {
  public:
   static constexpr const char* kSecondGroup = "features.4";
   static constexpr const char* kClassifier = "classifier.";
 
-  /// \throws c10::ValueError unless the numbers of the shape are positive, and
+  /// \throws c10::ValueError unless all numbers of the shape are positive; also
   ///         as `efficientnet_b0`.
   EfficientNetImpl(
       const EfficientNetShape& shape,

@@ -11,20 +11,20 @@
 namespace tern {
 
 struct MBConvOptions {
-  /// Channels of the input, between, and of the output.
+  /// Channels of the input, of the depthwise convolution, and of the output.
   int64_t in, wide, out;
   int64_t kernel_size = 3, stride = 1;
-  /// Channels within the SqueezeExcitation; 0: there is none.
+  /// Hidden channels of the SqueezeExcitation; 0 for none.
   int64_t squeezed = 0;
   LayerEnd squeezed_end = LayerEnd::relu, gate = LayerEnd::sigmoid;
   LayerEnd end = LayerEnd::silu;
-  double eps = 1e-5, momentum = 0.1;  // of the norms
+  double eps = 1e-5, momentum = 0.1;  // of the BatchNorms
 };
 
-/// The block of EfficientNet and MobileNetV3: widens by 1x1, filters each
-/// channel, weighs the channels by a SqueezeExcitation, narrows by 1x1, and
-/// adds its input where shapes allow. [N, in, H, W] -> [N, out, H / stride, W /
-/// stride], rounded up.
+/// The block of EfficientNet and MobileNetV3: a 1x1 convolution that widens, a
+/// depthwise convolution, a SqueezeExcitation, and a 1x1 convolution that
+/// narrows. Adds its input if input and output have the same shape. [N, in, H,
+/// W] -> [N, out, H / stride, W / stride], rounded up.
 class MBConvImpl : public torch::nn::Cloneable<MBConvImpl>,
                    public StochasticDepth {
  public:
@@ -38,8 +38,8 @@ class MBConvImpl : public torch::nn::Cloneable<MBConvImpl>,
 };
 TORCH_MODULE(MBConv);
 
-/// Rounds a number of channels to a multiple of 8, but not down by more than a
-/// tenth.
+/// Rounds a number of channels to the nearest multiple of 8, at least 8. Rounds
+/// up instead if rounding down would remove more than 10 %.
 int64_t round_to_eights(double channels);
 
 }  // namespace tern

@@ -33,8 +33,8 @@ ConvLayer pointwise(int64_t in, int64_t out) {
       ConvLayerOptions{.kernel_size = 1, .end = LayerEnd::relu6});
 }
 
-// Widens by 1x1, filters each channel by 3x3, narrows by 1x1; adds its input
-// where shapes allow.
+// Widens by a 1x1 convolution, filters each channel by a 3x3 kernel and narrows
+// by a 1x1 convolution. Adds its input if the shapes are equal.
 class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
  public:
   InvertedResidualImpl(

@@ -17,9 +17,8 @@ struct MobileNetV3Options {
   double dropout = 0.2;
 };
 
-/// The network for mobile devices of Howard et al., "Searching for MobileNetV3"
-/// (2019), with torchvision's names in its state dict and its initial weights'
-/// distribution.
+/// The mobile network of Howard et al., "Searching for MobileNetV3" (2019).
+/// State-dict names and the distribution of initial weights are torchvision's.
 class MobileNetV3Impl : public torch::nn::Cloneable<MobileNetV3Impl>,
                         public FeatureNetwork {
  public:

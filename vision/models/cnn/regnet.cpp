@@ -108,7 +108,7 @@ void RegNetImpl::reset() {
   }
   register_module("trunk_output", trunk_);
   for (const auto& module : modules(/*include_self=*/false)) {
-    // The biases of squeeze-and-excitation stay PyTorch's.
+    // Biases (of squeeze-and-excitation) keep PyTorch's initialization.
     if (auto* conv = module->as<torch::nn::Conv2d>()) {
       torch::nn::init::kaiming_normal_(
           conv->weight,

@@ -19,22 +19,23 @@ struct RegNetOptions {
   int64_t in_channels = 3;
 };
 
-/// Size of a RegNet, such as that of `regnet_y_400mf`.
+/// Size of a RegNet; see `regnet_y_400mf`.
 struct RegNetShape {
   std::array<int64_t, 4> channels, blocks;  // of each stage
-  int64_t group_width = 8;  // channels of a group of the 3x3 convolutions
+  int64_t group_width = 8;  // channels per group of the 3x3 convolutions
 };
 
 /// The network of Radosavovic et al., "Designing Network Design Spaces" (2020),
-/// with squeeze-and-excitation (RegNetY), with torchvision's names in its state
-/// dict and its initial weights' distribution.
+/// with squeeze-and-excitation (RegNetY). State-dict names and the distribution
+/// of initial weights are torchvision's.
 class RegNetImpl : public torch::nn::Cloneable<RegNetImpl>, public Backbone {
  public:
   static constexpr const char* kSecondGroup = "trunk_output.block3";
   static constexpr const char* kClassifier = "fc.";
 
-  /// \throws c10::ValueError unless the numbers of the shape are positive and
-  ///         the channels multiples of group_width, and as `regnet_y_400mf`.
+  /// \throws c10::ValueError unless all numbers of the shape are positive and
+  ///         the channels are multiples of group_width; also as
+  ///         `regnet_y_400mf`.
   RegNetImpl(const RegNetShape& shape, const RegNetOptions& options);
   void reset() override;
   /// [N, in_channels, H, W] -> [N, num_classes], logits.

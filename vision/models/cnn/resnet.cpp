@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kWidth = 64;  // of the stem and the first layer
 
-// Those of a shape that has no name.
+// Options of a shape without a name.
 JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
   JsonFields fields = fields_of(options);
   fields.emplace_back("blocks", &shape.blocks);
@@ -27,7 +27,7 @@ JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
   return fields;
 }
 
-// Without a bias: the norm that follows has one.
+// No bias, because a norm follows.
 torch::nn::Conv2d conv(
     int64_t in,
     int64_t out,
@@ -269,7 +269,7 @@ void XResNetImpl::reset() {
               .expansion = expansion_}));
       channels = kWidth << i;
     }
-    // fastai's numbers; 3 is the pooling behind the stem.
+    // fastai's names; "3" is the pooling after the stem.
     layers_.push_back(register_module(std::to_string(4 + i), layer));
   }
   if (options_.num_classes > 0) {

@@ -16,19 +16,19 @@
 
 namespace tern {
 
-/// Depth of a ResNet or an XResNet, such as that of `resnet18`.
+/// Depth and width of a ResNet or XResNet; see `resnet18`.
 struct ResNetShape {
-  std::vector<int64_t> blocks;  // in each of the four layers
-  bool has_bottleneck = false;  // 1x1, 3x3, 1x1 instead of two 3x3
-  /// Of the 3x3 convolutions of a ResNet's bottlenecks: groups, and the width
-  /// of each in the first layer.
+  std::vector<int64_t> blocks;  // number of blocks in each of the four layers
+  bool has_bottleneck = false;  // 1x1, 3x3, 1x1 instead of two 3x3 convolutions
+  /// For the 3x3 convolutions of a ResNet's bottlenecks: number of groups, and
+  /// channels per group in the first layer.
   int64_t groups = 1, width_per_group = 64;
 
   friend bool operator==(const ResNetShape&, const ResNetShape&) = default;
 };
 
-/// What ResNet and XResNet share: a stem, four layers of residual blocks, with
-/// a pooling before the first, and a classifier.
+/// Base class of ResNet and XResNet: a stem, a pooling, four layers of residual
+/// blocks, and a classifier.
 class ResidualNetwork : public Backbone {
  public:
   /// [N, in_channels, H, W] -> [N, num_classes], logits.
@@ -42,28 +42,28 @@ class ResidualNetwork : public Backbone {
   virtual torch::Tensor stem(const torch::Tensor& x) = 0;
 
   ResNetShape shape_;
-  int64_t expansion_;  // of the channels at the ends of a block
+  int64_t expansion_;  // block output channels / block width
   std::vector<torch::nn::Sequential> layers_;
-  torch::nn::Linear classifier_{nullptr};  // null: returns means
+  torch::nn::Linear classifier_{nullptr};  // null: `forward` returns the means
 };
 
 struct ResNetOptions {
   /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-  /// Initializes the last norm of each block to 0, so that the block starts as
-  /// the identity: trains slightly better from scratch (Goyal et al.,
-  /// "Accurate, Large Minibatch SGD", section 5.1).
+  /// Initializes the last BatchNorm of each block to 0, so that every block
+  /// starts as the identity. This improves training from scratch slightly
+  /// (Goyal et al., "Accurate, Large Minibatch SGD", section 5.1).
   bool zero_init_residual = false;
-  /// Stride of the features: 32, or 16 or 8 with dilated convolutions in the
-  /// last layers.
+  /// Output stride of the features: 32, or 16 or 8, which dilate the
+  /// convolutions of the last layers.
   int64_t output_stride = 32;
 };
 
 /// The residual network of He et al., "Deep Residual Learning", in
-/// torchvision's form (v1.5: a bottleneck strides in its 3x3 convolution), with
-/// torchvision's names in its state dict and its initial weights' distribution.
-/// With groups it is a ResNeXt (Xie et al., "Aggregated Residual
+/// torchvision's variant (v1.5: a bottleneck has its stride in the 3x3
+/// convolution). State-dict names and the distribution of initial weights are
+/// torchvision's. With groups it is a ResNeXt (Xie et al., "Aggregated Residual
 /// Transformations for Deep Neural Networks", 2017), with a larger width a Wide
 /// ResNet (Zagoruyko and Komodakis, 2016).
 class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
@@ -74,7 +74,7 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
 
   ResNetImpl(ResNetShape shape, ResNetOptions options);
   void reset() override;
-  /// "resnet18" etc., or "resnet" for another shape.
+  /// Returns "resnet18" etc., or "resnet" for a shape without a name.
   Architecture architecture() const override;
 
  private:
@@ -96,7 +96,7 @@ ResNet resnet152(const ResNetOptions& options = {});
 ResNet resnext50_32x4d(const ResNetOptions& options = {});
 ResNet wide_resnet50_2(const ResNetOptions& options = {});
 
-/// Builds a "resnet", of a shape without a name; see `build_model`.
+/// Builds a "resnet" of a shape without a name; see `build_model`.
 ResNet build_resnet(const Architecture& architecture);
 
 struct XResNetOptions {
@@ -106,9 +106,10 @@ struct XResNetOptions {
 };
 
 /// The residual network of He et al., "Bag of Tricks for Image Classification
-/// with Convolutional Neural Networks" (2018), in fastai's form: a stem of
-/// three convolutions, blocks that start as the identity, averaging shortcuts.
-/// Names in its state dict and its initialization are fastai's.
+/// with Convolutional Neural Networks" (2018), in fastai's variant: a stem of
+/// three convolutions, blocks that start as the identity, and shortcuts that
+/// downsample by average pooling. State-dict names and initialization are
+/// fastai's.
 class XResNetImpl : public torch::nn::Cloneable<XResNetImpl>,
                     public ResidualNetwork {
  public:
@@ -133,18 +134,20 @@ XResNet xresnet50(const XResNetOptions& options = {});
 
 struct XResBlockOptions {
   int64_t stride = 1;
-  /// More than 1: a bottleneck with that many times more channels at its ends.
+  /// If above 1, the block is a bottleneck: its output has `expansion` times as
+  /// many channels as its middle.
   int64_t expansion = 1;
-  /// BatchNorm after each convolution, the last one initialized to 0.
+  /// BatchNorm after each convolution, the last initialized to 0.
   bool norm = true;
 };
 
-/// The block of an XResNet: `relu(f(x) + shortcut(x))`, where a shortcut with a
-/// stride averages before its 1x1 convolution.
+/// The block of an XResNet: `relu(f(x) + shortcut(x))`. A shortcut with a
+/// stride applies average pooling before its 1x1 convolution.
 class XResBlockImpl : public torch::nn::Cloneable<XResBlockImpl> {
  public:
-  /// \param in, width  Channels of the input and inside; at the ends multiplied
-  ///                   by the expansion.
+  /// \param in, width  Channels of the input and of the middle. With an
+  ///                   expansion, input and output channels are `in` and
+  ///                   `width` times the expansion.
   XResBlockImpl(int64_t in, int64_t width, XResBlockOptions options = {});
   void reset() override;
   torch::Tensor forward(const torch::Tensor& x);

@@ -16,7 +16,7 @@
 namespace tern {
 namespace {
 
-/// A Sequential that knows how it came about.
+/// A Sequential that remembers the architecture it was built from.
 class SimpleCnnImpl : public torch::nn::SequentialImpl, public HasArchitecture {
  public:
   explicit SimpleCnnImpl(Architecture architecture)
@@ -48,7 +48,8 @@ JsonFields fields_of(
       {"last_relu", &options.last_relu}};
 }
 
-/// The values for `count` convolutions, all `otherwise` if none are given.
+/// Returns the values for `count` convolutions, all `otherwise` if none are
+/// given.
 std::vector<int64_t> values_for(
     const char* name,
     const std::vector<int64_t>& given,

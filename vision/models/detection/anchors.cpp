@@ -136,7 +136,8 @@ torch::Tensor AnchorGeneratorImpl::forward(
 
 namespace {
 
-// A dimension of images or maps [N, C, H, W], computed from them.
+// A dimension of images or maps [N, C, H, W], computed by tensor operations so
+// that a trace does not record it as a constant.
 struct TracedDimension {
   TracedDimension(const torch::Tensor& x, int64_t dim) {
     const torch::Tensor line = x.select(0, 0).select(0, 0).select(3 - dim, 0);
@@ -145,11 +146,12 @@ struct TracedDimension {
     size = ones.sum();
   }
 
-  torch::Tensor places;  // 0, 1, 2 and so on, [size]
+  torch::Tensor places;  // 0, 1, 2 etc., [size]
   torch::Tensor size;    // []
 };
 
-// The whole part of a quotient: exact, since both are whole numbers below 2^23.
+// floor() of the quotient is exact, because both numbers are integers below
+// 2^23.
 torch::Tensor traced_centers(
     const torch::Tensor& images,
     const torch::Tensor& map,
@@ -173,7 +175,8 @@ torch::Tensor AnchorGeneratorImpl::forward(
     const torch::Tensor& map = feature_maps[i];
     const torch::Tensor y = traced_centers(images, map, 2).unsqueeze(1);
     const torch::Tensor x = traced_centers(images, map, 3).unsqueeze(0);
-    // [H, W], without a size that a trace would take for a constant.
+    // Broadcast to [H, W] without `expand`, whose size a trace would record as
+    // a constant.
     const torch::Tensor row = y + 0 * x, column = x + 0 * y;
     const torch::Tensor shifts = torch::stack({column, row, column, row}, 2);
     const torch::Tensor around = cell_anchors_[i].type_as(shifts);

@@ -14,50 +14,55 @@
 namespace tern {
 
 struct AnchorOptions {
-  /// Of each level, from fine to coarse: the sides of its square anchors, in
-  /// pixels.
+  /// For each level, from high to low resolution: side lengths of its square
+  /// anchors, in pixels.
   std::vector<std::vector<double>> sizes;
-  /// Of each level: height over width.
+  /// For each level: ratios of height to width.
   std::vector<std::vector<double>> aspect_ratios;
 
-  /// RetinaNet's: five levels, three sizes and three ratios in each.
-  /// \param smallest  Side of the finest level's smallest square; of each further
-  ///                  level it is twice as long.
-  /// \throws c10::ValueError unless it is finite and >= 2.
+  /// Returns RetinaNet's options: five levels with three sizes and three aspect
+  /// ratios each.
+  /// \param smallest  Side of the smallest square on the finest level; it
+  ///                  doubles with every level.
+  /// \throws c10::ValueError unless `smallest` is finite and at least 2.
   static AnchorOptions retinanet(double smallest = 32);
 };
 
-/// Returns the boxes that a detector's outputs are relative to: at each
-/// position of each level one for each size and ratio, centered there.
-/// torchvision's AnchorGenerator. It has no parameters.
+/// Computes the anchor boxes that a detector's box outputs are relative to.
+/// Each position of each level is the center of one anchor per size and aspect
+/// ratio. Same as torchvision's AnchorGenerator. Has no parameters.
 ///
 ///   AnchorGenerator anchors(AnchorOptions::retinanet());
 ///   anchors->forward(images.size(2), images.size(3), levels);   // [A, 4]
 class AnchorGeneratorImpl : public torch::nn::Cloneable<AnchorGeneratorImpl> {
  public:
-  /// \throws c10::ValueError unless there are positive sizes and ratios for at
-  ///         least one level, and for as many levels.
+  /// \throws c10::ValueError unless there is at least one level, sizes and
+  ///         ratios are given for the same number of levels, and all are
+  ///         positive.
   explicit AnchorGeneratorImpl(AnchorOptions options);
   void reset() override;
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override;
-  // The anchors stay kFloat and go where the network goes.
+  // The anchors stay kFloat and move to the network's device.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking) override;
   void to(torch::Device device, bool non_blocking) override;
   using Module::to;
 
-  /// Anchors at each position, of each level.
+  /// Returns the number of anchors per position for each level.
   std::vector<int64_t> anchors_per_location() const;
-  /// \param height, width  Of the images.
+  /// \param height, width  Size of the images.
   /// \param feature_maps   [N, C, H_i, W_i] of each level; only their sizes and
-  ///                       their device count.
-  /// \return  [A, 4] kFloat on their device: x1, y1, x2, y2 in pixels, level by
-  ///          level, row by row; partly outside the image near its edges.
-  /// \throws c10::ValueError for another number of levels, or an empty one.
+  ///                       device are used.
+  /// \return  [A, 4] kFloat on the device of the maps: x1, y1, x2, y2 in
+  ///          pixels, ordered by level, then row. Anchors near the edges extend
+  ///          beyond the image.
+  /// \throws c10::ValueError if the number of maps differs from the number of
+  ///         levels, or if a map is empty.
   torch::Tensor
   forward(int64_t height, int64_t width, const Tensors& feature_maps);
-  /// The same of images [N, C, H, W]. A trace computes the anchors from the
-  /// tensors, so that its graph takes images of other sizes.
+  /// Returns the anchors for images [N, C, H, W]. While tracing, computes them
+  /// from the sizes of the input tensors, so that the traced graph accepts
+  /// images of other sizes.
   torch::Tensor forward(
       const torch::Tensor& images,
       const Tensors& feature_maps);
@@ -66,12 +71,13 @@ class AnchorGeneratorImpl : public torch::nn::Cloneable<AnchorGeneratorImpl> {
   void check(const Tensors& feature_maps) const;
 
   AnchorOptions options_;
-  Tensors cell_anchors_;  // of each level, [a, 4], around 0
+  Tensors cell_anchors_;  // of each level: [a, 4], centered at 0
 };
 TORCH_MODULE(AnchorGenerator);
 
-/// Returns height and width of each image [N, C, H, W]: [N, 2] kFloat. A trace
-/// computes them from the tensor.
+/// Returns height and width of each image of [N, C, H, W] as [N, 2] kFloat.
+/// While tracing, computes them from the tensor, so that the graph accepts
+/// other sizes.
 torch::Tensor image_sizes(const torch::Tensor& images);
 
 }  // namespace tern

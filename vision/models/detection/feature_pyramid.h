@@ -13,16 +13,17 @@
 
 namespace tern {
 
-/// Levels that a feature pyramid adds to those of the body.
+/// Levels that a feature pyramid adds after the levels of the body.
 enum class ExtraLevels {
   none,
-  max_pool,    ///< torchvision's LastLevelMaxPool: the last level, subsampled
-  p6p7_of_p5,  ///< LastLevelP6P7 on the pyramid's last level
-  p6p7_of_c5,  ///< LastLevelP6P7 on the body's last features
+  max_pool,    ///< torchvision's LastLevelMaxPool: subsamples the last level
+  p6p7_of_p5,  ///< LastLevelP6P7 applied to the pyramid's last level
+  p6p7_of_c5,  ///< LastLevelP6P7 applied to the body's last features
 };
 
-/// Two more levels, each half as large, by convolutions with stride 2.
-/// torchvision's LastLevelP6P7, with its names and initial weights.
+/// Adds two levels by convolutions with stride 2; each level has half the size
+/// of the previous one. Same as torchvision's LastLevelP6P7, including names
+/// and initial weights.
 class LastLevelP6P7Impl : public torch::nn::Cloneable<LastLevelP6P7Impl> {
  public:
   LastLevelP6P7Impl(int64_t in_channels, int64_t out_channels);
@@ -44,26 +45,28 @@ struct FeaturePyramidOptions {
 };
 
 /// The feature pyramid of Lin et al., "Feature Pyramid Networks for Object
-/// Detection" (2017): each level is the body's features there plus the enlarged
-/// coarser level. torchvision's FeaturePyramidNetwork, with its names and
-/// initial weights.
+/// Detection" (2017). Each level is the sum of the body's features at that
+/// resolution and the upsampled next coarser level. Same as torchvision's
+/// FeaturePyramidNetwork, including names and initial weights.
 ///
 ///   FeaturePyramidNetwork fpn(body->stage_channels());
 ///   Tensors levels = fpn->forward(body->stages(images));
 class FeaturePyramidNetworkImpl
     : public torch::nn::Cloneable<FeaturePyramidNetworkImpl> {
  public:
-  /// \param in_channels  Of each feature map, from fine to coarse.
-  /// \throws c10::ValueError unless all channels are positive, and there is a
-  ///         feature map.
+  /// \param in_channels  Channels of each feature map, from high to low
+  ///                     resolution.
+  /// \throws c10::ValueError unless all channels are positive and there is at
+  ///         least one feature map.
   explicit FeaturePyramidNetworkImpl(
       std::vector<int64_t> in_channels,
       FeaturePyramidOptions options = {});
   void reset() override;
-  /// \param features  [N, in_channels[i], H_i, W_i], from fine to coarse.
-  /// \return          [N, out_channels, H_i, W_i] of each, then the extra
+  /// \param features  [N, in_channels[i], H_i, W_i], from high to low
+  ///                  resolution.
+  /// \return          [N, out_channels, H_i, W_i] for each, then the extra
   ///                  levels.
-  /// \throws c10::ValueError for another number of feature maps.
+  /// \throws c10::ValueError if the number of feature maps differs.
   Tensors forward(const Tensors& features);
 
  private:

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kChannels = 256, kCoordinates = 4;
 constexpr int kHeadLayers = 4;
 constexpr size_t kBodyLevels = 3;
-// Of an object, before training.
+// Initial probability of an object.
 constexpr double kPrior = 0.01;
 
 torch::nn::Conv2d head_conv(int64_t in, int64_t out, bool has_bias = true) {
@@ -36,7 +36,7 @@ torch::nn::Conv2d head_conv(int64_t in, int64_t out, bool has_bias = true) {
   return conv;
 }
 
-// Convolution, GroupNorm if it has one, ReLU.
+// Convolution, optional GroupNorm, and ReLU.
 class HeadLayerImpl : public torch::nn::Cloneable<HeadLayerImpl> {
  public:
   explicit HeadLayerImpl(bool group_norm) : group_norm_(group_norm) { reset(); }
@@ -65,8 +65,8 @@ class HeadLayerImpl : public torch::nn::Cloneable<HeadLayerImpl> {
 };
 TORCH_MODULE(HeadLayer);
 
-// Four layers, and a last one that is called `last` and says `numbers` of each
-// anchor.
+// Four hidden layers and an output layer, named `last`, with `numbers` outputs
+// per anchor.
 class HeadBranchImpl : public torch::nn::Cloneable<HeadBranchImpl> {
  public:
   HeadBranchImpl(
@@ -93,7 +93,7 @@ class HeadBranchImpl : public torch::nn::Cloneable<HeadBranchImpl> {
     torch::nn::init::constant_(last_->bias, bias_);
   }
 
-  // [N, 256, H_i, W_i] of each level -> [N, A, numbers].
+  // [N, 256, H_i, W_i] for each level -> [N, A, numbers].
   torch::Tensor forward(const Tensors& levels) {
     Tensors all;
     for (torch::Tensor x : levels) {
@@ -120,7 +120,7 @@ ExtraLevels extra_levels(const RetinaNetOptions& options) {
   return options.p6_of_c5 ? ExtraLevels::p6p7_of_c5 : ExtraLevels::p6p7_of_p5;
 }
 
-// What builds it again.
+// Options that `build_retinanet` reads.
 JsonFields fields_of(std::string& body, RetinaNetOptions& options) {
   return {
       {"body", &body},
@@ -142,7 +142,7 @@ void for_norms(torch::nn::Module& module, const F& f) {
 
 }  // namespace
 
-// The body and the pyramid on it.
+// The body and its feature pyramid.
 class RetinaNetBackboneImpl
     : public torch::nn::Cloneable<RetinaNetBackboneImpl> {
  public:
@@ -188,7 +188,7 @@ class RetinaNetBackboneImpl
   FeaturePyramidNetwork fpn_{nullptr};
 };
 
-// Classes and boxes.
+// The classification and the regression branch.
 class RetinaNetHeadImpl : public torch::nn::Cloneable<RetinaNetHeadImpl> {
  public:
   RetinaNetHeadImpl(int64_t anchors, RetinaNetOptions options)
@@ -320,8 +320,8 @@ namespace {
 
 constexpr const char* kClassLayer = "head.classification_head.cls_logits.";
 
-// The name that a tensor of a file has here: without wrappers, and with the
-// layers' numbers that torchvision has had since 0.13.
+// Converts a tensor's name in a file to the name in Tern: removes the prefixes
+// of wrappers, and numbers layers as torchvision does since 0.13.
 std::string our_name(std::string name) {
   for (const std::string wrapper : {"module.", "_orig_mod."}) {
     if (name.starts_with(wrapper)) name.erase(0, wrapper.size());
@@ -338,7 +338,7 @@ std::string our_name(std::string name) {
     return true;
   };
   for (const char* const branch : {"classification", "regression"}) {
-    // A ReLU stood between two convolutions.
+    // Older versions number convolutions and ReLUs alternately.
     renumbered(std::string("head.") + branch + "_head.conv.", 2);
   }
   for (const char* const blocks : {"inner", "layer"}) {
@@ -389,9 +389,9 @@ namespace {
 struct KnownDetector {
   std::string name;
   RetinaNet (*make)(const RetinaNetOptions&);
-  bool freezes_norm;  // with pretrained weights
-  std::string coco;   // the file of COCO's weights, or empty
-  double coco_eps;    // of the body's norms with them
+  bool freezes_norm;  // freezes BatchNorm with pretrained weights
+  std::string coco;   // file name of COCO's weights, or empty
+  double coco_eps;    // eps of the body's BatchNorm with these weights
 };
 
 const std::vector<KnownDetector>& known_detectors() {

@@ -26,60 +26,61 @@ class RetinaNetBackboneImpl;
 class RetinaNetHeadImpl;
 
 struct RetinaNetOptions {
-  /// Classes are 0 to num_classes - 1, without one for the background. The
-  /// published weights are for COCO's 91, some of which are not used.
+  /// Classes are 0 to num_classes - 1; there is no background class. The
+  /// published weights are for the 91 classes of COCO, some of which are
+  /// unused.
   int64_t num_classes = 91;
   int64_t in_channels = 3;
-  /// GroupNorm in the heads, as torchvision's v2.
+  /// Uses GroupNorm in the heads, as torchvision's v2.
   bool group_norm = false;
-  /// Computes the last two levels from the body's features, not from the
-  /// pyramid's, as torchvision's v2.
+  /// Computes the last two levels from the body's last features instead of the
+  /// pyramid's last level, as torchvision's v2.
   bool p6_of_c5 = false;
-  /// The body's BatchNorm always uses its running statistics and its weights
-  /// start frozen, as torchvision's FrozenBatchNorm2d.
+  /// Freezes the body's BatchNorm: it always uses its running statistics, and
+  /// its weights start frozen, as torchvision's FrozenBatchNorm2d.
   bool frozen_norm = false;
-  /// Of the body's BatchNorm.
+  /// eps of the body's BatchNorm.
   double norm_eps = 1e-5;
-  /// See AnchorOptions::retinanet: less for objects of few pixels, which larger
-  /// anchors overlap too little to be matched with.
+  /// See AnchorOptions::retinanet. Decrease it for objects of few pixels, whose
+  /// IoU with larger anchors is too low for a match.
   double smallest_anchor = 32;
 };
 
 /// The detector of Lin et al., "Focal Loss for Dense Object Detection" (2017),
-/// on the body of a classifier: torchvision's RetinaNet, with its names in the
-/// state dict and its initial weights. Images come in the network's size and
-/// normalized; `retinanet_loss` is its loss, and `decode_detections` turns its
-/// outputs into boxes.
+/// on the body of a classifier. Same as torchvision's RetinaNet, including
+/// state-dict names and initial weights. Unlike torchvision's, it expects
+/// images that are already resized and normalized. `retinanet_loss` is its
+/// loss; `decode_detections` converts its outputs to boxes.
 ///
 ///   RetinaNet net = retinanet_resnet50_fpn({.num_classes = 20});
 ///   Tensors detections = decode_detections(net->forward(images));
 class RetinaNetImpl : public torch::nn::Cloneable<RetinaNetImpl>,
                       public HasArchitecture {
  public:
-  /// \param arch  A network with feature maps; the last three are used, of 1/8
-  ///              to 1/32 of the image's size.
-  /// \throws c10::ValueError for another network, or unless num_classes is 1 to
-  ///         1,000,000, in_channels 1 to 10,000, norm_eps in [0, 1] and
-  ///         smallest_anchor >= 2.
+  /// \param arch  A network with feature maps. The last three are used, with
+  ///              strides 8 to 32.
+  /// \throws c10::ValueError for a network without feature maps, or unless
+  ///         num_classes is 1 to 1,000,000, in_channels 1 to 10,000, norm_eps
+  ///         in [0, 1] and smallest_anchor >= 2.
   RetinaNetImpl(VisionArch arch, RetinaNetOptions options);
   void reset() override;
   void train(bool on = true) override;
 
-  /// Returns classes and boxes relative to the A anchors.
+  /// Returns class logits and box codes for each of the A anchors.
   ///
   /// \param images  [N, in_channels, H, W] floating, of any size.
   /// \return  cls_logits [N, A, num_classes] and bbox_regression [N, A, 4] in
-  ///          the network's type, then anchors [N, A, 4] kFloat (x1, y1, x2, y2
-  ///          in pixels, the same for all images) and image_sizes [N, 2] kFloat
-  ///          (height, width), which are kFloat in 16 bits too.
+  ///          the dtype of the network; anchors [N, A, 4] (x1, y1, x2, y2 in
+  ///          pixels, the same for all images) and image_sizes [N, 2] (height,
+  ///          width), both kFloat even if the network computes in 16 bits.
   Tensors forward(const torch::Tensor& images);
 
-  /// "retinanet", with the body's name among the options.
+  /// Returns "retinanet", with the body's name among the options.
   Architecture architecture() const override;
 
   const RetinaNetOptions& options() const { return options_; }
-  /// The network that pretrained weights of a classifier are loaded into, by
-  /// `arch().load_pretrained(body(), file)`.
+  /// Returns the body. `arch().load_pretrained(body(), file)` loads the
+  /// pretrained weights of a classifier into it.
   const VisionBody& body() const;
   const VisionArch& arch() const { return arch_; }
 
@@ -92,76 +93,79 @@ class RetinaNetImpl : public torch::nn::Cloneable<RetinaNetImpl>,
 };
 TORCH_MODULE(RetinaNet);
 
-/// torchvision's, on ResNet-50. v2 has GroupNorm in its heads and other last
-/// levels; torchvision trains it with `RetinaNetLossOptions::box_loss` giou.
-/// `options.group_norm` and `options.p6_of_c5` are set by the name.
+/// torchvision's RetinaNets on ResNet-50. v2 uses GroupNorm in its heads and
+/// computes the last two levels differently; torchvision trains it with
+/// `RetinaNetLossOptions::box_loss` giou. These functions set
+/// `options.group_norm` and `options.p6_of_c5` themselves.
 /// \throws as RetinaNet.
 RetinaNet retinanet_resnet50_fpn(const RetinaNetOptions& options = {});
 RetinaNet retinanet_resnet50_fpn_v2(const RetinaNetOptions& options = {});
-/// Both on ResNet-18.
+/// The same two detectors on ResNet-18.
 RetinaNet retinanet_resnet18_fpn(const RetinaNetOptions& options = {});
 RetinaNet retinanet_resnet18_fpn_v2(const RetinaNetOptions& options = {});
 
-/// Builds what RetinaNetImpl::architecture describes; see `build_model`.
+/// Builds the network that RetinaNetImpl::architecture describes; see
+/// `build_model`.
 RetinaNet build_retinanet(const Architecture& architecture);
 
-/// Loads weights of a whole detector from a file in any format that
-/// `load_weights` supports, as torchvision's, old ones too, or Tern save it.
-/// Weights for other classes are left out of the last layer, which then keeps
-/// its own; the report lists them as skipped.
+/// Loads the weights of a whole detector from a file in any format that
+/// `load_weights` supports, saved by Tern or any version of torchvision. If the
+/// file is for another number of classes, the classification layer keeps its
+/// current weights and the report lists it as skipped.
 ///
-/// \throws c10::ValueError naming what is missing, unexpected or mis-shaped;
-///         the model is then unchanged. DataError, IoError as `load_weights`.
+/// \throws c10::ValueError naming missing, unexpected and mis-shaped weights;
+///         the model is unchanged then. DataError, IoError as `load_weights`.
 LoadReport load_detector_weights(
     Model model,
     const std::filesystem::path& file);
 
-/// Which weights a detector starts with.
+/// Initial weights of a detector.
 enum class DetectorWeights {
   none,
-  imagenet,  ///< of the body alone, as VisionArch::published
-  coco,      ///< torchvision's of the whole detector
+  imagenet,  ///< of the body only, see VisionArch::published
+  coco,      ///< torchvision's, of the whole detector
 };
 
 struct DetectionModelOptions {
   DetectorWeights pretrained = DetectorWeights::none;
-  /// A file with these weights; empty: they are fetched, see `fetch_weights`.
-  /// `load_detector_weights` loads those of another training.
+  /// File with these weights. If empty, they are downloaded, see
+  /// `fetch_weights`. For weights that you trained, call
+  /// `load_detector_weights` instead.
   std::filesystem::path file = {};
   int64_t in_channels = 3;
-  /// See RetinaNetOptions; not set: as torchvision, true for pretrained weights
-  /// but in v2.
+  /// See RetinaNetOptions. If not set, as in torchvision: true with pretrained
+  /// weights, except for v2.
   std::optional<bool> frozen_norm = std::nullopt;
-  /// See RetinaNetOptions.
+  /// See RetinaNetOptions. COCO's weights require the default.
   double smallest_anchor = 32;
-  /// Receives messages and the progress of a download.
+  /// Receives log messages and the download's progress.
   Sink sink = {};
 };
 
-/// Creates a detector by its name, with pretrained weights where asked.
+/// Creates a detector by name and optionally loads pretrained weights.
 ///
 ///   RetinaNet net = detection_model(
 ///       "retinanet_resnet50_fpn_v2",
 ///       20,
 ///       {.pretrained = DetectorWeights::coco});
 ///
-/// COCO's weights for other than 91 classes are all but those of the last layer
-/// for classes. Those of "retinanet_resnet50_fpn" come with `norm_eps` 0, as in
-/// torchvision.
-/// \throws c10::ValueError for an unknown name, listing the known ones, for
-///         weights that there are not, a file without `pretrained`, and as
-///         RetinaNet; as `load_detector_weights` and `fetch_weights`.
+/// COCO's weights are for 91 classes; for any other number, all layers are
+/// loaded except the classification layer. For "retinanet_resnet50_fpn", they
+/// come with a `norm_eps` of 0, as in torchvision.
+/// \throws c10::ValueError for an unknown name, listing the valid ones; if
+///         there are no such weights; for a file without `pretrained`; and as
+///         RetinaNet. Also as `load_detector_weights` and `fetch_weights`.
 RetinaNet detection_model(
     const std::string& name,
     int64_t num_classes,
     const DetectionModelOptions& options = {});
 
-/// Names that `detection_model` knows.
+/// Names that `detection_model` accepts.
 std::vector<std::string> detection_models();
 
-/// Returns where COCO's weights of a detector are published.
-/// \throws c10::ValueError if there are none, naming the detectors that have
-///         weights.
+/// Returns the location of a detector's COCO weights.
+/// \throws c10::ValueError if there are none; the message lists the detectors
+///         that have some.
 PublishedWeights published_detector(const std::string& name);
 
 }  // namespace tern

@@ -15,8 +15,8 @@ namespace tern {
 namespace {
 
 constexpr int64_t kBackground = -1, kBetween = -2;
-// Images are taken together while a tensor of theirs has no more numbers: 16 MB
-// in kFloat.
+// Processes as many images at once as keep a temporary tensor within this
+// number of elements: 16 MB in kFloat.
 constexpr int64_t kMostNumbers = int64_t{1} << 22;
 
 int64_t images_at_once(int64_t numbers_of_one) {
@@ -46,15 +46,16 @@ void check_options(const RetinaNetLossOptions& options) {
       options.fg_iou);
 }
 
-// Of logits with the sign of what is wrong: `z` is large where the class is
-// said and is not there, or the other way round. p^gamma * -log(1 - p), with p
-// = sigmoid(z).
+// Logits `z` with the sign flipped for the class of the object, so that a large
+// z is always wrong. The focal loss is then p^gamma * -log(1 - p), with p =
+// sigmoid(z), for all classes.
 struct Focal {
-  torch::Tensor z;      // [B, A, C], in the type that computes
-  torch::Tensor index;  // [B, A, 1], of the object's class, or 0
+  torch::Tensor z;      // [B, A, C], in the dtype of the computation
+  torch::Tensor index;  // [B, A, 1], class of the object, or 0
   torch::Tensor is_object;
 
-  // \param logits   [B, A, C]. \param classes  [B, A], negative for no object.
+  // \param logits   [B, A, C].
+  // \param classes  [B, A], negative for no object.
   Focal(const torch::Tensor& logits, const torch::Tensor& classes)
       : index(classes.clamp_min(0).unsqueeze(2)),
         is_object((classes >= 0).unsqueeze(2)) {
@@ -68,9 +69,9 @@ struct Focal {
   torch::Tensor cross_entropy() const { return torch::log_sigmoid(-z).neg_(); }
 };
 
-// The sum of the focal loss of each image, [N], over the anchors that count.
-// Keeps nothing but the logits for backward, and computes few images at once:
-// there may be more of these numbers than of all features.
+// Sums the focal loss of each image, [N], over the anchors that contribute.
+// Saves only the logits for backward and processes few images at once, because
+// the temporary tensors can be larger than all features.
 class FocalSum : public torch::autograd::Function<FocalSum> {
  public:
   static torch::Tensor forward(
@@ -90,7 +91,7 @@ class FocalSum : public torch::autograd::Function<FocalSum> {
           classes.slice(0, begin, end));
       const torch::Tensor loss =
           focal.z.sigmoid().pow_(gamma).mul_(focal.cross_entropy());
-      // An object's class weighs alpha, all others 1 - alpha.
+      // The class of the object has weight alpha, all others 1 - alpha.
       const torch::Tensor own = loss.gather(2, focal.index).squeeze(2);
       const torch::Tensor all =
           (1 - alpha) * loss.sum(2) +
@@ -184,7 +185,7 @@ void check_tensors(const Tensors& outputs, const Tensors& targets) {
       classes - 1);
 }
 
-// Without gradients, [N, A]; there is at least one object or padding.
+// Returns [N, A] without gradients. Requires K > 0.
 torch::Tensor match(
     const torch::Tensor& boxes,
     const torch::Tensor& labels,
@@ -215,22 +216,22 @@ torch::Tensor match(
   return torch::cat(matched);
 }
 
-// What a row of no objects becomes: one that is none.
+// Adds a padding box if there are no boxes at all, so that K > 0.
 void pad_if_empty(torch::Tensor& boxes, torch::Tensor& labels) {
   if (labels.size(1) > 0) return;
   labels = labels.new_full({labels.size(0), 1}, -1);
   boxes = boxes.new_zeros({boxes.size(0), 1, 4});
 }
 
-// [N], sums over the foreground.
+// Returns [N], the sums over the foreground anchors.
 torch::Tensor box_sums(
     const torch::Tensor& regression,
     const torch::Tensor& anchors,
     const torch::Tensor& objects,
     const torch::Tensor& is_foreground,
     BoxLoss kind) {
-  // Where there is no object, whatever the numbers are: an anchor that finds
-  // itself.
+  // Background anchors get a zero regression and themselves as target. Their
+  // loss is then 0 whatever the network predicts, including NaN.
   const torch::Tensor mask = is_foreground.unsqueeze(2);
   const torch::Tensor wanted = torch::where(mask, objects, anchors);
   const torch::Tensor codes =
@@ -243,7 +244,7 @@ torch::Tensor box_sums(
       .sum(1);
 }
 
-// Of each image, [N]: losses of the classes and of the boxes.
+// Classification and box losses of each image, [N].
 struct ImageLosses {
   torch::Tensor classes, boxes;
 };
@@ -333,7 +334,7 @@ Loss retinanet_loss(const RetinaNetLossOptions& options) {
             losses_of_images(outputs, targets, options);
         return classes + options.box_weight * boxes;
       };
-  // Each image counts once; without any the loss is 0.
+  // Every image has weight 1; the loss of an empty batch is 0.
   const auto images = [](const Tensors&, const Tensors& targets) {
     return targets.at(1).new_ones({targets.at(1).size(0)}, torch::kDouble);
   };

@@ -7,57 +7,62 @@
 
 namespace tern {
 
-/// How predicted boxes are compared with the objects.
+/// Loss that compares predicted boxes with the objects.
 enum class BoxLoss {
-  l1,    ///< absolute differences of the boxes' codes; torchvision's v1
+  l1,    ///< L1 distance of the box codes; torchvision's v1
   giou,  ///< 1 - generalized IoU; torchvision's v2
 };
 
 struct RetinaNetLossOptions {
   BoxLoss box_loss = BoxLoss::l1;
-  /// Of the focal loss: the weight of an object's class (all others have 1 -
-  /// alpha), and how much easy anchors are down-weighted.
+  /// alpha of the focal loss is the weight of an object's class; all other
+  /// classes have the weight 1 - alpha. gamma controls how strongly easy
+  /// anchors are down-weighted.
   double alpha = 0.25, gamma = 2;
   /// An anchor is foreground if its IoU with an object is at least fg_iou, and
-  /// background below bg_iou; in between it does not count.
+  /// background if all its IoUs are below bg_iou. Anchors in between do not
+  /// contribute to the loss.
   double fg_iou = 0.5, bg_iou = 0.4;
-  /// Weight of the boxes beside the classes.
+  /// Weight of the box loss relative to the classification loss.
   double box_weight = 1;
 };
 
 /// The loss of a RetinaNet (Lin et al., "Focal Loss for Dense Object
-/// Detection", 2017): focal loss of the classes plus the loss of the boxes, in
-/// each image divided by its foreground anchors. torchvision's, computed in
-/// kFloat (kDouble for outputs of that).
+/// Detection", 2017): focal loss of the classes plus the box loss. Divides the
+/// losses of each image by its number of foreground anchors. Same as
+/// torchvision's. Computes in kFloat, or in kDouble for kDouble outputs.
 ///
 ///   .loss = tern::retinanet_loss({.box_loss = BoxLoss::giou})
 ///
-/// Outputs are those of RetinaNet. Targets are boxes [N, K, 4], x1, y1, x2, y2
-/// in pixels, and labels [N, K] kLong, 0 to C - 1, or -1 for padding, anywhere
-/// in the row; further targets are ignored. Boxes without area, which
-/// torchvision refuses, count as padding. Without images the loss is 0. Never
-/// synchronizes with the device.
+/// The outputs are those of RetinaNet. The targets are boxes [N, K, 4] (x1, y1,
+/// x2, y2 in pixels) and labels [N, K] kLong: 0 to C - 1, or -1 for padding,
+/// anywhere in the row. Further targets are ignored. Boxes without area, which
+/// torchvision rejects, are treated as padding. The loss of an empty batch is
+/// 0. Never synchronizes with the device.
 /// \throws c10::ValueError unless alpha is in 0..1, gamma and box_weight are
 ///         finite and >= 0, and 0 <= bg_iou <= fg_iou <= 1. The loss throws it
-///         for other outputs or targets, and for a label >= C in host memory;
-///         on a GPU, where that check would synchronize, such a label makes the
-///         loss NaN.
+///         for other outputs or targets, and for a label >= C in host memory.
+///         On a GPU that check would synchronize, so such a label makes the
+///         loss NaN instead.
 Loss retinanet_loss(const RetinaNetLossOptions& options = {});
 
-/// Returns the two parts of this loss, 0-dim: of the classes and of the boxes,
-/// without `box_weight`.
-/// \throws as the loss.
+/// Returns the two parts of this loss as 0-dim tensors: the classification
+/// loss, and the box loss without `box_weight`.
+/// \throws c10::ValueError as `retinanet_loss`.
 Tensors retinanet_losses(
     const Tensors& outputs,
     const Tensors& targets,
     const RetinaNetLossOptions& options = {});
 
-/// Returns the object that each anchor is matched with: its index in the row,
-/// -1 for background, -2 for an anchor that does not count. The anchors with an
-/// object's largest IoU are matched however small it is. torchvision's Matcher
-/// with `allow_low_quality_matches`, including ties.
-/// \param boxes    [N, K, 4]. \param labels  [N, K] kLong.
-/// \param anchors  [N, A, 4]. \return  [N, A] kLong.
+/// Returns the object that each anchor is matched to: its index in the row, -1
+/// for background, or -2 for an anchor that does not contribute. The anchors
+/// with the largest IoU for an object are matched to it even if that IoU is
+/// small. Same as torchvision's Matcher with `allow_low_quality_matches`,
+/// including ties.
+/// \param boxes    [N, K, 4]
+/// \param labels   [N, K] kLong
+/// \param anchors  [N, A, 4]
+/// \return         [N, A] kLong
 torch::Tensor match_anchors(
     const torch::Tensor& boxes,
     const torch::Tensor& labels,

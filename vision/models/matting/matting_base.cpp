@@ -24,7 +24,7 @@ namespace {
 constexpr double kDropout = 0.5;
 constexpr int64_t kAsppWidth = 256;
 
-// Behind `layers`. A dilation of 0 stands for a 1x1 convolution.
+// Appends a convolution to `layers`. A dilation of 0 means a 1x1 convolution.
 torch::nn::Sequential convolution(
     int64_t in,
     int64_t out,
@@ -76,9 +76,9 @@ std::string describe(const torch::Tensor& tensor) {
 
 // Atrous spatial pyramid pooling: combines 3x3 convolutions of several
 // dilations, a 1x1 convolution and the mean of the image (Chen et al.,
-// "Rethinking Atrous Convolution for Semantic Image Segmentation",
-// section 3.3). torchvision's ASPP, with its names in the state dict. [N, in,
-// H, W] -> [N, 256, H, W].
+// "Rethinking Atrous Convolution for Semantic Image Segmentation", section
+// 3.3). Same as torchvision's ASPP, including state-dict names. [N, in, H, W]
+// -> [N, 256, H, W].
 class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
  public:
   explicit AsppImpl(int64_t in) : in_(in) { reset(); }
@@ -119,12 +119,13 @@ class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
   torch::nn::Sequential project_{nullptr};
 };
 
-// Upsamples coarse features to the size of the image in four steps: a bilinear
-// resize to a finer map, concatenation with that map, and a 3x3 convolution
-// (Lin et al., "Real-Time High-Resolution Background Matting", 2021).
+// Upsamples coarse features to the size of the image in four steps. Each step
+// resizes bilinearly to the size of a finer map, concatenates that map, and
+// applies a 3x3 convolution (Lin et al., "Real-Time High-Resolution Background
+// Matting", 2021).
 class MattingDecoderImpl : public torch::nn::Cloneable<MattingDecoderImpl> {
  public:
-  // \param skips  Channels of the finer maps, the coarsest first.
+  // \param skips  Channels of the finer maps, from coarse to fine.
   explicit MattingDecoderImpl(const std::array<int64_t, 4>& skips)
       : skips_(skips) {
     reset();
@@ -150,7 +151,7 @@ class MattingDecoderImpl : public torch::nn::Cloneable<MattingDecoderImpl> {
     }
   }
 
-  // As large as the last of the four maps.
+  // Returns features of the size of the last of the four maps.
   torch::Tensor forward(torch::Tensor x, const Tensors& skips) {
     for (size_t i = 0; i < convs_.size(); ++i) {
       x = torch::upsample_bilinear2d(

@@ -23,32 +23,32 @@ class MattingDecoderImpl;
 /// The encoder of a matting network.
 enum class MattingBackbone { mobilenet_v2, resnet50, resnet101 };
 
-/// "mobilenet_v2" and its like.
+/// Returns the name, such as "mobilenet_v2".
 std::string to_string(MattingBackbone backbone);
-/// \throws c10::ValueError listing the valid names. Also accepts "mobilenetv2",
-///         the name in the paper's code.
+/// Also accepts "mobilenetv2", the name in the paper's code.
+/// \throws c10::ValueError listing the valid names.
 MattingBackbone matting_backbone(const std::string& name);
 
-/// Output of a matting network, all of the image's size.
+/// Outputs of a matting network; all have the size of the image.
 struct MattingOutput {
   torch::Tensor pha;  // [N, 1, H, W], alpha, 0..1
   torch::Tensor fgr;  // [N, 3, H, W], RGB of the foreground, 0..1
   torch::Tensor err;  // [N, 1, H, W], expected error of pha, 0..1
   torch::Tensor hid;  // [N, 32, H, W], features for the refiner, >= 0
 
-  /// In the order above, as a Learner's outputs.
+  /// Converts to the outputs that a Learner expects, in the order above.
   // NOLINTNEXTLINE: implicit on purpose
   operator Tensors() const { return {pha, fgr, err, hid}; }
 };
 
-/// The encoder, ASPP and decoder that MattingBase and MattingRefine share;
-/// "coarse", since the latter runs them on a smaller image.
+/// The encoder, ASPP and decoder that MattingBase and MattingRefine share.
+/// Called coarse because MattingRefine runs it on a downscaled image.
 class CoarseMatting {
  public:
   /// Registers `backbone`, `aspp` and `decoder` with `owner`.
   CoarseMatting(MattingBackbone backbone, torch::nn::Module& owner);
   /// \param src, bgr  [N, 3, H, W], see `check_matting_inputs`.
-  /// \return `fgr` relative to src, so not in 0..1.
+  /// \return          `fgr` is a residual to add to src, so it is not in 0..1.
   MattingOutput forward(const torch::Tensor& src, const torch::Tensor& bgr);
 
  private:
@@ -57,9 +57,9 @@ class CoarseMatting {
   std::shared_ptr<MattingDecoderImpl> decoder_;
 };
 
-/// \param where  Name of the network, for the error message.
-/// \throws c10::ValueError unless src and bgr are floating tensors
-///         [N, 3, H, W] of one shape, type and device, and none is empty.
+/// Checks the inputs of a matting network. The message begins with `where`.
+/// \throws c10::ValueError unless src and bgr are non-empty floating tensors
+///         [N, 3, H, W] of the same shape, dtype and device.
 void check_matting_inputs(
     const char* where,
     const torch::Tensor& src,
@@ -69,27 +69,27 @@ struct MattingBaseOptions {
   MattingBackbone backbone = MattingBackbone::mobilenet_v2;
 };
 
-/// Separates the foreground from a background that is known from a second
-/// image: the base network of Lin et al., "Real-Time High-Resolution Background
-/// Matting" (CVPR 2021), with the names of the paper's code in its state dict,
-/// so that weights are portable.
+/// Separates the foreground of an image from its background, given a second
+/// image of the background alone. This is the base network of Lin et al.,
+/// "Real-Time High-Resolution Background Matting" (CVPR 2021). State-dict names
+/// are those of the paper's code, so that weights are portable.
 ///
 ///   MattingBase net(MattingBaseOptions{MattingBackbone::resnet50});
 ///   MattingOutput out = net->forward(src, bgr);
 ///   Learner learn(data, net, {.loss = loss});
 ///   learn.split({"aspp", "decoder"}).fit(8, {1e-4, 5e-4, 5e-4});
 ///
-/// A Learner's outputs are pha, fgr, err and hid, in that order.
+/// The outputs in a Learner are pha, fgr, err and hid, in this order.
 class MattingBaseImpl : public torch::nn::Cloneable<MattingBaseImpl>,
                         public HasArchitecture {
  public:
   explicit MattingBaseImpl(const MattingBaseOptions& options = {});
   void reset() override;
-  /// \param src, bgr  [N, 3, H, W] floating, RGB in 0..1: images, and their
-  ///                  backgrounds without the foreground, of any size.
+  /// \param src, bgr  [N, 3, H, W] floating, RGB in 0..1, of any size: the
+  ///                  images, and their backgrounds without the foreground.
   /// \throws c10::ValueError for other inputs, and for N = 1 in training.
   MattingOutput forward(const torch::Tensor& src, const torch::Tensor& bgr);
-  /// "matting_base".
+  /// Returns "matting_base".
   Architecture architecture() const override;
 
   const MattingBaseOptions& options() const { return options_; }
@@ -100,25 +100,28 @@ class MattingBaseImpl : public torch::nn::Cloneable<MattingBaseImpl>,
 };
 TORCH_MODULE(MattingBase);
 
-/// Builds what MattingBaseImpl::architecture describes; see `build_model`.
+/// Builds the network that MattingBaseImpl::architecture describes; see
+/// `build_model`.
 MattingBase build_matting_base(const Architecture& architecture);
 
 /// Loads weights into a MattingBase or MattingRefine from a file in any format
-/// that `load_weights` supports:
+/// that `load_weights` supports. The file can contain:
 ///
-/// - weights of either network, saved by Tern or the paper's code: parts of the
-///   other network are ignored, and a refiner that is missing in the file keeps
-///   its weights, as when MattingRefine continues from a trained MattingBase;
-/// - a DeepLabV3 for segmentation with the same backbone, as of the repository
-///   VainF/DeepLabV3Plus-Pytorch, from which the paper starts: backbone
-///   and ASPP are loaded, but not the first convolution, which has 3 channels.
+/// - weights of either network, saved by Tern or the paper's code. Parts that
+///   the model does not have are ignored. A refiner that the file does not have
+///   keeps its weights, so that MattingRefine can start from a trained
+///   MattingBase.
+/// - a DeepLabV3 segmentation network with the same backbone, in the format of
+///   the repository VainF/DeepLabV3Plus-Pytorch, from which the paper starts.
+///   Backbone and ASPP are loaded, except for the first convolution, which has
+///   3 input channels.
 ///
 ///   MattingRefine net(MattingRefineOptions{});
 ///   load_matting_weights(net, "base.pth");
 ///
-/// \throws c10::ValueError if the file has weights of another backbone or none,
-///         or some weights of a part are missing or have another shape; the
-///         model is then unchanged. DataError, IoError as `load_weights`.
+/// \throws c10::ValueError if the file has no weights of this backbone, or if
+///         some weights of a part are missing or have another shape; the model
+///         is unchanged then. DataError, IoError as `load_weights`.
 LoadReport load_matting_weights(Model model, const std::filesystem::path& file);
 
 }  // namespace tern

@@ -9,7 +9,7 @@ namespace tern {
 
 namespace {
 
-// [N, C, H, W] -> [N, H, W, C], contiguous; no copy if it is channels-last.
+// [N, C, H, W] -> [N, H, W, C], contiguous. Does not copy channels-last input.
 torch::Tensor channels_behind(const torch::Tensor& images) {
   return images.permute({0, 2, 3, 1}).contiguous();
 }
@@ -25,13 +25,13 @@ constexpr EnumNames<RefineMode, 3> kModes = {
      {"sampling", RefineMode::sampling},
      {"thresholding", RefineMode::thresholding}}};
 
-constexpr int64_t kSquare = 4;  // pixels, in each direction
+constexpr int64_t kSquare = 4;  // side of a square in pixels
 
 Tensor resized(const Tensor& x, int64_t h, int64_t w) {
   return torch::upsample_bilinear2d(x, {h, w}, /*align_corners=*/false);
 }
 
-// Channels side by side, stored channels-last, the layout of all that follows.
+// Concatenates channels. Stored channels-last, as all later tensors.
 Tensor joined(const Tensors& parts) {
   return torch::cat(parts, 1).contiguous(torch::MemoryFormat::ChannelsLast);
 }
@@ -81,7 +81,7 @@ void check_size(const MattingRefineOptions& options, const torch::Tensor& src) {
       w);
 }
 
-// The size at which the backbone sees a picture.
+// Returns the size of the downscaled image for the backbone.
 std::vector<int64_t> small_size(double scale, const torch::Tensor& src) {
   const auto small = [&](int64_t size) {
     return static_cast<int64_t>(static_cast<double>(size) * scale);
@@ -97,7 +97,7 @@ std::vector<int64_t> small_size(double scale, const torch::Tensor& src) {
   return {h, w};
 }
 
-// [N, 1, h, w] -> the same, 1 at the squares to refine.
+// Returns a map [N, 1, h, w] like `err` with 1 at the squares to refine.
 Tensor choose(const Tensor& err, const MattingRefineOptions& options) {
   if (options.mode == RefineMode::thresholding) {
     return err.gt(options.threshold).to(err.scalar_type());
@@ -113,7 +113,7 @@ Tensor choose(const Tensor& err, const MattingRefineOptions& options) {
   return chosen.view_as(err);
 }
 
-// What builds a MattingRefine again.
+// Options that `build_matting_refine` reads.
 JsonFields fields_of(
     MattingRefineOptions& options,
     std::string& backbone,
@@ -141,8 +141,8 @@ torch::Tensor crop_patches(
     int64_t side,
     int64_t border) {
   const int64_t channels = images.size(1), full = side + 2 * border;
-  // [N, H + 2 * border, w, full * C]: what of each row of pixels belongs to a
-  // patch of that column. A view, in which patches overlap.
+  // [N, H + 2 * border, w, full * C]: the part of each row of pixels that
+  // belongs to the patches of each column. A view in which patches overlap.
   const torch::Tensor rows = channels_behind(padded(images, border))
                                  .flatten(2)
                                  .unfold(2, full * channels, side * channels);
@@ -167,7 +167,8 @@ torch::Tensor replace_patches(
       {places.image, places.row, places.column},
       channels_behind(patches.to(images.scalar_type()))
           .view({-1, side, side * channels}));
-  // By way of the grid, for a trace does not see that it is a view.
+  // Returns the data via `grid`, because a trace does not see that `grid` is a
+  // view of `result`.
   return channels_second(grid.transpose(2, 3).reshape(result.sizes()));
 }
 
@@ -179,8 +180,8 @@ RefineMode refine_mode(const std::string& name) {
   return value_of(kModes, name, "[refine_mode] there is no mode");
 }
 
-// Four small convolutions over squares of an image, the first two at half its
-// size. MattingRefine checks the inputs.
+// Four small convolutions over squares of an image, the first two at half
+// resolution. MattingRefine checks the inputs.
 class MattingRefinerImpl : public torch::nn::Cloneable<MattingRefinerImpl> {
  public:
   explicit MattingRefinerImpl(int64_t kernel_size) : kernel_size_(kernel_size) {
@@ -201,7 +202,8 @@ class MattingRefinerImpl : public torch::nn::Cloneable<MattingRefinerImpl> {
     conv4_ = register_module("conv4", conv(12, 1 + 3, true));
   }
 
-  // Only pha, fgr and ref_sm; fgr, as that of `coarse`, is relative to src.
+  // Sets only pha, fgr and ref_sm. As in `coarse`, fgr is a residual to add to
+  // src.
   MattingRefineOutput forward(
       const Tensor& src,
       const Tensor& bgr,
@@ -212,7 +214,7 @@ class MattingRefinerImpl : public torch::nn::Cloneable<MattingRefinerImpl> {
     const Tensor half = joined(
         {resized(joined({coarse.hid, coarse.pha, coarse.fgr}), h / 2, w / 2),
          resized(images, h / 2, w / 2)});
-    // What two convolutions at each size take away.
+    // Pixels that two convolutions at each resolution remove at every edge.
     const int64_t half_border = kernel_size_ == 3 ? 3 : 0;
     const int64_t border = kernel_size_ == 3 ? 2 : 0;
     Tensor ref, seen;
@@ -235,8 +237,8 @@ class MattingRefinerImpl : public torch::nn::Cloneable<MattingRefinerImpl> {
   }
 
  private:
-  // [P, 42, h, w] at half size and [P, 6, H, W] -> [P, 4, ...], smaller by what
-  // the convolutions take.
+  // [P, 42, h, w] at half resolution and [P, 6, H, W] -> [P, 4, ...], smaller
+  // by the border that the convolutions remove.
   Tensor convolve(const Tensor& half, const Tensor& whole) {
     Tensor x = bn1_->forward(conv1_->forward(half)).relu_();
     x = bn2_->forward(conv2_->forward(x)).relu_();

@@ -12,7 +12,8 @@ namespace {
 
 constexpr const char* kDeepLabAspp = "classifier.classifier.0.";
 
-// The name that the weight of a DeepLabV3 has here; any other stays.
+// Converts the name of a DeepLabV3 weight to the name in Tern; leaves other
+// names unchanged.
 std::string our_name(std::string name) {
   if (name.starts_with("module.")) name = name.substr(7);
   if (name.starts_with(kDeepLabAspp)) {
@@ -64,8 +65,7 @@ void check(
       file,
       theirs ? to_string(*theirs) : "no matting backbone",
       to_string(*ours));
-  // A part that the file knows must be there as a whole, and the backbone
-  // always.
+  // A part that occurs in the file must be complete. The backbone is required.
   std::set<std::string> parts = {"backbone"};
   for (const std::string& name : given) parts.insert(part_of(name));
   for (const std::string& name : wanted) {

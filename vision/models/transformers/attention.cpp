@@ -22,9 +22,8 @@ torch::Tensor attend(
     const torch::Tensor& bias,
     double dropout) {
   const int64_t tokens = qkv.size(-2);
-  // Of four dimensions at last: for more, PyTorch has no fused kernel.
-  // [rows, T, 3, heads, C / heads], and each of the three [rows, heads, T, C /
-  // heads].
+  // PyTorch has fused kernels only for four dimensions. `split` is [rows, T, 3,
+  // heads, C / heads]; each part is [rows, heads, T, C / heads].
   const torch::Tensor split =
       qkv.reshape({-1, tokens, 3, heads, qkv.size(-1) / (3 * heads)});
   const auto part = [&](int64_t index) {
@@ -32,7 +31,8 @@ torch::Tensor attend(
   };
   std::optional<torch::Tensor> mask;
   if (bias.defined()) {
-    // [rows, heads, T, T], by a tensor: for a traced graph of any batch size.
+    // Expands to [rows, heads, T, T] by the shape of a tensor, so that a traced
+    // graph accepts any batch size.
     std::vector<int64_t> sizes(qkv.dim() - 2, -1);
     sizes.insert(sizes.end(), {heads, -1, tokens});
     const auto scores = [&] {
@@ -112,7 +112,8 @@ torch::Tensor TransformerBlockImpl::forward(const torch::Tensor& x) {
       options.dropout,
       is_training());
   const torch::Tensor y = x + dropped(mixed, is_training());
-  // As rows: maps of features are [N, C, H, W] alone, see `grad_cam`.
+  // Flattened to rows, so that only feature maps are 4-dim: `grad_cam` treats
+  // every output [N, C, H, W] as a map.
   const torch::Tensor rows = norm2_->forward(y).flatten(0, -2);
   return y + dropped(mlp_->forward(rows).view_as(y), is_training());
 }
@@ -131,7 +132,7 @@ torch::Tensor to_tokens(
     const torch::Tensor& token,
     const torch::Tensor& positions) {
   const torch::Tensor cells = maps.flatten(2).transpose(1, 2);
-  // As, so that a traced graph takes any batch size.
+  // expand_as instead of a size, so that a traced graph accepts any batch size.
   const torch::Tensor tokens =
       torch::cat({token.expand_as(cells.slice(1, 0, 1)), cells}, 1);
   return tokens + resize_positions(positions, maps.size(2), maps.size(3));

@@ -16,7 +16,7 @@ torch::nn::LayerNormOptions over(int64_t channels) {
   return torch::nn::LayerNormOptions({channels});
 }
 
-// Halves height and width, doubles the channels.
+// Halves height and width and doubles the channels.
 class PatchMergingImpl : public torch::nn::Cloneable<PatchMergingImpl> {
  public:
   explicit PatchMergingImpl(int64_t in) : in_(in) { reset(); }

@@ -15,26 +15,27 @@ struct SwinOptions {
   /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-  /// Dropout behind linear layers, and within the attention.
+  /// Dropout after linear layers, and of the attention weights.
   double dropout = 0, attention_dropout = 0;
-  /// Share of the samples for which the last block is dropped in training, see
-  /// StochasticDepth; from 0 for the first block it rises block by block.
+  /// Probability of dropping the last block's residual branches in training,
+  /// see StochasticDepth. The probability rises linearly from 0 for the first
+  /// block.
   double stochastic_depth = 0.2;
 };
 
-/// Size of a Swin Transformer, such as that of `swin_t`.
+/// Size of a Swin Transformer; see `swin_t`.
 struct SwinShape {
-  int64_t width = 96;  // of the first stage; doubles with each
+  int64_t width = 96;  // of the first stage; doubles with every stage
   std::array<int64_t, 4> blocks = {2, 2, 6, 2}, heads = {3, 6, 12, 24};
 };
 
 /// The transformer of Liu et al., "Swin Transformer: Hierarchical Vision
 /// Transformer using Shifted Windows" (2021): attention within windows of 7 x 7
-/// cells, shifted by half a window in every other block. Names in its state
-/// dict and its initial weights' distribution are torchvision's.
+/// cells, shifted by half a window in every other block. State-dict names and
+/// the distribution of initial weights are torchvision's.
 ///
-/// As a Backbone it has four stages, which divide the image by 4 (rounded
-/// down), 8, 16 and 32 (rounded up).
+/// As a Backbone it has four stages, with strides of 4 (size rounded down), 8,
+/// 16 and 32 (rounded up).
 class SwinImpl : public torch::nn::Cloneable<SwinImpl>, public FeatureNetwork {
  public:
   static constexpr const char* kSecondGroup = "features.4";
@@ -48,7 +49,7 @@ class SwinImpl : public torch::nn::Cloneable<SwinImpl>, public FeatureNetwork {
  private:
   SwinShape shape_;
   SwinOptions options_;
-  LayerNorm2d norm_{nullptr};  // ends the last stage
+  LayerNorm2d norm_{nullptr};  // after the last stage
 };
 TORCH_MODULE(Swin);
 

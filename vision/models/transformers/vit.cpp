@@ -15,8 +15,8 @@ namespace tern {
 
 namespace {
 
-constexpr double kEps = 1e-6;      // of the norms
-constexpr int64_t kMost = 10'000;  // of any size: it may come from a file
+constexpr double kEps = 1e-6;      // of the LayerNorms
+constexpr int64_t kMost = 10'000;  // of a size, maybe from a file
 
 }  // namespace
 

@@ -15,32 +15,33 @@ struct ViTOptions {
   /// 0: no classifier; `forward` then returns the class token, [N, width].
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-  /// Height and width that there are position embeddings for. For images of
-  /// another size they are interpolated.
+  /// Height and width that the position embeddings are for. They are
+  /// interpolated for images of another size.
   int64_t image_size = 224;
-  /// Dropout behind linear layers and position embeddings, and within the
-  /// attention.
+  /// Dropout after linear layers and position embeddings, and of the attention
+  /// weights.
   double dropout = 0, attention_dropout = 0;
-  /// Share of the samples for which the last block is dropped in training, see
-  /// StochasticDepth; from 0 for the first block it rises block by block.
+  /// Probability of dropping the last block's residual branches in training,
+  /// see StochasticDepth. The probability rises linearly from 0 for the first
+  /// block.
   double stochastic_depth = 0;
 };
 
-/// Size of a ViT, such as that of `vit_b_16`.
+/// Size of a ViT; see `vit_b_16`.
 struct ViTShape {
-  int64_t patch = 16;  // pixels a side
+  int64_t patch = 16;  // side of a patch in pixels
   int64_t width = 768, depth = 12, heads = 12;
 };
 
-/// Whose names a ViT has in its state dict, and whose initial weights'
-/// distribution.
+/// Library whose state-dict names and distribution of initial weights a ViT
+/// uses.
 enum class ViTNaming { torchvision, timm };
 
 /// The transformer of Dosovitskiy et al., "An Image is Worth 16x16 Words"
-/// (2021): patches of the image and a class token pass through blocks of
-/// attention and perceptron; the classifier sees the class token.
+/// (2021). Image patches and a class token pass through transformer blocks; the
+/// classifier reads the class token.
 ///
-/// As a Backbone it has no maps, see `Backbone::has_maps`.
+/// As a Backbone it has no feature maps, see `Backbone::has_maps`.
 template <ViTNaming naming>
 class VisionTransformerImpl
     : public torch::nn::Cloneable<VisionTransformerImpl<naming>>,
@@ -55,7 +56,7 @@ class VisionTransformerImpl
   VisionTransformerImpl(const ViTShape& shape, const ViTOptions& options);
   void reset() override;
   /// [N, in_channels, H, W] -> [N, num_classes], logits.
-  /// \throws c10::ValueError unless H and W are multiples of the patch.
+  /// \throws c10::ValueError unless H and W are multiples of the patch size.
   torch::Tensor forward(const torch::Tensor& images);
 
   std::vector<int64_t> stage_channels() const override {
@@ -82,13 +83,13 @@ using TimmViTImpl = VisionTransformerImpl<ViTNaming::timm>;
 TORCH_MODULE(ViT);
 TORCH_MODULE(TimmViT);
 
-/// torchvision's.
+/// torchvision's vit_b_16 and vit_b_32.
 /// \throws c10::ValueError unless num_classes >= 0, in_channels > 0, image_size
-///         is a positive multiple of the patch, and the other options are in
-///         [0, 1).
+///         is a positive multiple of the patch size, and the other options are
+///         in [0, 1).
 ViT vit_b_16(const ViTOptions& options = {});
 ViT vit_b_32(const ViTOptions& options = {});
-/// timm's vit_small_patch16_224, of width 384 with 6 heads. \throws as above.
+/// timm's vit_small_patch16_224, with width 384 and 6 heads. \throws as above.
 TimmViT vit_s_16(const ViTOptions& options = {});
 
 }  // namespace tern

@@ -10,7 +10,8 @@ namespace {
 
 using Sides = std::array<int64_t, 2>;
 
-// [N, H, W, C] -> [N, windows, cells of a window, C], and back.
+// Converts [N, H, W, C] to [N, windows, cells of a window, C]; from_windows
+// converts back.
 torch::Tensor to_windows(const torch::Tensor& x, int64_t window) {
   return x.unflatten(2, {-1, window})
       .unflatten(1, {-1, window})
@@ -28,8 +29,8 @@ from_windows(const torch::Tensor& x, int64_t window, int64_t height) {
       .flatten(1, 2);
 }
 
-// Keeps those cells of a window apart that were no neighbors before the shift:
-// [windows, 1, cells, cells].
+// Returns a mask that separates those cells of a window that were not adjacent
+// before the shift: [windows, 1, cells, cells].
 torch::Tensor apart(
     const Sides& size,
     const Sides& shift,
@@ -44,7 +45,7 @@ torch::Tensor apart(
   const torch::Tensor region = 3 * region_of(0).unsqueeze(1) + region_of(1);
   const torch::Tensor cells =
       to_windows(region.unsqueeze(0).unsqueeze(-1), window)[0];
-  // torchvision's -100 is enough: exp(-100) is nothing.
+  // torchvision's value; exp(-100) is negligible.
   return (cells != cells.transpose(1, 2)).to(options).mul(-100).unsqueeze(1);
 }
 
@@ -84,7 +85,7 @@ torch::Tensor WindowAttentionImpl::forward(const torch::Tensor& x) {
     if (options_.is_shifted && size[i] > window) shift[i] = window / 2;
   }
   const bool is_shifted = shift[0] + shift[1] > 0;
-  // Module::to(dtype) converts integers too.
+  // Module::to(dtype) also converts integer buffers, so convert back.
   torch::Tensor bias = table_.index_select(0, index_.to(torch::kLong))
                            .view({cells, cells, -1})
                            .permute({2, 0, 1})

@@ -10,17 +10,19 @@
 namespace tern {
 
 struct WindowAttentionOptions {
-  int64_t width, heads;  // channels, and how many heads share them
-  int64_t window = 7;    // cells a side
+  int64_t width, heads;  // channels, and the heads that share them
+  int64_t window = 7;    // cells per side
   bool is_shifted = false;
-  double dropout = 0;  // of the attention
+  double dropout = 0;  // of the attention weights
 };
 
-/// Attention among the cells of each window of a map, with a learnt bias for
-/// each distance, as in a Swin Transformer: [N, H, W, width] -> the same shape.
-/// Shifted, the windows lie half a window further down and right, and the cells
-/// that this leaves over at the edges form windows of their own. A map whose
-/// sides are no multiples of the window is padded with zeros.
+/// Attention among the cells of each window of a feature map, with a learned
+/// bias for each relative position, as in a Swin Transformer. [N, H, W, width]
+/// -> the same shape.
+///
+/// Shifted windows are half a window further down and right; the cells left
+/// over at the edges are grouped into separate windows. A map whose sides are
+/// not multiples of the window is padded with zeros.
 class WindowAttentionImpl : public torch::nn::Cloneable<WindowAttentionImpl> {
  public:
   explicit WindowAttentionImpl(const WindowAttentionOptions& options)
@@ -32,7 +34,7 @@ class WindowAttentionImpl : public torch::nn::Cloneable<WindowAttentionImpl> {
 
  private:
   WindowAttentionOptions options_;
-  torch::Tensor table_, index_;  // of the biases
+  torch::Tensor table_, index_;  // biases; each pair's entry
   torch::nn::Linear qkv_{nullptr}, proj_{nullptr};
 };
 TORCH_MODULE(WindowAttention);
