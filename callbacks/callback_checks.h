@@ -11,8 +11,9 @@
 
 namespace tern {
 
-/// For a number among the options of `where`, a callback or a call.
-/// \throws c10::ValueError unless it is >= `least`; finite and > 0.
+/// Checks a numeric option of `where`, a callback or a function.
+/// \throws c10::ValueError unless `value` >= `least` (check_at_least), or
+///         unless `value` is finite and > 0 (check_positive).
 void check_at_least(
     const char* where,
     const char* name,
@@ -28,12 +29,13 @@ void check_at_least(
 }
 void check_positive(const char* where, const char* name, double value);
 
-/// For a call that trains by itself or changes what a fit works with.
+/// Checks that no fit is running; for functions that train or change the state
+/// of a fit.
 /// \throws c10::Error while a fit runs.
 void check_not_fitting(const Learner& learn, const char* where);
 
-/// A callback that sets hyper-parameters. Two of them would overwrite each
-/// other.
+/// Interface of a callback that sets hyper-parameters. Two callbacks that set
+/// the same one would overwrite each other.
 class SetsHyperParameter {
  public:
   virtual ~SetsHyperParameter() = default;
@@ -42,34 +44,35 @@ class SetsHyperParameter {
   }
 };
 
-/// For on_add of such a callback.
-/// \throws c10::ValueError that names both if one that `learn` has sets the
-///         same.
+/// Called from on_add of a SetsHyperParameter callback.
+/// \throws c10::ValueError that names both callbacks if `learn` already has one
+///         that sets the same hyper-parameter.
 void check_sets_alone(const Learner& learn, const Callback& callback);
 
-/// For on_add of a callback of which a Learner can have only one.
-/// \param other  One that it has already; null: none.
-/// \param why    What two of them would do: "both change the loaders".
-/// \throws c10::ValueError that names both if there is another.
+/// Called from on_add of a callback that a Learner can have only once.
+/// \param other  The callback of this kind that the Learner already has, or
+///               null.
+/// \param why    Why two conflict, for the message: "both change the loaders".
+/// \throws c10::ValueError that names both callbacks if `other` is another one.
 void check_only_one(
     const std::shared_ptr<Callback>& other,
     const Callback& callback,
     const char* why);
 
-/// The name of the first tensor that no working model has, or "": a parameter
-/// that is not finite, or a buffer with a NaN. (It may hold an infinity on
-/// purpose, as the mask of an attention does.) Waits for the device once.
+/// Returns the name of the first diverged tensor, or "": a parameter with a NaN
+/// or an infinity, or a buffer with a NaN. Buffers may hold infinities on
+/// purpose, as an attention mask does. Synchronizes with the device once.
 std::string broken_tensor(
     const std::vector<ModelTensor>& parameters,
     const std::vector<ModelTensor>& buffers);
 
-/// `state[name]`, for load_state_dict.
-/// \throws c10::ValueError that names `owner` if it is missing.
+/// Returns `state[name]`; for load_state_dict.
+/// \throws c10::ValueError that names `owner` if the entry is missing.
 const torch::Tensor& saved_value(
     const std::string& owner,
     const StateDict& state,
     const std::string& name);
-/// The same of numbers that were saved as a tensor of kDouble.
+/// The same for numbers that were saved as a kDouble tensor.
 std::vector<double> saved_numbers(
     const std::string& owner,
     const StateDict& state,

@@ -30,8 +30,8 @@ namespace tern {
 
 namespace {
 
-// The parameters that get their gradients in one backward: all, or those of
-// one part of MultiOptimizer.
+// Groups of parameters that get their gradients in the same backward pass: all
+// of them, or one group per part of a MultiOptimizer.
 std::vector<std::vector<ModelTensor>> trained_together(Learner& learn) {
   const LearnerParts& l = parts_of(learn);
   const bool is_in_parts = !l.groups.own_lr.empty();
@@ -93,7 +93,8 @@ class ShardedOptimizer final : public Callback {
         average ? average->name() : "");
   }
 
-  // Once everybody, a checkpoint too, has set up the optimizer.
+  // On the first batch, when everything, including a loaded checkpoint, has set
+  // up the optimizer.
   void on_batch_begin(Learner& learn) override {
     if (is_divided_ || !learn.state().training) return;
     shard_->divide(learn.optimizer(), master_weights(learn));
@@ -111,7 +112,7 @@ class ShardedOptimizer final : public Callback {
     }
   }
 
-  // Before those that save or load at the end.
+  // Before the callbacks that save or load at the end.
   int order() const override { return callback_order::kFirst; }
 
  private:
@@ -162,7 +163,7 @@ void Distributed::check_equal(Learner& learn) {
 
 void Distributed::check_same_data(Learner& learn) {
   LearnerParts& l = parts_of(learn);
-  const std::string& known = loop::data_fingerprint(l);  // asked on all ranks
+  const std::string& known = loop::data_fingerprint(l);  // called on all ranks
   const auto valid = l.data.valid;
   group_->check_equal("choice of validation data", valid ? "some" : "none");
   if (!options_.shard_data) {
@@ -204,9 +205,10 @@ void Distributed::on_train_begin(Learner& learn) {
   broadcast_weights(learn);
 }
 
-// Parameter groups may be frozen and unfrozen during a fit, by callbacks and by a
-// checkpoint, on all ranks in the same event. Where one rank alone does it, its
-// check_equal meets another call of the others, which is an error on all ranks.
+// Callbacks and checkpoints may freeze and unfreeze parameter groups during a
+// fit, on all ranks in the same event. If only one rank does so, its
+// check_equal meets a different collective on the other ranks, which is an
+// error on all ranks.
 void Distributed::follow_frozen(Learner& learn) {
   auto trained = trained_together(learn);
   const auto is_same = [](const auto& a, const Reduced& b) {
@@ -221,7 +223,7 @@ void Distributed::follow_frozen(Learner& learn) {
   group_->check_equal(
       "choice of trained parameters (freeze, unfreeze)",
       text_of_trained(learn));
-  reducers_.clear();  // they go before others take their place
+  reducers_.clear();  // destroyed before the new ones are created
   for (auto& parameters : trained) {
     Tensors tensors;
     for (const ModelTensor& p : parameters) tensors.push_back(p.tensor);
@@ -250,18 +252,18 @@ void Distributed::broadcast_weights(Learner& learn) {
 void Distributed::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
-  follow_frozen(learn);  // after all others have had their turn
+  follow_frozen(learn);  // last, after all other callbacks
   const DataLoader& train = learn.data().loader(Split::train);
   SampleRng rng(train.options().seed, group_->rank(), state.iteration);
   torch::manual_seed(rng());
 }
 
-// From here on gradients that are complete go out to the others; while they are
-// accumulated each rank keeps its own, and the last batch sends the sum.
+// From here on, complete gradients are sent to the other ranks. While gradients
+// are accumulated each rank keeps its own; the last batch sends the sum.
 void Distributed::on_backward_begin(Learner& learn) {
   TrainState& state = learn.state();
   if (state.accumulating) return;
-  // In a part's turn the other parts require no gradient.
+  // During a part's turn the other parts require no gradient.
   const bool is_in_parts = !parts_of(learn).groups.own_lr.empty();
   for (const auto& [parameters, reducer] : reducers_) {
     const bool has_turn = !is_in_parts || parameters[0].tensor.requires_grad();
@@ -271,8 +273,9 @@ void Distributed::on_backward_begin(Learner& learn) {
   }
 }
 
-// Before the next collective: the other ranks still wait in backward for a
-// gradient that this rank does not have, and both would wait for the timeout.
+// Before the next collective: other ranks may still wait in backward for a
+// gradient that this rank does not have. Both sides would wait until the
+// timeout.
 void Distributed::on_backward_end(Learner& learn) {
   if (learn.state().accumulating) return;
   for (const auto& [parameters, reducer] : reducers_) {
@@ -292,10 +295,10 @@ void Distributed::on_load(Learner&) {
   ++loads_;
 }
 
-// An error of this rank is reported to the others; a broken connection may be the
-// consequence of an error that another rank has reported.
+// Reports an error of this rank to the others. A broken connection may instead
+// be the consequence of an error that another rank has reported.
 void Distributed::on_exception(Learner&, const std::exception& error) {
-  if (dynamic_cast<const DistributedError*>(&error)) {  // it was told already
+  if (dynamic_cast<const DistributedError*>(&error)) {  // already reported
     group_->leave();
     return;
   }
@@ -331,9 +334,9 @@ void Distributed::on_train_end(Learner& learn) {
   reducers_.clear();
   if (learn.state().failed) return;
   broadcast_weights(learn);
-  // SaveModel of rank 0 may have gone back to the best epoch.
-  // What all ranks have loaded, as on resume, they have already, and rank 0's
-  // optimizer may have a part alone.
+  // SaveModel on rank 0 may have loaded the best epoch. If all ranks loaded the
+  // same state, as on resume, nothing needs to be sent, and rank 0's optimizer
+  // may then hold only a shard.
   const torch::Tensor of_main = torch::scalar_tensor(loads_, torch::kLong);
   group_->broadcast({of_main});
   const bool lacks_one = loads_ != of_main.item<int64_t>();
@@ -342,7 +345,7 @@ void Distributed::on_train_end(Learner& learn) {
   if (lacks_one) loop::invalidate_derived_state(parts_of(learn));
 }
 
-// Or the next fit would take other steps on each rank.
+// Otherwise the ranks would make different steps in the next fit.
 void Distributed::broadcast_optimizer(Learner& learn) {
   const auto names = optim::numbered_names(learn.optimizer());
   const StateDict state =

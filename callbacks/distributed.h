@@ -25,32 +25,34 @@ struct DistributedOptions {
   /// learner/distributed/sync_batch_norm.h.
   bool sync_batch_norm = false;
   /// Shards the optimizer's state, and the fp32 master weights of `to_fp16` and
-  /// `to_bf16`, over the ranks: less memory, the same bits. Not beside Ema or
-  /// Swa, which read all master weights at each step.
+  /// `to_bf16`, over the ranks. Uses less memory; the results are
+  /// bit-identical. Sharded master weights cannot be combined with Ema or Swa,
+  /// which read all of them.
   ///
-  /// The master weights are sharded while a fit runs and complete after it. If
-  /// a rank is lost, its part falls back to the 16-bit weights; a checkpoint
-  /// has all of them. All ranks have to make the calls that save.
+  /// The master weights are sharded while a fit runs and are complete again
+  /// after it. If a rank is lost, its shard falls back to the 16-bit weights; a
+  /// checkpoint holds all master weights. Every rank must make the calls that
+  /// save.
   bool shard_optimizer = false;
-  /// Gives each rank its share of the data, which are the same on all ranks.
-  /// False: each rank has data of its own, divided beforehand, and trains and
-  /// validates on all of them; every rank needs the same number of training
+  /// Gives each rank its shard of the data, which must be the same on all
+  /// ranks. False: the data is divided beforehand, and each rank trains and
+  /// validates on all of its own; every rank needs the same number of training
   /// batches. Lightning's `use_distributed_sampler`.
   bool shard_data = true;
   /// Compares a hash of the weights of all ranks at the end of each epoch.
   bool check_weights = true;
 };
 
-/// Trains with several processes, one rank each, and averages their gradients;
-/// what `Learner::to_distributed` adds.
+/// Trains with several processes, one per rank, and averages their gradients.
+/// Added by `Learner::to_distributed`.
 ///
 ///   torchrun --no-python --nproc-per-node 2 ./my_program
 ///
-/// The batch size is that of one rank, as with torch's DistributedDataParallel.
-/// All ranks start with rank 0's weights. Validation is sharded too; its loss
-/// and metrics are those of the whole set, bit for bit the same on all ranks,
-/// so that all take the same decisions. Rank 0 prints and writes files. A stop
-/// or an error of one rank ends the fit on all.
+/// The batch size is per rank, as with torch's DistributedDataParallel. All
+/// ranks start with rank 0's weights. Validation is sharded too; its loss and
+/// metrics are those of the whole set and bit-identical on all ranks, so that
+/// all ranks make the same decisions. Rank 0 prints and writes files. A stop or
+/// an error on one rank ends the fit on all ranks.
 ///
 /// LibTorch's generators are seeded by (seed, rank, step), so that dropout
 /// differs between ranks and a resumed training continues exactly.
@@ -60,7 +62,8 @@ class Distributed final : public Callback {
       std::shared_ptr<ProcessGroup> group,
       const DistributedOptions& options = {});
 
-  /// \throws DistributedError if another rank trains something else.
+  /// \throws DistributedError if another rank has different data, options,
+  ///         optimizer, metrics or callbacks.
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_backward_begin(Learner& learn) override;
@@ -69,11 +72,11 @@ class Distributed final : public Callback {
   void on_epoch_end(Learner& learn) override;
   void on_load(Learner& learn) override;
   void on_exception(Learner& learn, const std::exception& error) override;
-  /// After those that skip a step or request a stop.
+  /// Runs after the callbacks that skip a step or request a stop.
   int order() const override { return callback_order::kLast; }
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
-  /// Of the last complete fit.
+  /// Communication times of the last complete fit.
   const CommunicationTimes& times() const { return times_; }
   OptionValues option_values() const override;
 
@@ -86,8 +89,8 @@ class Distributed final : public Callback {
 
   std::shared_ptr<ProcessGroup> group_;
   DistributedOptions options_;
-  // Of each backward of a step, with the parameters that require a gradient in
-  // it.
+  // The reducer of one backward pass of a step, and the parameters that require
+  // a gradient in it.
   struct Reduced {
     std::vector<ModelTensor> parameters;
     std::unique_ptr<GradientReducer> reducer;
@@ -96,7 +99,7 @@ class Distributed final : public Callback {
   CommunicationTimes times_;
   std::shared_ptr<const Dataset> compared_valid_;
   std::string valid_fingerprint_;
-  int64_t loads_ = 0;  // of weights, in this fit, on this rank
+  int64_t loads_ = 0;  // weight loads in this fit, on this rank
 };
 
 }  // namespace tern

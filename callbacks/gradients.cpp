@@ -38,7 +38,7 @@ void GradientAccumulation::on_train_begin(Learner& learn) {
       .samples = options_.samples};
 }
 
-// Removed while the fit runs: from the next step on each batch makes its own.
+// If removed during a fit, each batch makes its own step from the next step on.
 void GradientAccumulation::on_train_end(Learner& learn) {
   learn.state().accumulation = {};
 }
@@ -62,7 +62,7 @@ void GradientClip::on_step(Learner& learn) {
   } else {
     const torch::Tensor norm =
         clip_grad_norm_(learn.optimizer(), options_.max_norm);
-    // In place: a replayed step writes where the recorded one did.
+    // In place, so that a replayed step writes to the recorded address.
     const bool fits = norm_.defined() && norm_.device() == norm.device();
     norm_ = fits ? norm_.copy_(norm) : norm;
   }
@@ -83,8 +83,9 @@ void GradientPenalty::on_backward_begin(Learner& learn) {
       parameters.push_back(parameter.tensor);
     }
   }
-  // Scaled on the way back, so that 16-bit gradients do not underflow; the
-  // scale is divided by on the device, which get_scale() would wait for.
+  // Scaled for backward, so that 16-bit gradients do not underflow. The
+  // division by the scale happens on the device, since get_scale() would
+  // synchronize.
   torch::Tensor loss = state.loss_grad, scale;
   if (state.scaler) {
     scale = state.scaler->scale(torch::ones({}, loss.options()));
@@ -97,7 +98,7 @@ void GradientPenalty::on_backward_begin(Learner& learn) {
       /*retain_graph=*/true,
       /*create_graph=*/true,
       /*allow_unused=*/true);
-  // vector_norm's gradient at 0 is 0, where that of sqrt would be infinite.
+  // vector_norm's gradient at 0 is 0; that of sqrt would be infinite.
   Tensors norms;
   for (const torch::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;

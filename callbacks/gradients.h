@@ -8,33 +8,35 @@
 
 namespace tern {
 
-/// Makes one optimizer step for several batches, as if they were one large
-/// batch: for batch sizes that do not fit into memory.
+/// Accumulates the gradients of several batches and makes one optimizer step,
+/// as if they were one large batch. For batch sizes that do not fit into
+/// memory.
 ///
 ///   learn.add<GradientAccumulation>({.batches = 4}).fit(3);
 ///
-/// The loss has to be a mean over the batch; each sample of an accumulation
-/// window then has the same weight, also when the last batch is shorter, on one
-/// rank or on many. The last window of an epoch is stepped however small it is.
-/// `request_stop` ends the fit once the window is complete. A `stop_epoch` or
-/// `stop_training` set in on_batch_begin, as StopAfterNBatches does, completes
-/// the window with that batch; one set later drops the gradients accumulated so
-/// far. The loss scale changes at steps only; one overflow in a window skips
-/// its step. (fastai v2 counts samples, carries the rest over and drops it at
-/// the end; Lightning counts batches and steps a small rest with too small a
-/// gradient.)
+/// The loss must be a mean over the batch. Each sample of an accumulation
+/// window then has the same weight, even if the last batch is shorter, on one
+/// rank or several. The last window of an epoch is always stepped, even if it
+/// is incomplete. `request_stop` ends the fit once the window is complete. If
+/// `stop_epoch` or `stop_training` is set in on_batch_begin, as
+/// StopAfterNBatches does, that batch completes the window; if it is set later,
+/// the gradients accumulated so far are dropped. The loss scale changes only at
+/// steps; one overflow in a window skips its step. (fastai v2 counts samples,
+/// carries the remainder over to the next window and drops it at the end.
+/// Lightning counts batches and steps an incomplete window with gradients that
+/// are too small.)
 class GradientAccumulation final : public Callback {
  public:
-  /// Exactly one of the two.
+  /// Set exactly one of the two.
   struct Options {
-    int64_t batches = 0;  // a step every so many batches
-    int64_t samples = 0;  // a step once a rank has so many samples
+    int64_t batches = 0;  // a step every this many batches
+    int64_t samples = 0;  // a step once a rank has this many samples
   };
 
   /// \throws c10::ValueError unless exactly one option is >= 1.
   explicit GradientAccumulation(Options options);
 
-  /// \throws c10::ValueError beside another one.
+  /// \throws c10::ValueError if the Learner already has a GradientAccumulation.
   void on_add(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_train_end(Learner& learn) override;
@@ -49,17 +51,17 @@ class GradientAccumulation final : public Callback {
 ///   learn.add<GradientClip>(0.1).fit(3);                // joint L2 norm
 ///   learn.add<GradientClip>({.max_value = 0.5}).fit(3); // each element
 ///
-/// The way to clip with a Learner: with to_amp, in fp32, by value, or when the
-/// norm is of interest. `to_fp16({.clip = 1.0})` clips by norm with one pass
-/// over the gradients less; set one of the two. A loop of your own calls
-/// `clip_grad_norm_`. Never synchronizes with the host. Default and name are
+/// Use this to clip with to_amp or in fp32, to clip by value, or to read the
+/// norm. `to_fp16({.clip = 1.0})` clips by norm too and saves a pass over the
+/// gradients; use one of the two. A hand-written loop calls `clip_grad_norm_`
+/// instead. Never synchronizes with the host. The default and the name are
 /// fastai v2's.
 class GradientClip final : public Callback {
  public:
   struct Options {
     /// Largest joint L2 norm over all parameters; > 0.
     double max_norm = 1.0;
-    /// Set: clamps every element to [-max_value, max_value] instead.
+    /// If set, clamps every element to [-max_value, max_value] instead.
     std::optional<double> max_value = {};
   };
 
@@ -71,8 +73,8 @@ class GradientClip final : public Callback {
   bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kGradientClip; }
 
-  /// The joint norm before the last clipping by norm: 0-dim on the device,
-  /// kFloat (kDouble for such gradients), undefined before the first. The next
+  /// Joint norm before the last clipping by norm: 0-dim on the device, kFloat
+  /// (kDouble for kDouble gradients); undefined before the first one. The next
   /// step overwrites it.
   const torch::Tensor& norm() const { return norm_; }
   OptionValues option_values() const override;
@@ -83,15 +85,15 @@ class GradientClip final : public Callback {
 };
 
 /// Adds the L2 norm of the loss's gradient, over all parameters, to the loss
-/// that backward gets: PyTorch's gradient penalty, with or without a loss
-/// scale. Costs a second, differentiable backward pass.
+/// passed to backward: the gradient penalty of PyTorch's AMP examples, with or
+/// without a loss scale. Costs a second, differentiable backward pass.
 ///
 ///   learn.add<GradientPenalty>(0.1).fit(3);
 ///
-/// The table and the Recorder show the loss without the penalty.
+/// The progress table and the Recorder show the loss without the penalty.
 class GradientPenalty final : public Callback {
  public:
-  /// \param weight  Factor of the norm, finite.
+  /// \param weight  Factor of the norm; finite.
   explicit GradientPenalty(double weight = 1.0);
 
   void on_backward_begin(Learner& learn) override;

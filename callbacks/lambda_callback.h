@@ -7,7 +7,7 @@
 
 namespace tern {
 
-/// A callback made of functions, for a moment that needs no class:
+/// A callback made from functions, one for each event it handles:
 ///
 ///   learn.add<LambdaCallback>({.on_epoch_end = [](Learner& learn) { ... }});
 struct LambdaCallbackOptions {

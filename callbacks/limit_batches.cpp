@@ -18,7 +18,7 @@ namespace tern {
 
 namespace {
 
-// The first samples of each epoch, or of the first epoch every time.
+// The first samples of each epoch, or in every epoch those of the first one.
 class FirstSamples final : public Sampler {
  public:
   FirstSamples(
@@ -55,7 +55,7 @@ class FirstSamples final : public Sampler {
 
 namespace {
 
-// The epoch that runs was begun with its number of batches.
+// The number of batches of a running epoch cannot change.
 void check_between_epochs(const Learner& learn, const char* call) {
   TERN_CHECK_VALUE(
       parts_of(learn).position.place != Place::in_epoch,
@@ -87,7 +87,7 @@ void LimitBatches::on_train_begin(Learner& learn) {
   DataBunch& data = learn.data();
   train_ = data.train;
   valid_ = data.valid;
-  // So many batches of all ranks together.
+  // The limit counts global batches, over all ranks.
   const auto first = [&](const DataLoader& all,
                          int64_t batches,
                          DataLoaderOptions options) {
@@ -152,7 +152,8 @@ void fit_batches(
     Callbacks extra) {
   extra.insert(extra.begin(), std::make_shared<Trial>());
   extra.emplace_back(std::make_shared<StopAfterNBatches>(batches));
-  // An epoch has one batch at least, where LimitBatches leaves no more.
+  // `batches` epochs are enough, since each has at least one batch, even with
+  // LimitBatches.
   learn.fit(/*epochs=*/batches, lr, std::move(extra));
 }
 

@@ -15,16 +15,17 @@ namespace tern {
 class LimitBatches : public Callback {
  public:
   struct Options {
-    /// Batches an epoch; 0: all.
+    /// Batches per epoch; 0: all.
     int64_t train = 0, valid = 0;
   };
 
   /// \throws c10::ValueError if a number is below 0.
   explicit LimitBatches(Options options);
 
-  /// \throws c10::ValueError beside another one, or OverfitBatches.
+  /// \throws c10::ValueError if the Learner already has a LimitBatches or an
+  ///         OverfitBatches, or during an epoch.
   void on_add(Learner& learn) override;
-  /// \throws c10::ValueError in the middle of an epoch, as on_add.
+  /// \throws c10::ValueError during an epoch.
   void on_remove(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_train_end(Learner& learn) override;
@@ -32,18 +33,19 @@ class LimitBatches : public Callback {
   OptionValues option_values() const override;
 
  protected:
-  /// \param overfits  As OverfitBatches, on `options.train` batches.
+  /// \param overfits  True for OverfitBatches: trains and validates on the same
+  ///                  `options.train` batches in every epoch.
   LimitBatches(Options options, bool overfits)
       : options_(options), overfits_(overfits) {}
 
  private:
   Options options_;
   bool overfits_;
-  std::shared_ptr<DataLoader> train_, valid_;  // the fit's own, while it runs
+  std::shared_ptr<DataLoader> train_, valid_;  // the fit's loaders
 };
 
-/// Trains and validates on the same few batches in every epoch: a model that
-/// cannot learn these by heart has a bug. Lightning's overfit_batches; the
+/// Trains and validates on the same few batches in every epoch. A model that
+/// cannot memorize them has a bug. Lightning's overfit_batches, except that the
 /// samples are drawn at random, once, because data is often sorted by class.
 ///
 ///   learn.add<OverfitBatches>(2).fit(50);
@@ -53,9 +55,9 @@ class OverfitBatches final : public LimitBatches {
   explicit OverfitBatches(int64_t batches = 1);
 };
 
-/// Ends the fit after some training batches, without validation; fastai v1's,
-/// with its default. The stop is set before the last batch, so that
-/// GradientAccumulation steps for an incomplete accumulation window.
+/// Ends the fit after `batches` training batches, without validation; fastai
+/// v1's, with its default. Sets the stop before the last batch, so that
+/// GradientAccumulation makes a step for an incomplete window.
 class StopAfterNBatches final : public Callback {
  public:
   /// \throws c10::ValueError if `batches` is below 1.
@@ -72,16 +74,16 @@ class StopAfterNBatches final : public Callback {
   int64_t batches_, done_ = 0;
 };
 
-// ---- Trials, for lr_find, plan and their like ----
+// ---- Trials, for lr_find, plan and similar functions ----
 
-/// Trains and validates on a few batches, to find mistakes, and undoes it;
-/// Lightning's fast_dev_run.
+/// Trains and validates on `batches` batches to find mistakes, then restores
+/// the previous state. Lightning's fast_dev_run.
 /// \throws c10::ValueError if `batches` is below 1.
 void dry_run(Learner& learn, int64_t batches = 1);
 
-/// Trains on so many batches, over as many epochs as that takes, without
-/// validation; callbacks that watch get no events.
-/// \param extra  Take part in this fit only.
+/// Trains on `batches` batches, over as many epochs as that takes, without
+/// validation. Callbacks of CallbackRole::watches get no events.
+/// \param extra  Callbacks for this fit only.
 void fit_batches(
     Learner& learn,
     int64_t batches,
@@ -91,8 +93,8 @@ void fit_batches(
 /// \throws c10::Error if a stop was requested while `fit_batches` ran.
 void check_not_stopped(Learner& learn);
 
-/// As `fit_batches`; returns the most bytes of tensors that were alive at once,
-/// beyond those that were alive before.
+/// Calls `fit_batches` and returns the peak of tensor memory in bytes, beyond
+/// what was allocated before.
 int64_t peak_bytes_of_batches(
     Learner& learn,
     int64_t batches,

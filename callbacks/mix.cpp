@@ -25,13 +25,13 @@ torch::Tensor draw_partners(int64_t size, SampleRng& rng) {
   return partners;
 }
 
-// A copy on the device that the host does not wait for.
+// Copies to the device without making the host wait.
 torch::Tensor send(const torch::Tensor& host, torch::Device device) {
   return device.is_cuda() ? host.pin_memory().to(device, /*non_blocking=*/true)
                           : host.to(device);
 }
 
-// As [N, 1, ..., 1], to be broadcast over `tensor`, in its dtype.
+// Reshapes to [N, 1, ..., 1], to broadcast over `tensor`, in its dtype.
 torch::Tensor per_sample(
     const torch::Tensor& values,
     const torch::Tensor& tensor) {
@@ -44,7 +44,7 @@ struct Range {
   int64_t begin, end;
 };
 
-// `length` around a random center, cropped to 0..size.
+// A range of `length` around a random center, cropped to 0..size.
 Range draw_range(int64_t size, double length, SampleRng& rng) {
   const auto half = std::llround(static_cast<double>(size) * length) / 2;
   const auto center = std::llround(rng.uniform() * static_cast<double>(size));
@@ -80,8 +80,8 @@ void Mix::on_train_begin(Learner& learn) {
       name());
 }
 
-// Two gamma variates: x / (x + y). Both are 0 where alpha is tiny, and then
-// the distribution is a coin.
+// x / (x + y) of two gamma variates. If alpha is tiny, both can be 0; the
+// distribution is then a coin toss.
 double Mix::draw_beta(SampleRng& rng) const {
   std::gamma_distribution<double> gamma(alpha_);
   const double x = gamma(rng), y = gamma(rng);
@@ -106,7 +106,7 @@ void Mix::on_batch_begin(Learner& learn) {
   for (torch::Tensor& target : batch.targets) {
     torch::Tensor partner = target.index_select(0, partners_);
     if (target.is_floating_point()) {
-      // Mixed once: both losses compare with it.
+      // Mixed here once, since both losses compare with it.
       partner = torch::lerp(partner, target, per_sample(lambdas_, target));
       target = partner;
     } else {
@@ -122,7 +122,8 @@ void Mix::on_batch_begin(Learner& learn) {
       "cannot be mixed in it; expected a loss module of LibTorch, or "
       "Loss::mean_of(values).",
       name());
-  // Not of this callback, which may be removed before the loss.
+  // Captures no member, because the callback may be removed before the loss is
+  // computed.
   const auto counts =
       [&learn,
        host_partners,
@@ -161,7 +162,7 @@ MixUp::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   const torch::Tensor of_partners = send(1 - lambdas, partners.device());
   for (torch::Tensor& input : inputs) {
     if (!input.is_floating_point()) continue;
-    // From the input, whose memory format the result takes.
+    // `input` comes first because the result takes its memory format.
     input = torch::lerp(
         input,
         input.index_select(0, partners),
@@ -186,7 +187,7 @@ CutMix::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   const auto box = [&](const torch::Tensor& tensor) {
     return tensor.slice(-2, y.begin, y.end).slice(-1, x.begin, x.end);
   };
-  // A copy: on a CPU the batch may be the loader's own memory.
+  // Copied, because on a CPU the batch may be in the loader's memory.
   torch::Tensor mixed = images.clone();
   box(mixed).copy_(box(images).index_select(0, partners));
   images = mixed;

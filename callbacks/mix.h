@@ -6,39 +6,40 @@
 
 namespace tern {
 
-/// Base of MixUp and CutMix: mixes each training sample with another one of its
-/// batch, its partner, and gives the loss both targets:
+/// Base of MixUp and CutMix: mixes each training sample with another sample of
+/// its batch, its partner, and computes the loss on both targets:
 ///
 ///   loss = mean(lambda * loss(pred, target) +
 ///               (1 - lambda) * loss(pred, partner's target))
 ///
-/// where each target weighs what it counts in the loss: an ignored one nothing.
-/// That is how class indices (integer targets) are mixed; floating targets are
-/// mixed like the inputs, as in fastai v2. Validation is not changed. All
-/// random numbers are keyed by (seed, iteration), so a resumed run draws the
-/// same.
+/// Each target is weighted by its count in the loss; an ignored target has no
+/// weight. This applies to class indices (integer targets). Floating targets
+/// are mixed like the inputs, as in fastai v2. Validation is unchanged. All
+/// random numbers are keyed by (seed, iteration), so that a resumed run draws
+/// the same ones.
 class Mix : public Callback {
  public:
-  /// \throws c10::ValueError beside another Mix.
+  /// \throws c10::ValueError if the Learner already has a Mix.
   void on_add(Learner& learn) override;
-  /// \throws c10::ValueError for boxes and points.
+  /// \throws c10::ValueError if the targets are boxes or points.
   void on_train_begin(Learner& learn) override;
-  /// \throws c10::ValueError for class targets when the loss has no per-sample
-  ///         values; `Loss::mean_of` has.
+  /// \throws c10::ValueError for class targets if the loss has no per-sample
+  ///         values; wrap it with `Loss::mean_of`.
   void on_batch_begin(Learner& learn) override;
 
-  /// Of the last training batch, on its device: the share of itself that each
-  /// sample kept, [N] kFloat in 0..1, and its partner's index, [N] kLong.
+  /// For the last training batch, on its device: the share that each sample
+  /// kept of itself, [N] kFloat in 0..1, and the index of its partner, [N]
+  /// kLong.
   const torch::Tensor& lambdas() const { return lambdas_; }
   const torch::Tensor& partners() const { return partners_; }
   OptionValues option_values() const override;
 
  protected:
-  /// \param alpha  Of the beta distribution (alpha, alpha).
+  /// \param alpha  Parameter of the beta distribution (alpha, alpha).
   /// \throws c10::ValueError unless alpha is finite and > 0.
   Mix(const char* name, double alpha, uint64_t seed);
 
-  /// A number from the beta distribution, in 0..1.
+  /// Draws a number in 0..1 from the beta distribution.
   double draw_beta(SampleRng& rng) const;
 
  private:
@@ -58,12 +59,12 @@ class Mix : public Callback {
 ///
 ///   learn.add<MixUp>(0.4).fit_one_cycle(5);
 ///
-/// As fastai v2: draws a lambda for each sample from the beta distribution and
-/// takes the larger of lambda and 1 - lambda; `input = lambda * input +
-/// (1 - lambda) * partner` for every floating input.
+/// As in fastai v2, draws a lambda for each sample from the beta distribution
+/// and takes the larger of lambda and 1 - lambda. Every floating input becomes
+/// `lambda * input + (1 - lambda) * partner`.
 class MixUp final : public Mix {
  public:
-  /// \param seed  Key of the random numbers; 0: the Learner's seed.
+  /// \param seed  Seed of the random numbers; 0: the Learner's seed.
   explicit MixUp(double alpha = 0.4, uint64_t seed = 0)
       : Mix("MixUp", alpha, seed) {}
 
@@ -76,13 +77,13 @@ class MixUp final : public Mix {
 ///
 ///   learn.add<CutMix>().fit_one_cycle(5);
 ///
-/// As fastai v2: draws one lambda for the batch; a box of 1 - lambda of the
-/// area around a random center, cropped at the border, comes from the partner;
-/// lambda becomes the share of the area that was kept. The first input must be
-/// floating, [N, ..., H, W].
+/// As in fastai v2, one lambda is drawn for the batch. A box with 1 - lambda of
+/// the area around a random center, cropped at the border, is copied from the
+/// partner. Lambda is then set to the share of the area that was kept. The
+/// first input must be floating, [N, ..., H, W].
 class CutMix final : public Mix {
  public:
-  /// \param seed  As MixUp's.
+  /// \param seed  As for MixUp.
   explicit CutMix(double alpha = 1.0, uint64_t seed = 0)
       : Mix("CutMix", alpha, seed) {}
 

@@ -43,7 +43,7 @@ Monitor::Monitor(
   if (!mode.empty()) mode_ = mode == "max";
 }
 
-// Nothing where neither the mode nor the name says it.
+// Unset if neither the mode nor the name determines the direction.
 std::optional<bool> Monitor::find_direction(const Learner& learn) const {
   if (mode_) return mode_;
   for (const Metric& metric : learn.options().metrics) {
@@ -112,7 +112,7 @@ void Monitor::refuse(Learner& learn) const {
           fmt::join(names, ", ")));
 }
 
-// Nothing where this epoch has none.
+// Unset if this epoch has no value.
 std::optional<double> Monitor::find(Learner& learn) const {
   const TrainState& state = learn.state();
   if (monitored_ == "valid_loss") return state.valid_loss;
@@ -186,7 +186,7 @@ void Monitor::save(StateDict& state) const {
 
 void Monitor::load(const StateDict& state) {
   best_ = saved_value(owner_, state, "best").item<double>();
-  // Older checkpoints do not say it.
+  // Missing in older checkpoints.
   if (!state.contains("seen")) return;
   const torch::Tensor seen = state["seen"];
   TERN_CHECK_VALUE(
@@ -211,7 +211,7 @@ void PatientCallback::on_train_begin(Learner& learn) {
 }
 
 void PatientCallback::on_epoch_end(Learner& learn) {
-  // The values of an epoch that was stopped are incomplete.
+  // The values of an interrupted epoch are incomplete.
   if (learn.state().stop_training) return;
   if (monitor_.improves(monitor_.value(learn))) {
     waited_ = 0;

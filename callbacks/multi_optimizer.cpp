@@ -106,7 +106,7 @@ torch::Tensor loss_of(LearnerParts& l, const Part& part, const Batch& batch) {
   } catch (const c10::Error& error) {
     loop::explain_out_of_memory(l, error, "the loss of a part");
     const std::string reason = reason_of(error);
-    if (reason.starts_with('[')) throw;  // a sentence already
+    if (reason.starts_with('[')) throw;  // already a full sentence
     C10_THROW_ERROR(
         ValueError,
         fmt::format(
@@ -157,13 +157,14 @@ class MultiOptimizer::Runner final : public StepRunner {
   void end(Learner&) override {}
   void forget() override {}
 
-  // In a part's turn the others require no gradient for that turn alone.
+  // Undoes the mask of the current turn during the change, since the other
+  // parts require no gradient only for this turn.
   void change_frozen(c10::function_ref<void()> change) override {
     end_mask();
     change();
     if (!learner_) return;
     begin_mask();
-    // Nothing of it is left to step.
+    // No parameter of the part is left to step.
     if (!is_trained(learner_->groups.parameters[active_])) {
       learner_->state.skip_step = true;
     }
@@ -201,7 +202,7 @@ class MultiOptimizer::Runner final : public StepRunner {
     StepResult result = StepResult::skipped;
     torch::Tensor loss, overflowed;
     for (const size_t i : parts_on_this_batch(l)) {
-      // Frozen in the turn of another part.
+      // A callback froze it during the turn of another part.
       if (!is_trained(l.groups.parameters[i])) continue;
       s.skip_step = is_left_out;
       step_part(l, i);
@@ -232,7 +233,7 @@ class MultiOptimizer::Runner final : public StepRunner {
     loop::run(l, Event::step_end);
   }
 
-  int64_t turn = 0;  // batches of this fit
+  int64_t turn = 0;  // batches so far in this fit
 
  private:
   using Tensor = torch::Tensor;
@@ -317,7 +318,7 @@ class MultiOptimizer::Runner final : public StepRunner {
 
   Options options_;
   OptimizerFactory learners_;  // the Learner's own
-  // In a part's turn: whose Learner it is, and the parameters of the others.
+  // During a part's turn: the Learner, and the parameters of the other parts.
   LearnerParts* learner_ = nullptr;
   size_t active_ = 0;
   Tensors masked_;

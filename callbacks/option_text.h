@@ -10,7 +10,7 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
-/// The values of options as reports show them. Private to callbacks/.
+/// Formats option values for reports. Private to callbacks/.
 namespace tern {
 
 inline std::string option_text(bool value) {

@@ -17,13 +17,13 @@ namespace tern {
 
 namespace {
 
-// A number beats NaN, which beats nothing.
+// Any number beats NaN; NaN beats nothing.
 bool beats(double value, double best, bool higher_is_better) {
   if (std::isnan(value) || std::isnan(best)) return !std::isnan(value);
   return higher_is_better ? value > best : value < best;
 }
 
-// NaN where no value is a number.
+// NaN if no value is a number.
 double best_of(const std::vector<double>& values, bool higher_is_better) {
   double best = std::nan("");
   for (const double value : values) {
@@ -96,7 +96,7 @@ void PruneTrial::on_add(Learner& learn) {
       "both would be the trial of this Learner");
 }
 
-// Also from load_state_dict, before a fit: of fits that were complete.
+// Also called by load_state_dict before a fit, for trials that are complete.
 Study::Trial& PruneTrial::trial() {
   auto& trials = options_.study->trials_;
   if (number_ < 0) {
@@ -137,13 +137,13 @@ void PruneTrial::on_epoch_end(Learner& learn) {
   TrainState& state = learn.state();
   std::string why;
   bool is_over = false;
-  // The values of an epoch that was stopped are incomplete.
+  // The values of an interrupted epoch are incomplete.
   if (!state.stop_training) {
     trial().values.push_back(monitor_.value(learn));
     const bool is_last = state.epoch + 1 == state.epochs;
     is_over = !is_last && is_worse(why);
   }
-  // A rank may have seen other trials: all ranks have to end together.
+  // Ranks may have seen different trials, but must end together.
   if (!loop::first_rank_where(parts_of(learn), is_over)) return;
   learn.options().sink->line(fmt::format(
       "PruneTrial: {}; the trial ends.",
@@ -224,7 +224,7 @@ void PruneTrial::load_state_dict(const StateDict& state) {
       "[PruneTrial] the saved \"result\" is {}; expected that of a fit.",
       result);
   trial().result = static_cast<FitResult>(result);
-  // Of a fit that was complete, which does not begin again.
+  // A complete fit does not begin again, so on_train_begin will not set these.
   options_.study->monitored_ = options_.monitor;
   options_.study->higher_is_better_ =
       saved_value("PruneTrial", state, "higher_is_better").item<int64_t>() != 0;

@@ -12,17 +12,17 @@ namespace tern {
 
 struct LearnerParts;  // learner/learner_parts.h
 
-/// The trials of a hyper-parameter search, each a Learner with a PruneTrial, in
-/// the order in which they began. Trials run one after another.
+/// The trials of a hyper-parameter search, in the order in which they started.
+/// Each trial is a Learner with a PruneTrial. Trials run one after another.
 class Study {
  public:
   struct Trial {
     std::string name;
-    /// Of the monitor, one for each epoch over all fits of the trial; NaN where
-    /// an epoch had none.
+    /// Monitored values, one per epoch over all fits of the trial; NaN for an
+    /// epoch without one.
     std::vector<double> values;
-    /// How its last fit ended; `interrupted` while it runs, and `failed` also
-    /// where TerminateOnNaN ended it.
+    /// Result of the last fit: `interrupted` while it runs; `failed` also if
+    /// TerminateOnNaN ended it.
     FitResult result = FitResult::interrupted;
   };
 
@@ -51,41 +51,42 @@ class Study {
 ///     if (learn.state().result == FitResult::pruned) continue;
 ///   }
 ///
-/// After each epoch but a fit's last it compares the best value of the trial so
-/// far with the values that complete trials had in the same epoch. When it is
-/// worse than their median, or was never a number, the fit ends, as by
-/// EarlyStopping, with `state().result` FitResult::pruned; `fine_tune` then
-/// leaves out its second part. Of several ranks all end, if one of them has seen
-/// other trials.
+/// After each epoch except the last of a fit, compares the best value of the
+/// trial so far with the values of complete trials in the same epoch. If it is
+/// worse than their median, or was NaN in every epoch, the fit ends as with
+/// EarlyStopping, with FitResult::pruned as `state().result`; `fine_tune` then
+/// skips its second phase. With several ranks, all of them end as soon as one
+/// decides to, since one rank may have seen other trials.
 ///
-/// Only complete trials are compared with. A search that was interrupted makes
-/// its trials again in their order: those that `resume` a checkpoint put their
-/// values back into the study.
+/// Only complete trials are compared. To continue an interrupted search, run
+/// its trials again in the same order: those that `resume` from a checkpoint
+/// restore their values in the study.
 class PruneTrial final : public Callback {
  public:
   struct Options {
     /// Shared by all trials of the search.
     std::shared_ptr<Study> study = {};
-    /// Of the trial, for `Study::trials`; empty: its number, from 0.
+    /// Name of the trial in `Study::trials`; empty: its number, from 0.
     std::string name = {};
     std::string monitor = "valid_loss";
-    /// "min" or "max": which is better. Empty: a loss, a metric or the name says
-    /// it, see Monitor.
+    /// "min" or "max": which direction is better. Empty: chosen by the metric
+    /// or the name; see Monitor.
     std::string mode = {};
-    /// Complete trials before the first is pruned.
+    /// Complete trials before the first one can be pruned.
     int64_t startup_trials = 5;
-    /// Epochs of each trial in which it is not pruned.
+    /// Epochs of each trial before it can be pruned.
     int64_t warmup_epochs = 0;
   };
 
-  /// \throws c10::ValueError without a study, or for a number below 0 or another
-  ///         mode.
+  /// \throws c10::ValueError without a study, for a number below 0, or for
+  ///         another mode.
   explicit PruneTrial(Options options);
 
-  /// \throws c10::ValueError beside another one.
+  /// \throws c10::ValueError if the Learner already has a PruneTrial.
   void on_add(Learner& learn) override;
-  /// \throws c10::ValueError for another Learner than before, a monitor other
-  ///         than that of the study's trials, and as EarlyStopping.
+  /// \throws c10::ValueError for another Learner than before, for a monitor
+  ///         that differs from the study's earlier trials, and as EarlyStopping
+  ///         does.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
@@ -93,7 +94,7 @@ class PruneTrial final : public Callback {
   void load_state_dict(const StateDict& state) override;
   OptionValues option_values() const override;
   CallbackRole role() const override { return CallbackRole::watches; }
-  /// Before EarlyStopping, which leaves out an epoch after which a fit ends.
+  /// Before EarlyStopping, which ignores an epoch that already ends the fit.
   int order() const override { return callback_order::kPlateau; }
 
  private:
@@ -102,7 +103,7 @@ class PruneTrial final : public Callback {
 
   Options options_;
   Monitor monitor_;
-  int64_t number_ = -1;  // of the trial; -1 before it begins
+  int64_t number_ = -1;  // of the trial; -1 before it starts
   const LearnerParts* learner_ = nullptr;
 };
 

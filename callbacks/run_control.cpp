@@ -16,16 +16,17 @@ namespace tern {
 
 namespace {
 
-// request_stop may come from a signal handler, which can notify nobody.
+// request_stop may be called by a signal handler, which cannot notify a
+// condition variable.
 constexpr std::chrono::milliseconds kStopPoll(50);
 
-// A request that cannot be met does not end the training.
+// A request that fails does not end the training.
 template <class Act>
 void or_warn(Learner& learn, const char* consequence, const Act& act) {
   try {
     act();
   } catch (const DistributedError&) {
-    throw;  // the ranks are no longer together
+    throw;  // the ranks are no longer in step
   } catch (const std::exception& error) {
     learn.options().sink->warning(
         fmt::format("RunControl: {}. {}", consequence, message_of(error)));
@@ -66,7 +67,7 @@ void RunControl::on_train_begin(Learner& learn) {
   if (has_news_) use_rates(learn);
 }
 
-// Runs after the schedules, and so has the last word.
+// Runs after the schedules and overrides them.
 void RunControl::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training || used_rates_.empty()) return;
@@ -80,7 +81,7 @@ void RunControl::on_batch_end(Learner& learn) {
   if (!has_news && communicator(learn).world_size() == 1) return;
   Wishes wishes = wishes_of_all_ranks(learn);
   if (wishes.checkpoint) write_checkpoint(learn);
-  // Within a window ranks have no checkpoint; they pause after its step.
+  // Ranks cannot save within an accumulation window; they pause after its step.
   const bool can_pause =
       communicator(learn).world_size() == 1 || !learn.state().accumulating;
   while (can_pause && wishes.pause && !wishes.stop) {
@@ -110,7 +111,7 @@ void RunControl::use_rates(Learner& learn) {
   const auto rates = take(rates_);
   if (!rates) return;
   if (rates->empty()) {
-    // A schedule sets its own before the next batch.
+    // A schedule sets its own value before the next batch.
     if (!own_rates_.empty()) {
       loop::set_hyper_parameter(
           parts_of(learn),
@@ -127,7 +128,7 @@ void RunControl::use_rates(Learner& learn) {
   });
 }
 
-// One rank may be asked alone; all do it, at the same place.
+// Requests made on one rank are carried out by all, at the same step.
 RunControl::Wishes RunControl::wishes_of_all_ranks(Learner& learn) {
   const StopRequest& stop = parts_of(learn).stop;
   const bool should_stop = stop.requested || stop.requested_here;
@@ -146,7 +147,8 @@ RunControl::Wishes RunControl::wishes_of_all_ranks(Learner& learn) {
       .checkpoint = ranks[2] > 0};
 }
 
-// What several ranks accumulate cannot be saved: once the step is complete.
+// Accumulated gradients of several ranks cannot be saved, so this waits until
+// the step is complete.
 void RunControl::write_checkpoint(Learner& learn) {
   Communicator& ranks = communicator(learn);
   if (ranks.world_size() > 1 && learn.state().accumulating) return;
@@ -156,7 +158,7 @@ void RunControl::write_checkpoint(Learner& learn) {
   const std::string common =
       broadcast_text(ranks, own.value_or("").string(), *asked);
   if (own && own->string() != common) {
-    // Of several wishes the others are met after the next step.
+    // With several requests, the others are served after the next step.
     request([&] {
       if (!checkpoint_folder_) checkpoint_folder_ = *own;
     });
@@ -172,8 +174,8 @@ void RunControl::wait_for_news() {
   changed_.wait_for(lock, kStopPoll, [this] { return has_news_.load(); });
 }
 
-// What is wished and has not taken effect yet is a part of the training, and
-// does so after resuming.
+// Requests that have not taken effect yet are part of the training state; they
+// take effect after resuming.
 StateDict RunControl::state_dict() const {
   StateDict state;
   if (!used_rates_.empty()) {
@@ -182,12 +184,12 @@ StateDict RunControl::state_dict() const {
   }
   const std::lock_guard lock(mutex_);
   if (!rates_ || !learn_) return state;
-  std::vector<double> wished;  // none: the fit's own again
+  std::vector<double> wished;  // empty: release the override
   try {
     if (!rates_->empty())
       wished = rates_->resolve(parts_of(*learn_).groups.size(), 0);
   } catch (const c10::ValueError&) {
-    return state;  // the training thread will say so
+    return state;  // the training thread will report it
   }
   state.insert("wished rates", torch::tensor(wished, torch::kDouble));
   state.insert(
@@ -196,7 +198,7 @@ StateDict RunControl::state_dict() const {
   return state;
 }
 
-// Of an earlier callback, in the same on_batch_end.
+// True if an earlier callback runs in the same on_batch_end.
 bool RunControl::is_turn_next() const {
   const LearnerParts& l = parts_of(*learn_);
   if (!l.state.training || l.callbacks.event != Event::batch_end) return false;
@@ -214,10 +216,10 @@ void RunControl::load_state_dict(const StateDict& state) {
     own_rates_ = saved_numbers("RunControl", state, "own rates");
   }
   if (!learn_) return;
-  // What a callback has wished again, in an epoch that is resumed, was met before
-  // the checkpoint, or is what the checkpoint has. It takes effect now if it
-  // would have been right after the checkpoint, otherwise after the next batch or
-  // when the next fit begins.
+  // When an epoch is resumed, a callback may repeat a request that took effect
+  // before the checkpoint or is stored in it; such a repetition is dropped. A
+  // stored request takes effect now if it was due right after the checkpoint,
+  // otherwise after the next batch or at the start of the next fit.
   take(rates_);
   if (!state.contains("wished rates")) return;
   auto wished = saved_numbers("RunControl", state, "wished rates");

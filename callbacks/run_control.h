@@ -13,7 +13,7 @@
 
 namespace tern {
 
-/// Controls a running fit from another thread: the buttons of an application.
+/// Controls a running fit from another thread, for example from a GUI.
 ///
 ///   auto control = std::make_shared<tern::RunControl>();
 ///   std::thread training([&] { learn.add(control).fit(100); });
@@ -21,33 +21,34 @@ namespace tern {
 ///   control->set_learning_rates(1e-4);
 ///   control->resume();
 ///
-/// Requests take effect once the current step is complete. Every function but
-/// the events may be called from any thread; while no fit runs, for the next
-/// one. `learn.request_stop()` ends a fit, a paused one too. Progress goes to
-/// the Learner's sink. Of several processes each needs a RunControl, and any one
-/// of them may be asked: all pause while one of them is to, and all write its
-/// checkpoint; learning rates are those of rank 0.
+/// Requests take effect once the current step is complete. Every function
+/// except the events may be called from any thread; a request made between fits
+/// applies to the next one. `learn.request_stop()` ends a fit, even a paused
+/// one. Messages go to the Learner's sink. In distributed training every rank
+/// needs a RunControl, and requests can be made on any rank: all ranks pause
+/// while any of them is paused, and all take part in a requested checkpoint.
+/// Learning rates are taken from rank 0.
 class RunControl final : public Callback {
  public:
-  /// The fit waits before its next training batch until `resume`; validation is
-  /// not interrupted.
+  /// Pauses the fit before its next training batch, until `resume`. Does not
+  /// interrupt validation.
   void pause();
   void resume();
-  /// Whether the fit is waiting now.
+  /// True while the fit is paused.
   bool is_paused() const { return is_paused_; }
 
-  /// Overrides the learning rates, also those of a schedule, from the next
-  /// batch until the fit ends. If they do not match the fit's layer groups, the
-  /// sink gets a warning and nothing changes.
+  /// Overrides the learning rates, including those of a schedule, from the next
+  /// batch until the fit ends. If they do not match the layer groups, logs a
+  /// warning and changes nothing.
   void set_learning_rates(LearningRates lr);
-  /// Goes back to the fit's own learning rates or its schedule.
+  /// Returns to the fit's own learning rates or its schedule.
   void release_learning_rates();
 
-  /// Writes a checkpoint after the next step, as `Learner::save_checkpoint`;
-  /// also while the fit is paused. If that fails, the sink gets a warning and
+  /// Writes a checkpoint after the next step, as `Learner::save_checkpoint`
+  /// does, even while the fit is paused. If that fails, logs a warning and
   /// training continues.
   void request_checkpoint(std::filesystem::path folder);
-  /// Checkpoints written so far.
+  /// Number of checkpoints written so far.
   int64_t checkpoints_written() const { return checkpoints_; }
 
   void on_train_begin(Learner& learn) override;
@@ -56,7 +57,7 @@ class RunControl final : public Callback {
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
-  /// After all others.
+  /// Runs after all other callbacks.
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveCheckpoint + 1; }
 
@@ -80,13 +81,13 @@ class RunControl final : public Callback {
   std::optional<LearningRates> rates_;
   std::optional<std::filesystem::path> checkpoint_folder_;
 
-  std::atomic<bool> has_news_ = false;  // saves the lock when there are none
+  std::atomic<bool> has_news_ = false;  // avoids the lock if nothing changed
   std::atomic<bool> is_paused_ = false;
   std::atomic<int64_t> checkpoints_ = 0;
-  // Of the training thread.
+  // Used only by the training thread.
   Learner* learn_ = nullptr;        // while a fit runs
-  std::vector<double> used_rates_;  // for each layer group; empty: the fit's
-  std::vector<double> own_rates_;   // those before
+  std::vector<double> used_rates_;  // per layer group; empty: not overridden
+  std::vector<double> own_rates_;   // the rates before the override
 };
 
 }  // namespace tern

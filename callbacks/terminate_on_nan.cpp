@@ -18,7 +18,7 @@ bool is_finite(const torch::Tensor& tensor) {
   return !tensor.is_floating_point() || tensor.isfinite().all().item<bool>();
 }
 
-// The batch's input that is not finite, or "".
+// Returns the name of a batch input that is not finite, or "".
 std::string find_input(const TrainState& state) {
   const Tensors& inputs = state.batch_data.inputs;
   const auto bad = std::find_if_not(inputs.begin(), inputs.end(), is_finite);
@@ -28,7 +28,7 @@ std::string find_input(const TrainState& state) {
       bad - inputs.begin());
 }
 
-// The parameter that is not finite, or `otherwise`.
+// Returns the name of a parameter that is not finite, or `otherwise`.
 std::string find_weight(Learner& learn, const char* otherwise) {
   const std::string bad = broken_tensor(learn.model().parameters(), {});
   if (bad.empty()) return otherwise;
@@ -54,7 +54,7 @@ void TerminateOnNaN::on_backward_begin(Learner& learn) {
   const auto loss = state.loss.item<double>();
   if (std::isfinite(loss)) return;
   state.skip_step = true;
-  if (found_) return;  // of this batch, in the turn of another part
+  if (found_) return;  // by another part's turn in this batch
   std::string cause = find_input(state);
   if (cause.empty()) {
     cause = find_weight(

@@ -1,4 +1,4 @@
-// In a build without Gloo there is one process.
+// A build without Gloo has only one process.
 #include <torch/types.h>
 
 #include "tern/learner/distributed/launch_environment.h"

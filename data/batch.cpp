@@ -28,7 +28,7 @@ int64_t Batch::size() const {
 Batch Batch::to(torch::Device device, bool non_blocking) const {
   Batch moved = *this;
   for_each_tensor(moved, [&](torch::Tensor& tensor) {
-    // Even to do nothing, to() goes through the dispatcher.
+    // to() goes through the dispatcher even if there is nothing to do.
     if (device.is_cpu() && tensor.is_cpu()) return;
     tensor = tensor.to(device, non_blocking);
   });
@@ -55,8 +55,8 @@ Batch CopyStream::to(torch::Device device, const Batch& batch) {
   c10::Event is_there(device.type());
   is_there.record(*stream_);
   is_there.block(computing);
-  // Their memory belongs to the copying stream, which must not write there
-  // again before the computing one has read it.
+  // The tensors' memory belongs to the copying stream, which must not reuse it
+  // before the computing stream has read it.
   for_each_tensor(moved, [&](const torch::Tensor& tensor) {
     cuda.recordDataPtrOnStream(tensor.storage().data_ptr(), computing);
   });

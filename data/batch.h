@@ -18,14 +18,14 @@ struct Batch {
   /// [N, C, H, W] kFloat.
   Tensors inputs;
   Tensors targets;
-  /// The rows that a dataset was asked for and has left out, ascending: in
-  /// evaluation, images that cannot be read, for one. N is smaller by as many.
+  /// Rows that the dataset left out, ascending; for example images that cannot
+  /// be read, in evaluation. N is smaller by their number.
   std::vector<int64_t> left_out = {};
-  /// Of each row, the index of its sample in the dataset. A DataLoader writes
-  /// them; empty in a batch from elsewhere.
+  /// For each row, the index of its sample in the dataset. Set by a DataLoader;
+  /// empty in other batches.
   std::vector<int64_t> indices = {};
 
-  /// N, the number of samples; 0 for a batch without inputs.
+  /// Returns N, the number of samples; 0 for a batch without inputs.
   int64_t size() const;
 
   /// Returns the batch on `device`. With `non_blocking`, a copy from pinned
@@ -33,22 +33,23 @@ struct Batch {
   Batch to(torch::Device device, bool non_blocking = true) const;
 };
 
-/// `target` in the shape of `pred`, where they differ in dimensions of size 1.
-/// \param asker  Its name, for errors.
-/// \throws c10::ValueError if they differ in more.
+/// Returns `target` in the shape of `pred`, if they differ only in dimensions
+/// of size 1.
+/// \param asker  Name of the caller, for errors.
+/// \throws c10::ValueError if the shapes differ otherwise.
 torch::Tensor in_shape_of(
     const std::string& asker,
     const torch::Tensor& pred,
     const torch::Tensor& target);
 
-/// Takes batches to a GPU on a stream of its own, so that they travel while
-/// the GPU still computes with the batch before; from page-locked memory, as
-/// the DataLoader makes it. There is memory on the GPU for as many batches as
-/// the host is ahead.
+/// Copies batches to a GPU on its own stream, so that a copy overlaps with the
+/// computation on the previous batch. Needs page-locked memory, which the
+/// DataLoader provides. The GPU holds as many batches as the host is ahead.
 class CopyStream {
  public:
-  /// The batch on `device`, the CPU or a CUDA device. What is given to the
-  /// device's current stream from now on waits for it there; the host does not.
+  /// Returns the batch on `device`, the CPU or a CUDA device. Work that is
+  /// queued on the device's current stream from now on waits for the copy; the
+  /// host does not.
   Batch to(torch::Device device, const Batch& batch);
 
  private:

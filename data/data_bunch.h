@@ -26,16 +26,16 @@ enum class Split { train, valid, test };
 /// Returns "train", "valid" or "test".
 const char* to_string(Split split);
 
-/// Describes the batch that a batch transform gets.
+/// Describes the batch passed to a batch transform.
 struct BatchTransformContext {
   /// True for training, where augmentation applies.
   bool training = false;
   /// The dtype of the model's floating-point inputs.
   torch::ScalarType dtype = torch::kFloat;
-  /// Keeps images kByte, to show them.
+  /// Keeps images in kByte, to show them.
   bool keeps_bytes = false;
-  /// The run's seed and the indices of epoch and batch. With the position of a
-  /// sample in the batch they seed its random numbers.
+  /// Seed of the run and indices of epoch and batch. Together with the position
+  /// of a sample in the batch they seed its random numbers.
   uint64_t seed = 0;
   int64_t epoch = 0;
   int64_t batch = 0;
@@ -63,25 +63,26 @@ struct DataBunch {
   torch::Device device = default_device();
   /// Names of the classes by index; empty if targets are not classes.
   std::vector<std::string> classes;
-  /// What each output of the model predicts; its threshold may be changed. For
-  /// outputs that are not described, the loss and `classes` tell.
+  /// What each output of the model predicts; the thresholds may be changed.
+  /// Outputs without a description follow the loss and `classes`.
   ///
   ///   data.outputs = {{.kind = TargetKind::category, .names = {"cat", "dog"}},
   ///                   {.kind = TargetKind::number, .names = {"age"}}};
   std::vector<OutputInfo> outputs;
   /// Applied in order to every batch on `device`.
   std::vector<BatchTransform> batch_transforms;
-  /// The preprocessing of images at inference, which `Learner::export_model`
-  /// writes into its file. Unset if unknown, as with a custom transform. Keep
-  /// it in step with the transforms.
+  /// Preprocessing of images at inference, which `Learner::export_model` writes
+  /// into its file. Unset if unknown, as with a custom transform. Keep it
+  /// consistent with the transforms.
   std::optional<ImagePreprocessing> preprocessing;
 
-  /// Returns the loader of a split. \throws c10::ValueError if it is not set.
+  /// Returns the loader of a split.
+  /// \throws c10::ValueError if it is not set.
   const DataLoader& loader(Split split) const;
 
   /// Returns the CUDA device of torchrun's LOCAL_RANK, cuda:0 without it, or
   /// the CPU if there is no CUDA device. Initializes the CUDA driver, as every
-  /// DataBunch does: fork before, or processes forked later cannot use a GPU.
+  /// DataBunch does; processes forked after that cannot use a GPU.
   static torch::Device default_device();
 
   /// Resizes every image once and keeps the result in memory; see
@@ -91,8 +92,8 @@ struct DataBunch {
       ImageSize size,
       const Sink& sink = {});
 
-  /// Creates a bunch from datasets. Training is shuffled unless `options` has
-  /// a sampler, and drops its short last batch.
+  /// Creates a DataBunch from datasets. Training data is shuffled unless
+  /// `options` has a sampler, and its incomplete last batch is dropped.
   /// \param valid, test  May be null.
   static DataBunch create(
       std::shared_ptr<const Dataset> train,

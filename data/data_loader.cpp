@@ -24,7 +24,8 @@ namespace tern {
 
 namespace {
 
-// Samplers may be anybody's, and datasets need not check what they are asked.
+// Checked because user samplers may return bad indices, and datasets need not
+// check theirs.
 void check_order(
     const std::vector<int64_t>& order,
     int64_t expected,
@@ -73,7 +74,7 @@ DataLoaderOptions checked(DataLoaderOptions options) {
   return options;
 }
 
-// What the exception that is being handled says.
+// Returns the message of the exception that is being handled.
 std::string current_message() {
   try {
     throw;
@@ -84,7 +85,8 @@ std::string current_message() {
   }
 }
 
-// "sample 4, picture_4.png", or one of the two where it says both.
+// Returns "sample 4, picture_4.png", or just the description if it includes the
+// number.
 std::string place_of(const Dataset& dataset, int64_t index) {
   const std::string number = fmt::format("sample {}", index);
   const std::string described = dataset.describe(index);
@@ -92,17 +94,17 @@ std::string place_of(const Dataset& dataset, int64_t index) {
                                      : fmt::format("{}, {}", number, described);
 }
 
-// Turns what a dataset threw into a DataError that names the sample once, with the
-// original nested in it. `indices` failed together; asking for each alone finds
-// the one to blame. Called inside a handler.
+// Rethrows an exception of a dataset as a DataError that names the sample once,
+// with the original nested in it. `indices` failed together; reading each alone
+// finds the faulty one. Must be called in an exception handler.
 [[noreturn]] void rethrow_with_sample(
     const Dataset& dataset,
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) {
   const std::string original = current_message();
-  // The first that fails alone otherwise than the batch did: its message may be
-  // that of the batch in other words, or come of the batch's failure, for a stream
-  // may have let go of its samples.
+  // The first sample that alone fails with another message than the batch. This
+  // may be the same failure in other words, or a consequence of it, since a
+  // stream may have discarded its samples.
   std::string alone;
   const auto blame = [&](int64_t index, bool has_path) {
     const std::string message = current_message();
@@ -132,7 +134,8 @@ std::string place_of(const Dataset& dataset, int64_t index) {
       blame(index, false);
     }
   }
-  // They do not fit together, the fault passed, or it has other words alone.
+  // The samples do not fit together, the fault was transient, or alone it has
+  // another message.
   std::throw_with_nested(DataError(
       "",
       fmt::format(
@@ -156,7 +159,7 @@ std::vector<int64_t> without_rows(
   return kept;
 }
 
-// The order of an epoch, and the occurrences in it, which count those of other
+// Returns the order of an epoch and the occurrences in it, which count over all
 // ranks.
 std::pair<std::vector<int64_t>, std::vector<int64_t>> order_of(
     const Sampler& sampler,
@@ -167,7 +170,7 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> order_of(
   const Sampler& whole = sharded ? sharded->whole() : sampler;
   std::vector<int64_t> order = whole.indices(seed, epoch);
   check_order(order, whole.size(), samples);
-  // A random order has each sample once.
+  // A RandomSampler lists each sample once.
   std::vector<int64_t> occurrences;
   if (!dynamic_cast<const RandomSampler*>(&whole)) {
     occurrences = occurrences_in(order);
@@ -184,8 +187,9 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> order_of(
 }  // namespace
 
 // The batches of one epoch. Workers claim batch numbers in order and put each
-// into its place of a ring; `next` takes them out in order, so that a slow
-// batch delays but never reorders. A worker runs at most a ring ahead.
+// batch into its slot of a ring; `next` takes them out in order, so that a slow
+// batch causes a delay but no reordering. A worker runs ahead by at most the
+// size of the ring.
 struct DataLoader::Epoch::Workers {
   struct Slot {
     bool ready = false;
@@ -204,17 +208,18 @@ struct DataLoader::Epoch::Workers {
   std::mutex mutex;
   std::condition_variable batch_ready, slot_free;
   std::vector<Slot> ring;
-  int64_t claimed = 0;   // first batch that no worker has taken
+  int64_t claimed = 0;   // first batch that no worker has claimed
   int64_t consumed = 0;  // first batch that `next` has not returned
   bool stop = false;
   bool has_ended_early = false;
   std::optional<Batch> held;  // see `next_of_ending`
   std::exception_ptr held_error;
-  int64_t working = 0;  // threads that have not come to their end
+  int64_t working = 0;  // threads that have not finished
   std::vector<std::thread> threads;
 
-  // A thread that hangs in the dataset, on a dead disk say, is left behind
-  // with its share of this: waiting for it would hang the program as well.
+  // A thread that hangs in the dataset, for example on a dead disk, is detached
+  // and keeps its share of this object; waiting for it would hang the program
+  // too.
   void finish() {
     constexpr std::chrono::seconds kPatience(10);
     bool is_stuck = false;
@@ -235,7 +240,8 @@ struct DataLoader::Epoch::Workers {
   }
 
   Batch make(int64_t batch) const {
-    // Without workers this is the caller's thread, which may be in a guard.
+    // Without workers this runs in the caller's thread, which may have a guard
+    // active.
     const torch::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(
         c10::autocast_dispatch_keyset);
@@ -300,7 +306,7 @@ struct DataLoader::Epoch::Workers {
     }
   }
 
-  // Waits for the batch that comes next; false if it was told to stop.
+  // Waits for the next batch; returns false if it was told to stop.
   bool wait(
       std::unique_lock<std::mutex>& lock,
       const Slot& slot,
@@ -352,7 +358,7 @@ struct DataLoader::Epoch::Workers {
     return options.training && dataset->can_end_early();
   }
 
-  // One batch is held back until it is known whether another one follows, so that
+  // Holds one batch back until it is known whether another one follows, so that
   // `has_ended_early` is true as soon as the last one has been returned.
   std::optional<Batch> next_of_ending(const std::atomic<bool>* is_stopped) {
     if (held_error) std::rethrow_exception(std::exchange(held_error, {}));
@@ -362,7 +368,7 @@ struct DataLoader::Epoch::Workers {
     try {
       after = take_until_end(is_stopped);
     } catch (...) {
-      held_error = std::current_exception();  // belongs to the batch after it
+      held_error = std::current_exception();  // raised by the batch after it
     }
     const bool is_cut = !after && is_stopped && *is_stopped;
     return is_cut ? std::nullopt : std::exchange(held, std::move(after));
@@ -463,7 +469,8 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   workers->context = {options_.seed, epoch, options_.training, buffers_.get()};
   std::tie(workers->order, workers->occurrences) =
       order_of(*sampler_, options_.seed, epoch, dataset_->size());
-  // Where samples are missing, those that come later in a stream are too.
+  // If a stream ends early, all its later samples are missing, so the order
+  // must be sorted.
   TORCH_CHECK_VALUE(
       !options_.training || !dataset_->can_end_early() ||
           std::ranges::is_sorted(workers->order),
@@ -482,7 +489,7 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   const int64_t threads =
       std::clamp<int64_t>(workers->batches - first_batch, 0, options_.workers);
   workers->ring.resize(threads * options_.prefetch);
-  Epoch pass(workers);  // joins those that run when one cannot be started
+  Epoch pass(workers);  // joins started threads if one fails to start
   for (int64_t i = 0; i < threads; ++i) {
     workers->threads.emplace_back([workers] { workers->work(); });
     const std::lock_guard lock(workers->mutex);

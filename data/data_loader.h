@@ -18,16 +18,16 @@ struct DataLoaderOptions {
   // ---- Batches ----
 
   int64_t batch_size = 64;
-  /// Reshuffles every epoch. Ignored if `sampler` is given.
+  /// Reshuffles every epoch. Ignored if `sampler` is set.
   bool shuffle = false;
   /// Drops the last batch if it is smaller than the others.
   bool drop_last = false;
   /// Passed to the dataset: true if it may augment.
   bool training = false;
-  /// The order of the samples. Null: random or sequential, by `shuffle`.
+  /// Order of the samples. Null: random or sequential, depending on `shuffle`.
   std::shared_ptr<const Sampler> sampler = {};
-  /// With the epoch and the sample it seeds all random numbers. Batches are the
-  /// same for any number of workers.
+  /// Together with epoch and sample it seeds all random numbers. Batches are
+  /// the same for any number of workers.
   uint64_t seed = 42;
 
   // ---- Workers ----
@@ -37,11 +37,11 @@ struct DataLoaderOptions {
   int64_t workers = -1;
   /// Batches that each worker prefetches.
   int64_t prefetch = 4;
-  /// Page-locked batches, for asynchronous copies to a GPU. Unset: if
-  /// this process has tensors on a GPU when a pass begins, as it has once a
-  /// Learner for one is created. A loader by itself leaves CUDA uninitialised.
+  /// Page-locked batches, for asynchronous copies to a GPU. Unset: pinned if
+  /// this process has tensors on a GPU when a pass begins, as it does once a
+  /// Learner for a GPU is created. A loader alone does not initialize CUDA.
   std::optional<bool> pin_memory = {};
-  /// How long `next` waits for a batch before it throws; 0: no limit.
+  /// Maximum time that `next` waits for a batch before it throws; 0: no limit.
   std::chrono::milliseconds timeout{0};
 };
 
@@ -68,16 +68,16 @@ class DataLoader {
     Epoch(Epoch&&) noexcept;
     ~Epoch();
 
-    /// Returns the next batch, or nothing at the end. A batch of which the dataset
-    /// has left all samples out (`Batch::left_out`) is empty. An exception of
-    /// the dataset ends the pass: it is rethrown as a DataError that names the
-    /// sample, with the original nested in it (`std::rethrow_if_nested`).
-    /// \param stop  Returns nothing instead of waiting once this is true.
+    /// Returns the next batch, or nothing at the end. A batch is empty if the
+    /// dataset has left out all its samples (`Batch::left_out`). An exception
+    /// of the dataset ends the pass: it is rethrown as a DataError that names
+    /// the sample, with the original nested in it (`std::rethrow_if_nested`).
+    /// \param stop  Once this is true, returns nothing instead of waiting.
     std::optional<Batch> next(const std::atomic<bool>* stop = nullptr);
-    /// Whether the data of a training epoch ended early (Dataset::can_end_early)
-    /// and `next` has returned the last batch there is: an incomplete one, unless
-    /// `drop_last`. For such data `next` waits until it is known whether another
-    /// batch follows.
+    /// True if the data of a training epoch ended early
+    /// (Dataset::can_end_early) and `next` has returned its last batch, which
+    /// is incomplete unless `drop_last` is set. For such data, `next` waits
+    /// until it is known whether another batch follows.
     bool has_ended_early() const;
 
    private:
@@ -87,8 +87,8 @@ class DataLoader {
     std::shared_ptr<Workers> workers_;
   };
 
-  /// An input iterator over the batches of one pass. Copies share the pass, and
-  /// a batch is valid until the iterator advances.
+  /// Input iterator over the batches of one pass. Copies share the pass; a
+  /// batch is valid until the iterator advances.
   class Iterator {
    public:
     using value_type = Batch;
@@ -116,15 +116,16 @@ class DataLoader {
   Epoch epoch(int64_t epoch, int64_t first_batch = 0) const;
 
   /// Starts the next pass. Only loops are counted; `epoch` and a Learner's fit
-  /// do not advance it.
+  /// do not advance the count.
   Iterator begin() { return Iterator(epoch(next_pass_++)); }
   std::default_sentinel_t end() const { return {}; }
 
-  /// Returns a loader of the same data in order, with the last batch.
+  /// Returns a loader of the same data in sequential order, including the last,
+  /// incomplete batch.
   /// \param augments  True if the dataset may augment.
   DataLoader in_order(bool augments = false) const;
-  /// Returns a loader of one rank's part of the data, in the same order; the
-  /// batch size is that of each rank. See ShardedSampler.
+  /// Returns a loader of one rank's shard of the data, in the same order; the
+  /// batch size is per rank. See ShardedSampler.
   DataLoader shard(int64_t rank, int64_t world_size, bool equal_batches) const;
 
   /// Batches per epoch.

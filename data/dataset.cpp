@@ -19,7 +19,7 @@ torch::Tensor BufferPool::empty(
   const auto is_free = [](const torch::Tensor& tensor) {
     return tensor.storage().use_count() == 1;
   };
-  // Without what its last user has done to it: gradients, another shape.
+  // Drops what the last user attached: gradients, another shape.
   const auto new_tensor = [](const torch::Tensor& memory) {
     return memory.variable_data();
   };
@@ -30,8 +30,8 @@ torch::Tensor BufferPool::empty(
       return new_tensor(tensor);
     }
   }
-  // Buffers of other shapes (an epoch's short last batch) go when they are
-  // free, so that the pool never outgrows what is in use.
+  // Frees unused buffers of other shapes (such as an epoch's incomplete last
+  // batch), so that the pool never outgrows what is in use.
   std::erase_if(tensors_, [&](const torch::Tensor& tensor) {
     return is_free(tensor) && tensors_.size() > 64;
   });
@@ -47,10 +47,10 @@ torch::Tensor BatchContext::empty(
 
 namespace {
 
-// Another seed for each number, 0 for the seed itself. Also of seeds that it has
-// made, which a sum or XOR with the number would not keep apart. The finalizer of
-// SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators",
-// OOPSLA 2014).
+// Derives another seed for each number; 0 gives the seed itself. Also works on
+// derived seeds, where a sum or XOR with the number could collide. Uses the
+// finalizer of SplitMix64 (Steele et al., "Fast splittable pseudorandom number
+// generators", OOPSLA 2014).
 uint64_t other_seed(uint64_t seed, int64_t number, uint64_t key) {
   if (number == 0) return seed;
   uint64_t mixed = seed + static_cast<uint64_t>(number) * key;
@@ -59,8 +59,8 @@ uint64_t other_seed(uint64_t seed, int64_t number, uint64_t key) {
   return mixed ^ (mixed >> 31);
 }
 
-// The occurrences of rows in a dataset that has what it reads `times` times
-// itself, for the `before`th time.
+// Returns the occurrence of a source sample in a dataset that contains it
+// `times` times, at its copy number `before`.
 int64_t occurrence_within(int64_t occurrence, int64_t times, int64_t before) {
   return occurrence * times + before;
 }
@@ -182,7 +182,7 @@ std::pair<size_t, int64_t> Concat::locate(int64_t index) const {
 Batch Concat::get_batch(
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) const {
-  // Runs of neighbors from one source are asked for together.
+  // Runs of neighbors from one source are requested together.
   std::vector<Batch> parts;
   std::vector<int64_t> run, occurrences;
   size_t run_source = 0;
@@ -330,7 +330,7 @@ Batch collate(c10::ArrayRef<Batch> samples, const BatchContext& context) {
     }
     asked_for += sample.size() + std::ssize(sample.left_out);
   }
-  // One of which all was left out may have no tensors.
+  // A batch whose samples were all left out may have no tensors.
   const auto is_nothing = [](const Batch& sample) {
     return sample.inputs.empty() && !sample.left_out.empty();
   };

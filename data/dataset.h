@@ -15,8 +15,8 @@
 
 namespace tern {
 
-/// A pool of memory for CPU tensors. Memory is reused once no tensor that has it
-/// is left, so a loader in steady state allocates none. Thread-safe.
+/// A pool of memory for CPU tensors. Memory is reused once no tensor uses it,
+/// so a loader allocates nothing after the first batches. Thread-safe.
 class BufferPool {
  public:
   /// \param pin_memory  Allocates page-locked memory for copies to a GPU, from
@@ -24,46 +24,47 @@ class BufferPool {
   ///                    asynchronous copies.
   explicit BufferPool(bool pin_memory = false) : pin_memory_(pin_memory) {}
 
-  /// From the next tensor on. Thread-safe.
+  /// Applies from the next tensor on. Thread-safe.
   void set_pin_memory(bool pin_memory) { pin_memory_ = pin_memory; }
 
-  /// An uninitialised tensor: a new one, in memory that may be an earlier one's.
+  /// Returns an uninitialized tensor, possibly in reused memory.
   torch::Tensor empty(c10::IntArrayRef sizes, torch::ScalarType dtype);
 
  private:
   std::atomic<bool> pin_memory_;
   std::mutex mutex_;
-  std::vector<torch::Tensor> tensors_;  // that hold the memory
+  std::vector<torch::Tensor> tensors_;  // own the memory
 };
 
 /// Describes the batch that a Dataset creates.
 struct BatchContext {
-  /// Seed of the run and index of the epoch. With the index of a sample they
-  /// seed its random numbers.
+  /// Seed of the run and index of the epoch. Together with the index of a
+  /// sample they seed its random numbers.
   uint64_t seed = 0;
   int64_t epoch = 0;
   /// True for training, where augmentation applies.
   bool training = false;
   /// Pool of reusable batch memory; may be null.
   BufferPool* buffers = nullptr;
-  /// For each row of the batch, how often its sample has come before in the
-  /// epoch's order, which ranks share: more than 0 with a WeightedSampler, say.
-  /// Empty: never. Valid during the call alone. A dataset that asks another one
-  /// for other rows passes on `of_rows` of them, or `of_row`.
+  /// For each row of the batch, how often its sample occurred earlier in the
+  /// epoch's order, which all ranks share; more than 0 with a WeightedSampler,
+  /// for example. Empty: all 0. Valid only during the call. A dataset that
+  /// reads other rows from another dataset passes on `of_rows` or `of_row`.
   c10::ArrayRef<int64_t> occurrences = {};
 
-  /// Returns an uninitialised CPU tensor, reused from an earlier batch if
-  /// possible, and pinned as `DataLoaderOptions::pin_memory` says.
+  /// Returns an uninitialized CPU tensor, reused from an earlier batch if
+  /// possible, and pinned according to `DataLoaderOptions::pin_memory`.
   torch::Tensor empty(c10::IntArrayRef sizes, torch::ScalarType dtype) const;
-  /// The context of the sample in row `row` of the batch. A sample that an epoch
-  /// has several times gets a seed of its own each time.
+  /// Returns the context of the sample in row `row` of the batch. A sample that
+  /// occurs several times in an epoch gets a different seed each time.
   BatchContext of_row(int64_t row) const;
-  /// The context of the `count` rows from `begin` on.
+  /// Returns the context of `count` rows starting at `begin`.
   BatchContext of_rows(int64_t begin, int64_t count) const;
-  /// The same batch with other random numbers, for several views of each sample:
+  /// Returns the context of the same batch with other random numbers, for
+  /// several views of each sample:
   /// `images.get_batch(indices, context.for_view(1))`. View 0 is this context.
   BatchContext for_view(int64_t number) const;
-  /// How often the sample in row `row` has come before.
+  /// How often the sample in row `row` occurred earlier in the epoch.
   int64_t occurrence(int64_t row) const {
     return row < std::ssize(occurrences) ? occurrences[row] : 0;
   }
@@ -84,7 +85,7 @@ class Dataset {
   virtual int64_t size() const = 0;
 
   /// Returns the samples at `indices`, each in 0..size()-1, in that order. In
-  /// evaluation it may leave some out, and names their rows in
+  /// evaluation it may leave some out, and lists their rows in
   /// `Batch::left_out`.
   virtual Batch get_batch(
       c10::ArrayRef<int64_t> indices,
@@ -93,20 +94,21 @@ class Dataset {
   /// Names a sample for error messages: its file if it has one.
   virtual std::string describe(int64_t index) const;
 
-  /// Whether the data can end before `size` samples in training too, as those of
-  /// a camera do. A training epoch is then over with the first batch that leaves
-  /// samples out (`Batch::left_out`), and a fit with it.
+  /// True if the data can end before `size` samples in training too, as from a
+  /// camera. A training epoch, and the fit, then end with the first batch that
+  /// leaves samples out (`Batch::left_out`).
   virtual bool can_end_early() const { return false; }
 
-  /// Whether and why samples of this dataset and of `other`, which has the same
+  /// Returns why samples of this dataset and of `other`, which has the same
   /// type, cannot be mixed in the folds of a cross-validation (`k_folds`): a
-  /// clause and what to do, or "" if they can. Asked about itself as well.
+  /// clause that also says what to do, or "" if they can. Also called with this
+  /// dataset itself.
   virtual std::string why_no_folds(const Dataset& /*other*/) const {
     return "";
   }
 
   /// Called by a DataLoader at the start of an epoch that reads the samples in
-  /// `order`. Returns the dataset to read them from, or null, the default, for
+  /// `order`. Returns the dataset to read them from, or null (the default) for
   /// this one. StreamEpochs overrides it to start a pass over its stream.
   virtual std::shared_ptr<const Dataset> begin_epoch(
       c10::ArrayRef<int64_t> /*order*/,
@@ -116,7 +118,7 @@ class Dataset {
 };
 
 /// A view of the samples of `source` at `indices`, in that order. An index may
-/// come several times; the samples then differ in their random numbers.
+/// occur several times; its samples then have different random numbers.
 ///
 ///   Subset valid(images, {40, 41, 42});
 ///   valid.size();   // 3
@@ -137,21 +139,22 @@ class Subset final : public Dataset {
  private:
   std::shared_ptr<const Dataset> source_;
   std::vector<int64_t> indices_;
-  // How often the source's sample comes, and has come before. Empty: once each.
+  // How often the source's sample occurs, and how often before this position.
+  // Empty: each occurs once.
   std::vector<int64_t> times_, before_;
 };
 
 /// The concatenation of several datasets. Their tensors must have the same
-/// dtypes and, except for N, the same shapes. A dataset may come several times;
-/// its samples then differ in their random numbers. Those of different objects do
-/// not, of two Subsets of one dataset, say: for rare samples several times take
-/// one Subset with their indices several times.
+/// dtypes and, except for N, the same shapes. A dataset may occur several
+/// times; its samples then have different random numbers. Different objects,
+/// such as two Subsets of one dataset, do not get different ones: to repeat
+/// rare samples, use one Subset that lists their indices several times.
 class Concat final : public Dataset {
  public:
   explicit Concat(std::vector<std::shared_ptr<const Dataset>> sources);
   int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
-  /// If one of the sources can.
+  /// True if this holds for any of the sources.
   bool can_end_early() const override;
   std::string describe(int64_t index) const override;
   std::shared_ptr<const Dataset> begin_epoch(
@@ -166,7 +169,7 @@ class Concat final : public Dataset {
 
   std::vector<std::shared_ptr<const Dataset>> sources_;
   std::vector<int64_t> ends_;  // ends_[k]: samples in the sources 0..k
-  // Of each source: how often it comes, and has come before.
+  // For each source: how often it occurs, and how often before this position.
   std::vector<int64_t> times_, before_;
 };
 

@@ -23,7 +23,7 @@ void add(Sha256& hash, const std::string& text) {
   hash.update(as_bytes(text));
 }
 
-// Of a file, its name within its folder and its size.
+// Hashes a file's name within its folder, and its size.
 bool add_file(Sha256& hash, const std::string& name) {
   const fs::path path(name);
   std::error_code error;
@@ -52,7 +52,7 @@ void add_sample(Sha256& hash, const Dataset& dataset, int64_t index) {
       }
     }
   } catch (const DataError&) {
-    add(hash, "unreadable\n");  // training will say why, or skip it
+    add(hash, "unreadable\n");  // training will report it, or skip it
   }
 }
 
@@ -63,7 +63,7 @@ std::string fingerprint(const Dataset& dataset) {
   const int64_t size = dataset.size();
   add(hash, fmt::format("{}\n", size));
   if (dynamic_cast<const StreamEpochs*>(&dataset) || dataset.can_end_early()) {
-    return hash.hex_digest().substr(0, 16);  // to read it would use it up
+    return hash.hex_digest().substr(0, 16);  // reading would consume it
   }
   bool are_files = size > 0;
   const auto each = [size](int64_t count, const auto& act) {
@@ -76,7 +76,7 @@ std::string fingerprint(const Dataset& dataset) {
   if (!are_files) {
     each(kSamples, [&](int64_t index) { add_sample(hash, dataset, index); });
   }
-  return hash.hex_digest().substr(0, 16);  // more tells a reader nothing
+  return hash.hex_digest().substr(0, 16);  // enough digits for a reader
 }
 
 }  // namespace tern

@@ -12,10 +12,10 @@ namespace tern {
 struct ImagePreprocessing {
   /// Size of the model's input.
   int64_t height = 0, width = 0, channels = 3;
-  /// How the image is resized: "squish" stretches; "crop" covers the size and
-  /// crops the center, "centre_crop" enlarged by the fraction `margin` before;
+  /// Resize method: "squish" stretches; "crop" covers the size and crops the
+  /// center; "centre_crop" does so after enlarging by the fraction `margin`;
   /// "pad" fits inside and pads; "none" only crops or pads; "exact" requires
-  /// that size.
+  /// images of that size.
   std::string resize = "squish";
   double margin = 0;
   /// Padding mode: "zeros", "border" or "reflection".
@@ -32,8 +32,7 @@ struct ImagePreprocessing {
 std::string to_json(const ImagePreprocessing& what);
 
 /// \param where  For the error message, such as a file.
-/// \throws DataError unless it is what `to_json` gives, with values that make
-///         sense.
+/// \throws DataError unless `json` is valid output of `to_json`.
 ImagePreprocessing parse_image_preprocessing(
     std::string_view json,
     const std::string& where);

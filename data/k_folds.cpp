@@ -20,8 +20,9 @@ namespace tern {
 
 namespace {
 
-// Epochs that no training has: neither the folds nor the order within a class are
-// then related to the order of the training samples, though the seed is one.
+// An epoch number that training never uses, so that neither the folds nor the
+// order within a class depend on the order of the training samples, although
+// the seed may be the same.
 constexpr int64_t kFoldEpoch = -2;
 
 void check_folds(const char* where, int64_t samples, int64_t folds) {
@@ -34,7 +35,7 @@ void check_folds(const char* where, int64_t samples, int64_t folds) {
       samples);
 }
 
-// \param fold_of  Of each sample, the fold in which it is for validation.
+// \param fold_of  For each sample, the fold in which it is a validation sample.
 std::vector<SplitIndices> splits_of(
     const std::vector<int64_t>& fold_of,
     int64_t folds) {
@@ -48,7 +49,7 @@ std::vector<SplitIndices> splits_of(
   return splits;
 }
 
-// Datasets that have samples of their own.
+// Finds the datasets that hold samples themselves.
 void find_sources(const Dataset& data, std::vector<const Dataset*>& sources) {
   if (const auto* part = dynamic_cast<const Subset*>(&data)) {
     find_sources(part->source(), sources);
@@ -80,7 +81,7 @@ std::set<std::string> types_of(const std::vector<const Dataset*>& sources) {
   return names;
 }
 
-// Every fold trains on samples of all sources and validates with the others.
+// Every fold trains on samples of all sources and validates on the others.
 void check_can_be_mixed(const std::vector<const Dataset*>& sources) {
   for (const Dataset* source : sources) {
     for (const Dataset* other : sources) {
@@ -101,7 +102,7 @@ void check_loader(const DataLoader& loader, Split split) {
       to_string(split));
 }
 
-// What samples of a dataset have in common, as "[28, 28, 3] Byte, [] Long".
+// Describes the first sample of a dataset, such as "[28, 28, 3] Byte, [] Long".
 std::string shapes_in(const Dataset& data) {
   if (data.size() == 0) return "";
   const Batch first = data.get_batch({0}, {});
@@ -112,7 +113,7 @@ std::string shapes_in(const Dataset& data) {
   return shapes_of(tensors);
 }
 
-// Two datasets whose samples a batch can have side by side.
+// Checks that samples of both datasets can be in one batch.
 void check_shapes(const Dataset& train, const Dataset& valid) {
   const std::string own = shapes_in(train), other = shapes_in(valid);
   TERN_CHECK_VALUE(
@@ -125,7 +126,7 @@ void check_shapes(const Dataset& train, const Dataset& valid) {
       other);
 }
 
-// The samples of both loaders.
+// Returns the samples of both loaders.
 std::shared_ptr<const Dataset> all_samples(const DataBunch& data) {
   const DataLoader& train = data.loader(Split::train);
   check_loader(train, Split::train);
@@ -153,7 +154,7 @@ std::shared_ptr<const Dataset> all_samples(const DataBunch& data) {
       data.valid->dataset_ptr()});
 }
 
-// [N] kLong; -1 for a bad image, which a dataset has left out.
+// Returns [N] kLong; -1 for a bad image that the dataset has left out.
 torch::Tensor read_classes(
     const std::shared_ptr<const Dataset>& samples,
     DataLoaderOptions loading) {
@@ -241,7 +242,7 @@ stratified_k_fold(const torch::Tensor& classes, int64_t folds, uint64_t seed) {
       "folds, or k_fold.",
       members.size(),
       folds);
-  // Each class is dealt out where the one before ended.
+  // Deals out each class starting at the fold where the previous one ended.
   std::vector<int64_t> fold_of(samples);
   int64_t next = 0;
   for (const auto& [number, indices] : members) {
@@ -269,7 +270,7 @@ k_folds(const DataBunch& data, int64_t folds, const KFoldOptions& options) {
   for (SplitIndices& split : splits) {
     DataBunch fold = data;
     DataLoaderOptions loading = training;
-    // As ImageDataBunch: an incomplete batch stays if it is the only one.
+    // As in ImageDataBunch, an incomplete batch is kept if it is the only one.
     loading.drop_last =
         training.drop_last && std::ssize(split.train) >= training.batch_size;
     fold.train = std::make_shared<DataLoader>(

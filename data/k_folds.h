@@ -15,9 +15,8 @@ struct SplitIndices {
   std::vector<int64_t> train, valid;
 };
 
-/// Divides samples into folds at random: each sample is a validation sample in
-/// one of them and a training sample in the others. scikit-learn's KFold with
-/// shuffle.
+/// Splits samples into random folds: each sample is a validation sample in one
+/// fold and a training sample in all others. scikit-learn's KFold with shuffle.
 ///
 ///   for (const SplitIndices& fold : k_fold(images->size(), 5)) {
 ///     auto data = DataBunch::create(
@@ -30,9 +29,9 @@ struct SplitIndices {
 std::vector<SplitIndices>
 k_fold(int64_t samples, int64_t folds, uint64_t seed = 42);
 
-/// The same with about the same share of each class in every fold: the numbers
-/// of its validation samples, and the sizes of the folds, differ by at most 1.
-/// scikit-learn's StratifiedKFold with shuffle.
+/// The same, with about the same share of each class in every fold: the number
+/// of validation samples of a class, and the sizes of the folds, differ by at
+/// most 1. scikit-learn's StratifiedKFold with shuffle.
 ///
 /// \param classes  [N] of an integer type.
 /// \throws c10::ValueError for other classes or another number of folds, or if
@@ -43,19 +42,19 @@ std::vector<SplitIndices> stratified_k_fold(
     uint64_t seed = 42);
 
 struct KFoldOptions {
-  /// Gives every fold about the same share of each class, as
-  /// `stratified_k_fold`. Targets are then read: images of a DataBunch are
-  /// decoded once, those of a DataBlock are not.
+  /// Gives every fold about the same share of each class, like
+  /// `stratified_k_fold`. This reads the targets: images of a DataBunch are
+  /// decoded once, images of a DataBlock are not.
   bool stratified = false;
-  /// The same seed, the same folds.
+  /// The same seed gives the same folds.
   uint64_t seed = 42;
-  /// Receives a warning of classes with fewer samples than there are folds;
-  /// empty: `terminal()`.
+  /// Receives a warning about classes with fewer samples than folds; empty:
+  /// `terminal()`.
   Sink sink = {};
 };
 
-/// For `stratified_k_fold`: warns of classes with fewer samples than there are
-/// folds, by their names.
+/// For `stratified_k_fold`: warns about classes with fewer samples than folds,
+/// by name.
 void warn_of_rare_classes(
     const torch::Tensor& classes,
     int64_t folds,
@@ -71,19 +70,18 @@ void warn_of_rare_classes(
 ///     sum += learn.fit(3).validate()["accuracy"];
 ///   }
 ///
-/// All but the samples is that of `data`: test loader, classes, device, batch
-/// transforms, batch sizes. A dataset sees by `BatchContext::training` whether
-/// it may augment: an ImageDataset gives training samples with the training
-/// transforms and validation samples with those of validation, from whichever
-/// of the two loaders of `data` they come. Two datasets that transform samples
-/// each in a way of its own cannot be mixed (`Dataset::why_no_folds`): use
-/// `k_fold`. The folds' datasets
-/// are Subsets; call `presize` before, and for ImageDatasets see `k_folds` of a
-/// DataBlock.
+/// Everything except the samples is taken from `data`: test loader, classes,
+/// device, batch transforms, batch sizes. A dataset learns from
+/// `BatchContext::training` whether it may augment: an ImageDataset applies the
+/// training transforms to training samples and the validation transforms to
+/// validation samples, whichever loader of `data` they come from. Two datasets
+/// that transform their samples differently cannot be mixed
+/// (`Dataset::why_no_folds`): use `k_fold`. The folds' datasets are Subsets;
+/// call `presize` before. For ImageDatasets see also `k_folds` of a DataBlock.
 ///
 /// \param folds  2 to the number of samples.
 /// \throws c10::ValueError for another number of folds, a stream, a loader with
-///         a sampler, whose indices are those of its own samples, datasets of
+///         a sampler, whose indices would refer to other samples, datasets of
 ///         different classes or shapes, and with `stratified` if targets[0] is
 ///         not one class per sample.
 std::vector<DataBunch>

@@ -28,7 +28,7 @@ IdxFile read_shape(const fs::path& path, size_t rank, const char* shape) {
   return file;
 }
 
-// The values as a tensor that keeps the bytes of the file alive.
+// Returns the values as a tensor that keeps the bytes of the file alive.
 torch::Tensor as_tensor(IdxFile file) {
   auto held = std::make_shared<IdxFile>(std::move(file));
   return torch::from_blob(
@@ -117,7 +117,7 @@ std::shared_ptr<const IdxDataset> mnist_dataset(
     const fs::path& folder,
     bool train) {
   const std::string part = train ? "train" : "t10k";
-  // One after the other, so that the error names the first that is missing.
+  // One after the other, so that the error names the first missing file.
   const fs::path images = find_file(folder, part + "-images-idx3-ubyte");
   const fs::path labels = find_file(folder, part + "-labels-idx1-ubyte");
   return std::make_shared<IdxDataset>(images, labels);

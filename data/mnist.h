@@ -8,7 +8,7 @@
 
 namespace tern {
 
-/// Greyscale images and labels from a pair of IDX files, held in memory. A
+/// Grayscale images and labels from a pair of IDX files, held in memory. A
 /// batch has inputs[0]: [N, H, W, 1] kByte and targets[0]: [N] kLong.
 class IdxDataset final : public Dataset {
  public:
@@ -33,22 +33,22 @@ class IdxDataset final : public Dataset {
   std::unique_ptr<const TensorDataset> rows_;
 };
 
-/// Returns MNIST from the folder of its four files, plain or `.gz`, as
-/// `untar_data(urls::mnist)` returns it.
+/// Returns MNIST from the folder of its four files, plain or `.gz`, such as the
+/// folder that `untar_data(urls::mnist)` returns.
 ///
 ///   auto valid = mnist_dataset(untar_data(urls::mnist), /*train=*/false);
 ///   valid->size();   // 10000
 ///
-/// \throws DataError as IdxDataset, also if a file is missing.
+/// \throws DataError as IdxDataset does, also if a file is missing.
 std::shared_ptr<const IdxDataset> mnist_dataset(
     const std::filesystem::path& folder,
     bool train);
 
-/// Returns training and validation data of that folder as [N, 1, 28, 28],
+/// Returns training and validation data from that folder as [N, 1, 28, 28],
 /// normalized with MNIST's mean and standard deviation.
 ///
-/// \param options  For both loaders; training is shuffled and drops its short
-///                 last batch.
+/// \param options  For both loaders; training data is shuffled and its
+///                 incomplete last batch dropped.
 DataBunch mnist_data(
     const std::filesystem::path& folder,
     const DataLoaderOptions& options = {});

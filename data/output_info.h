@@ -19,32 +19,33 @@ enum class TargetKind {
   /// kLong.
   mask,
   /// Objects in an image with their classes: boxes [N, K, 4] kFloat, as x1, y1,
-  /// x2, y2 in pixels, and labels [N, K] kLong, of which -1 is no box.
+  /// x2, y2 in pixels, and labels [N, K] kLong, where -1 means no box.
   boxes,
-  /// Points of an image: [N, P, 2] kFloat, as x, y in pixels, and whether each is
-  /// visible, [N, P] kBool.
+  /// Points of an image: [N, P, 2] kFloat, as x, y in pixels, and their
+  /// visibility, [N, P] kBool.
   points,
 };
 
-/// What turns raw outputs into what a person reads, and belongs to a loss:
-/// probabilities for cross-entropy, the plain numbers for a regression, and for
-/// a detector boxes, scores and labels (`decode_detections`), which take the place
-/// of its four outputs.
+/// Converts raw outputs to readable predictions; chosen by the loss:
+/// probabilities for cross-entropy, unchanged numbers for regression, and for a
+/// detector boxes, scores and labels (`decode_detections`), which replace its
+/// four outputs.
 enum class Activation { none, softmax, sigmoid, exp, detections };
 
-/// How a detector's outputs become boxes: torchvision's names and defaults.
+/// How a detector's outputs become boxes, with torchvision's names and
+/// defaults.
 struct DetectionOptions {
-  /// Detections have larger scores.
+  /// Keeps detections with a larger score.
   double score_thresh = 0.05;
-  /// Candidates of each level, those with the largest scores.
+  /// Number of candidates per level, chosen by score.
   int64_t topk_candidates = 1000;
   /// Threshold of non-maximum suppression within each class.
   double nms_thresh = 0.5;
-  /// Detections of an image, at most.
+  /// Maximum number of detections per image.
   int64_t detections_per_img = 300;
-  /// Number of anchors of each level, in the order of the outputs. Empty:
-  /// computed from the anchors, since each level begins with those centered at
-  /// (0, 0); this synchronizes with the device.
+  /// Number of anchors per level, in the order of the outputs. Empty: computed
+  /// from the anchors, since each level begins with those centered at (0, 0);
+  /// this synchronizes with the device.
   std::vector<int64_t> anchors_per_level = {};
   /// Number of levels, if `anchors_per_level` is empty.
   int64_t levels = 5;
@@ -53,16 +54,17 @@ struct DetectionOptions {
 /// Describes what an output of a model predicts.
 struct OutputInfo {
   TargetKind kind = TargetKind::category;
-  /// Names of the classes by index, or of the numbers. Empty: for the first
-  /// output `DataBunch::classes`.
+  /// Names of the classes by index, or of the numbers. Empty:
+  /// `DataBunch::classes` for the first output.
   std::vector<std::string> names = {};
-  /// The probability above which one of several classes, or the second of two
-  /// with one output, is predicted; the least score of a box that is shown.
+  /// Probability above which a class is predicted, for several classes per
+  /// sample or for the second of two classes with one output; also the lowest
+  /// score of a box that is shown.
   double threshold = 0.5;
-  /// Unset: that of the loss for the first output; for others softmax,
-  /// sigmoid for several classes, none for numbers.
+  /// Unset: for the first output, the loss's activation; for others softmax,
+  /// sigmoid for several classes per sample, none for numbers.
   std::optional<Activation> activation = {};
-  /// With Activation::detections.
+  /// Used with Activation::detections.
   DetectionOptions detection = {};
 };
 

@@ -18,9 +18,9 @@ namespace tern {
 
 namespace {
 
-// One tensor of each sample, inputs[1] say.
+// One tensor of each sample, for example inputs[1].
 struct Column {
-  const char* where;  // the function that asks
+  const char* where;  // the calling function
   c10::ArrayRef<Sample> samples;
   Tensors Sample::*list;
   int64_t position;
@@ -30,7 +30,7 @@ struct Column {
     return (samples[row].*list)[position];
   }
   std::string name(int64_t row) const;
-  // "inputs[1] of sample 7 is [3] Long"
+  // Returns "inputs[1] of sample 7 is [3] Long".
   std::string text(int64_t row) const {
     return fmt::format("{} is {}", name(row), shapes_of({(*this)[row]}));
   }
@@ -97,7 +97,7 @@ void check_types(const Column& column) {
   }
 }
 
-// Of tensors of which only the first dimension may differ.
+// Checks that tensors differ only in their first dimension.
 void check_sequences(const Column& column) {
   check_types(column);
   for (int64_t row = 0; row < column.size(); ++row) {
@@ -151,7 +151,7 @@ bool can_hold(torch::ScalarType dtype, double value) {
   if (c10::isIntegralType(dtype, /*includeBool=*/false)) {
     return AT_DISPATCH_INTEGRAL_TYPES(dtype, "pad_sequences", [&] {
       using Limits = std::numeric_limits<scalar_t>;
-      // The largest int64_t rounds up to a double that is none.
+      // The largest int64_t rounds up to a double outside its range.
       return value == std::trunc(value) &&
              value >= static_cast<double>(Limits::min()) &&
              value < std::ldexp(1.0, Limits::digits);
@@ -208,7 +208,7 @@ torch::Tensor pad(
   return all;
 }
 
-// Lengths [N] kLong, on the device of the tensors.
+// Returns lengths [N] kLong, on the device of the tensors.
 torch::Tensor lengths_of(const Column& column, const BatchContext& context) {
   torch::Tensor lengths = context.empty({column.size()}, torch::kLong);
   auto* const numbers = lengths.mutable_data_ptr<int64_t>();
@@ -244,7 +244,7 @@ torch::Tensor concatenate(const Column& column, const BatchContext& context) {
   return all;
 }
 
-// Calls `act` for each tensor of the samples, with the options for it or null.
+// Calls `act` for each tensor of the samples, with its options or null.
 template <class Options, class PositionOf, class Act>
 void for_each_column(
     const char* where,

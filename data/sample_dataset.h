@@ -15,14 +15,14 @@ namespace tern {
 struct Sample {
   Tensors inputs;
   Tensors targets = {};
-  /// Its index in the dataset, for errors; SampleDataset writes it.
+  /// Index in the dataset, for errors; set by SampleDataset.
   int64_t index = -1;
 };
 
-/// Makes a batch of one sample or more, as PyTorch's `collate_fn`. Row i of the
-/// batch's inputs[0] belongs to samples[i]: their number is `Batch::size()`, which
-/// losses and ranks are weighted by. `context.empty` has memory for the tensors.
-/// Called from several worker threads at the same time.
+/// Creates a batch of one or more samples, as PyTorch's `collate_fn`. Row i of
+/// the batch's inputs[0] must belong to samples[i]; their number is
+/// `Batch::size()`, by which losses and ranks are weighted. `context.empty`
+/// provides memory for the tensors. Called from several worker threads at once.
 using Collate = std::function<
     Batch(c10::ArrayRef<Sample> samples, const BatchContext& context)>;
 
@@ -32,26 +32,28 @@ using Collate = std::function<
 /// number of tensors, a shape, a dtype or a device differs.
 Collate stack_samples();
 
-/// Says where `pad_sequences` puts a mask.
+/// Where `pad_sequences` puts a mask.
 enum class MaskPlace { none, input, target };
 
 /// Describes how `pad_sequences` pads the first dimension of one tensor.
 struct SequencePadding {
   /// The tensor's position among the inputs or targets of a sample.
   int64_t position = 0;
-  /// What the padding contains; the dtype of the tensor must have this number.
+  /// Padding value; must be representable in the tensor's dtype.
   double value = 0;
-  /// The length is the longest one of the batch, rounded up to a multiple of
-  /// this: fewer different shapes, and faster ones in 16 bits on a GPU with 8.
+  /// The length of a batch is that of its longest sample, rounded up to a
+  /// multiple of this. This gives fewer different shapes; multiples of 8 are
+  /// faster in 16 bits on a GPU.
   int64_t multiple = 1;
-  /// The least length: at least 1 for a GRU, which refuses a batch that has empty
-  /// samples alone, and the width of a convolution's kernel.
+  /// Minimum length. Use at least 1 for a GRU, which rejects a batch with only
+  /// empty samples, and at least the kernel width for a convolution.
   int64_t min_length = 1;
-  /// The same length for all batches, as `Learner::get_preds` needs it for outputs
-  /// [N, T, ...]; 0: that of each batch. A longer sample is an error.
+  /// The same length for all batches, which `Learner::get_preds` needs for
+  /// outputs [N, T, ...]; 0: each batch has its own. A longer sample is an
+  /// error.
   int64_t fixed_length = 0;
   /// Appends a mask to the inputs or targets of the batch: [N, T] kBool, true
-  /// where the sample is and false where padding is.
+  /// for the sample and false for padding.
   MaskPlace mask = MaskPlace::none;
 };
 
@@ -62,13 +64,14 @@ struct PadOptions {
 };
 
 /// Pads the first dimension of some tensors, as PyTorch's `pad_sequence` with
-/// `batch_first`: [T, ...] of each sample becomes [N, longest T, ...]. T may be 0.
-/// The other tensors are stacked.
+/// `batch_first`: [T, ...] of each sample becomes [N, longest T, ...]. T may be
+/// 0. The other tensors are stacked.
 ///
 ///   pad_sequences({.inputs = {{.value = 1, .mask = MaskPlace::input}}});
 ///
 /// \throws c10::ValueError if an option is out of range. The returned function
-///         throws one that names the sample if a tensor does not fit.
+///         throws a c10::ValueError that names the sample if a tensor does not
+///         fit.
 Collate pad_sequences(PadOptions options = {});
 
 /// Positions of the tensors that `pack_sequences` packs.
@@ -77,38 +80,40 @@ struct PackOptions {
   std::vector<int64_t> targets = {};
 };
 
-/// Concatenates some tensors without padding: [T, ...] of each sample becomes two
-/// tensors, the lengths [N] kLong and behind them the values [sum of T, ...]. T may
-/// be 0. The other tensors are stacked. The lengths come first, so that
-/// `Batch::size()` is N, and lengths and values of several batches may be
-/// concatenated, which offsets may not.
+/// Concatenates some tensors without padding: [T, ...] of each sample becomes
+/// two tensors, the lengths [N] kLong and then the values [sum of T, ...]. T
+/// may be 0. The other tensors are stacked. The lengths come first, so that
+/// `Batch::size()` is N. Lengths and values of several batches can be
+/// concatenated, unlike offsets.
 ///
 ///   pack_sequences({.inputs = {}, .targets = {0}});   // boxes of each image
 ///
 /// \throws c10::ValueError if a position is out of range. The returned function
-///         throws one that names the sample if a tensor does not fit.
+///         throws a c10::ValueError that names the sample if a tensor does not
+///         fit.
 Collate pack_sequences(PackOptions options = {});
 
-/// Returns where each sample begins in packed values, as EmbeddingBag's `offsets`.
+/// Returns where each sample begins in packed values, as EmbeddingBag's
+/// `offsets`.
 /// \param lengths  [N] kLong.
 /// \return         [N] kLong on the device of `lengths`.
 /// \throws c10::ValueError if `lengths` is not [N] kLong.
 torch::Tensor offsets_of(const torch::Tensor& lengths);
 
-/// Returns the sample of each row of packed values, 0 to N - 1: the first column of
-/// YOLO's targets.
+/// Returns the sample of each row of packed values, 0 to N - 1, as in the first
+/// column of YOLO's targets.
 ///
 ///   torch::cat({sample_of_row(lengths, boxes.size(0)).unsqueeze(1), boxes}, 1);
 ///
 /// \param lengths  [N] kLong, >= 0.
-/// \param rows     Their sum, the number of rows; the device is not asked for it.
+/// \param rows     Sum of the lengths; passing it avoids a synchronization.
 /// \return         [rows] kLong on the device of `lengths`.
-/// \throws c10::ValueError if `lengths` is not [N] kLong, or on the CPU not of the
-///         sum `rows`.
+/// \throws c10::ValueError if `lengths` is not [N] kLong, or, on the CPU, if
+///         its sum is not `rows`.
 torch::Tensor sample_of_row(const torch::Tensor& lengths, int64_t rows);
 
-/// A dataset of which a program writes `get`, one sample, and chooses how samples
-/// become a batch. Use it for samples of different lengths.
+/// Base of a dataset that implements `get` for one sample and chooses how
+/// samples become a batch. Use it for samples of different lengths.
 ///
 ///   class Texts final : public SampleDataset {
 ///    public:
@@ -128,12 +133,12 @@ class SampleDataset : public Dataset {
   explicit SampleDataset(Collate collate = stack_samples());
 
   /// Returns the sample at `index`, 0..size()-1. Called from several worker
-  /// threads at the same time.
-  /// \param context  That of the sample: `context.rng(index)` is its random number
-  ///                 generator.
+  /// threads at once.
+  /// \param context  The sample's context: `context.rng(index)` is its random
+  ///                 number generator.
   virtual Sample get(int64_t index, const BatchContext& context) const = 0;
 
-  /// \throws c10::ValueError if `collate` gives another number of rows.
+  /// \throws c10::ValueError if `collate` returns another number of rows.
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const final;
 
@@ -141,7 +146,8 @@ class SampleDataset : public Dataset {
   Collate collate_;
 };
 
-/// A SampleDataset of samples in memory: TensorDataset for different lengths.
+/// A SampleDataset of samples in memory: like TensorDataset, for different
+/// lengths.
 class SampleList final : public SampleDataset {
  public:
   explicit SampleList(

@@ -14,8 +14,8 @@ namespace tern {
 
 namespace {
 
-// Sample numbers that no dataset has: the keys of the order itself and of a
-// buffer's and the buckets' draws.
+// Sample numbers that no dataset has; keys for the order, for a buffer's draws
+// and for the buckets' draws.
 constexpr int64_t kOrderKey = -1, kBufferKey = -2, kBucketKey = -3;
 
 template <class T>
@@ -71,7 +71,7 @@ std::vector<int64_t> WeightedSampler::indices(uint64_t seed, int64_t epoch)
   SampleRng rng(seed, epoch, kOrderKey);
   for (int64_t& index : order) {
     const double unit =
-        (rng() * 0x1p-32 + rng()) * 0x1p-32;  // 53 bits are enough of these 64
+        (rng() * 0x1p-32 + rng()) * 0x1p-32;  // of these 64 bits, 53 are used
     const auto at = std::upper_bound(
         cumulative_.begin(),
         cumulative_.end() - 1,
@@ -161,7 +161,7 @@ std::vector<int64_t> LengthBucketSampler::indices(uint64_t seed, int64_t epoch)
   std::vector<int64_t> drawn = RandomSampler(size()).indices(seed, epoch);
   SampleRng rng(seed, epoch, kBucketKey);
   const int64_t full = size() / batch_size_, rest = size() % batch_size_;
-  // As even as can be: a small last pool would hardly be sorted.
+  // As even as possible, since a small last pool would hardly be sorted.
   const int64_t pools =
       std::max<int64_t>(1, (full + options_.pool - 1) / options_.pool);
   auto begin = drawn.begin();
@@ -171,7 +171,8 @@ std::vector<int64_t> LengthBucketSampler::indices(uint64_t seed, int64_t epoch)
     const auto end = is_last ? drawn.end() : begin + batches * batch_size_;
     std::ranges::stable_sort(begin, end, std::ranges::less(), length_of);
     if (is_last) {
-      // The short batch may be dropped: not always the longest samples.
+      // The incomplete batch may be dropped, so it must not always hold the
+      // longest samples.
       const auto first =
           begin + static_cast<int64_t>(rng.below(end - begin - rest + 1));
       std::rotate(first, first + rest, end);

@@ -7,28 +7,28 @@
 
 namespace tern {
 
-/// The order in which an epoch visits the samples. Stateless: a function of
+/// The order in which an epoch reads the samples. Stateless: a function of
 /// (seed, epoch), so that training can resume anywhere.
 class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  /// Samples per epoch.
+  /// Number of samples per epoch.
   virtual int64_t size() const = 0;
 
   /// Returns the `size()` indices of an epoch, in order.
   virtual std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const = 0;
 
-  /// Called by a DataLoader and a ShardedSampler, which cut the order into batches
-  /// of so many samples, of all ranks together. Returns the sampler to use, or
-  /// null, the default, for this one.
+  /// Called by DataLoader and ShardedSampler, which cut the order into batches
+  /// of `samples` samples (over all ranks). Returns the sampler to use, or null
+  /// (the default) for this one.
   virtual std::shared_ptr<const Sampler> for_batches_of(
       int64_t /*samples*/) const {
     return nullptr;
   }
 };
 
-/// 0, 1, ..., size - 1.
+/// Visits the samples in order: 0, 1, ..., size - 1.
 class SequentialSampler final : public Sampler {
  public:
   explicit SequentialSampler(int64_t size) : size_(size) {}
@@ -39,7 +39,7 @@ class SequentialSampler final : public Sampler {
   int64_t size_;
 };
 
-/// Every sample once, reshuffled each epoch.
+/// Visits every sample once, reshuffled each epoch.
 class RandomSampler final : public Sampler {
  public:
   explicit RandomSampler(int64_t size) : size_(size) {}
@@ -50,13 +50,13 @@ class RandomSampler final : public Sampler {
   int64_t size_;
 };
 
-/// Samples with replacement: index i has probability weights[i] / sum.
-/// As torch.utils.data.WeightedRandomSampler.
+/// Draws samples with replacement: index i has probability weights[i] / sum.
+/// Like torch.utils.data.WeightedRandomSampler.
 class WeightedSampler final : public Sampler {
  public:
   /// \param weights      One per sample, finite, >= 0, not all 0.
   /// \param num_samples  Samples per epoch; 0: the number of weights.
-  /// \throws c10::ValueError otherwise, naming the weight.
+  /// \throws c10::ValueError if an argument is invalid; it names the weight.
   explicit WeightedSampler(
       const std::vector<double>& weights,
       int64_t num_samples = 0);
@@ -68,15 +68,16 @@ class WeightedSampler final : public Sampler {
   int64_t num_samples_;
 };
 
-/// Every sample once, the shards in random order and their samples shuffled by
-/// a buffer, as in WebDataset: neighbors in the order are neighbors in a
-/// file, which a disk or a network reads faster than RandomSampler's jumps.
+/// Visits every sample once: shards in random order, and their samples
+/// shuffled by a buffer, as in WebDataset. Neighbors in the order are close in
+/// a file, which is faster to read from a disk or a network than
+/// RandomSampler's random access.
 ///
 ///   BufferedSampler order(images->shards()->shard_sizes(), 1000);
 class BufferedSampler final : public Sampler {
  public:
   /// \param shard_sizes  Samples of each shard, in the order of their indices.
-  /// \param buffer       Samples that are shuffled together, at least 1. A few
+  /// \param buffer       Number of samples shuffled together, at least 1. A few
   ///                     times the size of a shard shuffles well.
   /// \throws c10::ValueError for a negative size or a buffer below 1.
   BufferedSampler(std::vector<int64_t> shard_sizes, int64_t buffer);
@@ -90,24 +91,26 @@ class BufferedSampler final : public Sampler {
 };
 
 struct LengthBucketOptions {
-  /// Reshuffles every epoch. Without it the order is by length, the longest
-  /// first: the least padding, for evaluation, and a batch that does not fit into
-  /// memory fails at once.
+  /// Reshuffles every epoch. False: sorts by length, the longest first. This
+  /// has the least padding and suits evaluation, and a batch that does not fit
+  /// into memory fails at once.
   bool shuffle = true;
-  /// Batches whose samples are sorted by length together. More have less padding
-  /// and fewer combinations of samples.
+  /// Number of batches whose samples are sorted by length together. A larger
+  /// pool gives less padding and fewer combinations of samples.
   int64_t pool = 50;
 };
 
-/// Every sample once, in batches of samples of similar length, which need little
-/// padding. Each epoch shuffles the samples, sorts pools of them by length, cuts
-/// these into batches and shuffles the batches; the short one, of random length,
-/// stays last. A batch of several ranks is similar as a whole.
+/// Visits every sample once, in batches of samples of similar length, which
+/// need little padding. Each epoch shuffles the samples, sorts pools of them by
+/// length, cuts these into batches and shuffles the batches. The incomplete
+/// batch, of random length, stays last. With several ranks, the lengths are
+/// similar over the whole global batch.
 ///
 ///   auto buckets = std::make_shared<LengthBucketSampler>(lengths);
 ///   auto data = DataBunch::create(train, valid, {.sampler = buckets});
 ///
-/// The batch size is the loader's; without a loader, `for_batches_of` gives it.
+/// The batch size is the loader's; without a loader, use the sampler that
+/// `for_batches_of` returns.
 class LengthBucketSampler final : public Sampler {
  public:
   /// \param lengths  One per sample, >= 0.
@@ -127,7 +130,7 @@ class LengthBucketSampler final : public Sampler {
   int64_t batch_size_ = 64;
 };
 
-/// The rank that a ShardedSampler serves, and how batches are divided.
+/// The rank of a ShardedSampler, and how batches are divided.
 struct ShardOptions {
   int64_t rank = 0;
   int64_t world_size = 1;
@@ -136,17 +139,17 @@ struct ShardOptions {
   /// Drops the last global batch if it is not full.
   bool drop_last = false;
   /// Gives every rank the same number of batches: if the last batch has fewer
-  /// samples than there are ranks, ranks without one repeat its first sample,
+  /// samples than there are ranks, ranks without a sample repeat its first one,
   /// which `real_samples` does not count.
   bool equal_batches = true;
 };
 
-/// The part of another sampler's epoch that one rank reads.
+/// The shard of another sampler's epoch that one rank reads.
 ///
-/// The ranks' batches b together are batch b of a single process with
-/// `world_size` times the batch size. Every sample is read once an epoch, and a
-/// short last batch is divided evenly, where
-/// torch.utils.data.DistributedSampler repeats samples.
+/// Batch b of all ranks together is batch b of a single process with
+/// `world_size` times the batch size. Every sample is read once per epoch, and
+/// an incomplete last batch is divided evenly;
+/// torch.utils.data.DistributedSampler repeats samples instead.
 class ShardedSampler final : public Sampler {
  public:
   /// \throws c10::ValueError if the rank or the batch size is out of range, or
@@ -155,14 +158,14 @@ class ShardedSampler final : public Sampler {
 
   int64_t size() const override;
   std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const override;
-  /// Returns the places of this rank's samples in the order of all ranks.
+  /// Returns the positions of this rank's samples in the order of all ranks.
   std::vector<int64_t> places() const;
-  /// The sampler whose order the ranks share.
+  /// The sampler whose order is shared by the ranks.
   const Sampler& whole() const { return *whole_; }
 
-  /// Returns the number of samples in batch `batch` of this rank and of all
-  /// ranks, without repeated ones. The mean over all samples is the mean over
-  /// ranks of `world_size * of_rank / of_all` times their means.
+  /// Number of samples in batch `batch` of this rank and of all ranks, without
+  /// repeated ones. The mean over all samples is the mean over ranks of
+  /// `world_size * of_rank / of_all` times their means.
   struct RealSamples {
     int64_t of_rank, of_all;
   };
@@ -171,7 +174,7 @@ class ShardedSampler final : public Sampler {
   const ShardOptions& options() const { return options_; }
 
  private:
-  // Of the last batch, which may be short.
+  // Size of the last global batch if it is incomplete, otherwise 0.
   int64_t tail() const { return samples_ % global_batch(); }
   int64_t global_batch() const {
     return options_.batch_size * options_.world_size;
@@ -180,7 +183,7 @@ class ShardedSampler final : public Sampler {
 
   std::shared_ptr<const Sampler> whole_;
   ShardOptions options_;
-  int64_t samples_;  // an epoch, of all ranks
+  int64_t samples_;  // per epoch, over all ranks
 };
 
 }  // namespace tern

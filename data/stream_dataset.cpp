@@ -12,7 +12,7 @@ namespace tern {
 
 namespace {
 
-// One epoch of a stream, of which the samples in `order` are wanted.
+// One epoch of a stream; only the samples in `order` are needed.
 class StreamEpoch final : public Dataset {
  public:
   StreamEpoch(
@@ -53,7 +53,8 @@ class StreamEpoch final : public Dataset {
     }
     Batch batch = collate(samples, context);
     batch.left_out = std::move(left_out);
-    // Only now: after an error the loader asks again, sample by sample.
+    // Done last, because after an error the loader asks again, sample by
+    // sample.
     const std::lock_guard lock(mutex_);
     for (const int64_t index : indices) {
       if (--uses_[index] == 0) drawn_.erase(index);
@@ -62,13 +63,14 @@ class StreamEpoch final : public Dataset {
   }
 
  private:
-  // The sample at `index`; null if a pass that is not repeated ends before it. Those
-  // before it that are wanted later are kept, so that workers may come in any
-  // order.
+  // Returns the sample at `index`, or null if a pass that is not repeated ends
+  // before it. Earlier samples that are needed later are kept, so that workers
+  // may come in any order.
   const Batch* drawn(int64_t index) const {
     for (; position_ <= index && !has_ended_; ++position_) {
       if (uses_[position_] == 0) {
-        // A stream that cannot restart goes on behind what was before a resume.
+        // A stream that cannot restart is already past the samples before a
+        // resume.
         if (stream_->can_restart()) {
           from_pass([&] { return pass_->skip(); });
         }
@@ -110,10 +112,10 @@ class StreamEpoch final : public Dataset {
   StreamEpochs::Decode decode_;
   BatchContext context_;
   mutable std::mutex mutex_;
-  mutable std::vector<int32_t> uses_;  // how often each is still asked for
+  mutable std::vector<int32_t> uses_;  // how often each is still needed
   mutable std::unique_ptr<StreamDataset::Pass> pass_;
-  mutable int64_t position_ = 0;    // of the sample that `pass_` gives next
-  mutable bool has_ended_ = false;  // the only pass
+  mutable int64_t position_ = 0;    // of the next sample of `pass_`
+  mutable bool has_ended_ = false;  // true: the only pass is over
   mutable std::unordered_map<int64_t, Batch> drawn_;
 };
 

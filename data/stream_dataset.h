@@ -9,9 +9,9 @@
 
 namespace tern {
 
-/// Samples that arrive one after another and are not counted: those of a pipe,
-/// a message queue, or shards without an index. StreamEpochs makes them
-/// trainable.
+/// Samples that arrive one after another in unknown number, for example from a
+/// pipe, a message queue, or shards without an index. StreamEpochs turns them
+/// into a dataset for training.
 class StreamDataset {
  public:
   virtual ~StreamDataset() = default;
@@ -23,25 +23,25 @@ class StreamDataset {
     /// Returns the next sample as a batch of one (N = 1), or nothing at the
     /// end.
     virtual std::optional<Batch> next() = 0;
-    /// Leaves out one sample: one that another rank trains on, or one from
-    /// before the batch at which training resumes. Override it where that is
-    /// cheaper than `next`, or to do nothing where each rank has a source of
-    /// its own. \return false at the end.
+    /// Skips one sample: one that another rank trains on, or one before the
+    /// batch at which training resumes. Override it if skipping is cheaper than
+    /// `next`, or to do nothing if each rank has its own source.
+    /// \return false at the end.
     virtual bool skip() { return next().has_value(); }
   };
 
-  /// Whether a pass can begin again where another one has ended. False for a
-  /// camera or a message queue: a training epoch then ends where the stream does,
-  /// and a fit with that epoch. What `lr_find` or `summary` reads is used up.
+  /// True if a new pass can begin where another one has ended. False for a
+  /// camera or a message queue: a training epoch, and the fit, then end where
+  /// the stream ends. Samples read by `lr_find` or `summary` are consumed.
   virtual bool can_restart() const { return true; }
 
-  /// Begins a pass, which may outlive the dataset. For an exact resume its
-  /// samples must depend on the context alone. Thread-safe.
+  /// Begins a pass, which may outlive the dataset. For an exact resume, its
+  /// samples must depend only on the context. Thread-safe.
   virtual std::unique_ptr<Pass> pass(const BatchContext& context) const = 0;
 };
 
-/// A stream as a Dataset: an epoch is `samples` of it, so that a DataLoader and
-/// a Learner take it as they take any other.
+/// A stream as a Dataset: an epoch is `samples` samples of it, so that a
+/// DataLoader and a Learner can use it like any other dataset.
 ///
 ///   auto train = std::make_shared<StreamEpochs>(stream, 10'000, decode);
 ///   auto data = DataBunch::create(
@@ -50,32 +50,33 @@ class StreamDataset {
 ///       {.sampler = std::make_shared<BufferedSampler>(
 ///            std::vector<int64_t>{10'000}, 1000)});
 ///
-/// Every epoch begins a pass. In training one that ends early begins again, if
-/// it can (`StreamDataset::can_restart`); else, and in evaluation, what it lacks
-/// is left out (`Batch::left_out`), so that no sample counts twice, and `samples`
-/// may be more than there are. Samples are read in
-/// order by one worker at a time and decoded by all workers, so the batches do
-/// not depend on the number of workers. A shuffled order keeps in memory what
-/// the stream gives before its turn: at most the sampler's buffer, or an epoch
-/// with `shuffle = true`. Ranks share an epoch: each skips the samples of the
-/// others. Resume skips the samples before its batch.
+/// Every epoch begins a pass. In training, if a pass ends early, another one
+/// begins, provided the stream can restart (`StreamDataset::can_restart`).
+/// Otherwise, and in evaluation, the missing samples are left out
+/// (`Batch::left_out`), so that no sample counts twice and `samples` may exceed
+/// the length of the stream. One worker at a time reads samples in order; all
+/// workers decode, so the batches do not depend on the number of workers. With
+/// a shuffled order, samples that are read before their turn are kept in
+/// memory: at most the sampler's buffer, or an epoch with `shuffle = true`.
+/// Ranks share an epoch: each skips the samples of the others. Resume skips the
+/// samples before its batch. A stream that cannot restart skips neither.
 class StreamEpochs final : public Dataset {
  public:
-  /// Turns what `next` gave into the sample to train on. Called from several
-  /// threads; `rng` are the sample's random numbers of this epoch.
+  /// Converts the result of `next` to the sample to train on. Called from
+  /// several threads; `rng` holds the sample's random numbers of this epoch.
   using Decode = std::function<
       Batch(const Batch& sample, const BatchContext& context, SampleRng rng)>;
 
-  /// \param samples  The length of an epoch, at least 1.
-  /// \param decode   Null: samples stay as they are.
-  /// \throws c10::ValueError if there is no stream or no sample in an epoch.
+  /// \param samples  Length of an epoch, at least 1.
+  /// \param decode   Null: samples are unchanged.
+  /// \throws c10::ValueError without a stream or if `samples` is below 1.
   StreamEpochs(
       std::shared_ptr<const StreamDataset> stream,
       int64_t samples,
       Decode decode = nullptr);
 
   int64_t size() const override { return samples_; }
-  /// Reads a pass of its own from the start: for a look at a few samples.
+  /// Reads its own pass from the start; for inspecting a few samples.
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override;
   bool can_end_early() const override { return !stream_->can_restart(); }

@@ -24,9 +24,9 @@
 #include "tern/kernels/float_lanes.h"
 #include "tern/kernels/parallel_for.h"
 
-// Maps are read in blocks of pixels that stay in the cache of a core while their
-// mean, their squares or their products are summed: so each pass is one over
-// memory, whose speed is all that counts here.
+// Feature maps are read in blocks of pixels that stay in a core's cache while
+// their mean, squares or products are summed. Each pass therefore reads memory
+// once, and memory bandwidth determines the speed.
 
 namespace tern {
 namespace {
@@ -37,15 +37,16 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kBlockBytes = 32 << 10;
 
-/// Sums of some pixels, for each channel.
+/// Sums over some pixels, per channel.
 struct Sums {
   double *first, *second;
 };
 
-/// The mean of a block, and the squares of what differs from it.
+/// Adds the mean of a block, and the squared differences from it, to `sums`.
 /// \param from   [pixels, channels]
-/// \param count  Of pixels that `sums` has: their mean, and their squares. The
-///               block is added to both (Chan et al., 1983).
+/// \param count  Number of pixels already in `sums`, which holds their mean and
+///               squared differences. The block is merged into both (Chan et
+///               al., 1983).
 template <class Number>
 TERN_CPU_LOOP void add_moments(
     const Number* from,
@@ -103,13 +104,13 @@ TERN_CPU_LOOP void normalize_block(
         load_floats(other + i, added);
         x += added;
       }
-      if (relu) x = x < 0.0F ? Floats{} : x;  // NaN stays
+      if (relu) x = x < 0.0F ? Floats{} : x;  // NaN stays NaN
       store_floats(x, to + i);
     }
   }
 }
 
-/// Of the result: what came through relu.
+/// Loads the gradient of the result where relu let it through.
 template <class Number>
 TERN_CPU_LOOP void
 load_gradient(const Number* gradient, const Number* result, Floats& to) {
@@ -120,7 +121,7 @@ load_gradient(const Number* gradient, const Number* result, Floats& to) {
   to = y <= 0.0F ? Floats{} : to;
 }
 
-/// Adds the gradients, and their products with what differs from the mean.
+/// Adds the gradients, and their products with the differences from the mean.
 template <class Number>
 TERN_CPU_LOOP void add_products(
     const Number* gradient,
@@ -152,7 +153,7 @@ TERN_CPU_LOOP void add_products(
   }
 }
 
-/// The gradient of the images: g * factor - (x * slope + offset).
+/// Coefficients of the images' gradient: g * factor - (x * slope + offset).
 struct Slopes {
   const float *factor, *slope, *offset;
 };
@@ -181,7 +182,7 @@ TERN_CPU_LOOP void differentiate(
   }
 }
 
-/// Maps [pixels, channels], and the pieces that threads and caches take.
+/// Feature maps [pixels, channels], divided into pieces for threads and caches.
 struct Maps {
   explicit Maps(const Tensor& images)
       : channels(images.size(1)),
@@ -194,7 +195,7 @@ struct Maps {
             kBlockBytes / channels / images.element_size(),
             8)) {}
 
-  /// `f(thread, begin, end)` for blocks of pixels, in parallel.
+  /// Calls `f(thread, begin, end)` for blocks of pixels, in parallel.
   template <class F>
   void for_each_block(const F& f) const {
     parallel_for(0, threads, 1, [&](int64_t first, int64_t last) {
@@ -210,7 +211,7 @@ struct Maps {
   int64_t channels, pixels, threads, block;
 };
 
-/// Sums of each thread.
+/// One set of sums per thread.
 class ThreadSums {
  public:
   explicit ThreadSums(const Maps& maps)
@@ -226,10 +227,10 @@ class ThreadSums {
   std::vector<double> sums_;
 };
 
-/// Of the channels.
+/// Statistics of the channels.
 struct Statistics {
   Tensor mean, invstd;           // [C] kFloat
-  std::vector<double> variance;  // not unbiased
+  std::vector<double> variance;  // biased
 };
 
 template <class Number>
@@ -307,7 +308,7 @@ Tensor normalized(
   return result;
 }
 
-/// What forward has kept for backward.
+/// What forward saves for backward.
 struct Kept {
   Tensor images, result;  // the result only with relu
   Tensor weight, mean, invstd;
@@ -344,7 +345,7 @@ gradients_of(const Tensor& gradient, const Kept& kept, bool has_other) {
       {},
       at::empty_like(kept.weight),
       at::empty_like(kept.weight)};
-  // Without relu it is the gradient itself.
+  // Without relu this is the gradient itself.
   if (has_other) {
     gradients.other = result ? at::empty_like(kept.images) : gradient;
   }
@@ -387,7 +388,7 @@ gradients_of(const Tensor& gradient, const Kept& kept, bool has_other) {
   return gradients;
 }
 
-/// `f` with the type in which these numbers are stored.
+/// Calls `f` with the type that the values are stored in.
 template <class F>
 auto in_type_of(const Tensor& images, const F& f) {
   return images.scalar_type() == torch::kFloat
@@ -458,8 +459,8 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
       const Statistics& statistics,
       const BatchNormTensors& norm,
       int64_t pixels) {
-    // Not as a change: what an earlier pass has saved of them stays valid, as
-    // with LibTorch's own BatchNorm.
+    // Not recorded as a change, so that what an earlier pass has saved of them
+    // stays valid, as with LibTorch's own BatchNorm.
     const at::AutoDispatchBelowADInplaceOrView unseen;
     const auto count = static_cast<double>(pixels);
     Tensor variance = at::empty_like(statistics.mean);
@@ -471,8 +472,8 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
     Tensor(norm.running_var).lerp_(variance, norm.momentum);
   }
 
-  /// The same by LibTorch's operations, which have gradients themselves: for
-  /// penalties on gradients.
+  /// Computes the same with LibTorch's operations, which are differentiable;
+  /// for penalties on gradients.
   static Gradients by_operations(
       const Tensor& given,
       const Kept& kept,
@@ -496,9 +497,9 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
   }
 };
 
-/// Whether single operations are seen by somebody for whom a fused one would
-/// hide them: by a key of the dispatcher that is switched on for this thread, as
-/// keep_fp32 and audits do, by a trace, or by who has taken over batch_norm.
+/// True if something observes single operations, which a fused one would hide:
+/// a dispatcher key that is enabled for this thread (keep_fp32, audits), a
+/// trace, or a replaced batch_norm.
 bool are_operations_watched() {
   static const c10::OperatorHandle batch_norm =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::batch_norm", "");

@@ -4,27 +4,27 @@
 
 namespace tern {
 
-/// Of a BatchNorm in training.
+/// The tensors and options of a BatchNorm in training.
 struct BatchNormTensors {
   torch::Tensor weight, bias;               // [C] kFloat
-  torch::Tensor running_mean, running_var;  // [C] kFloat, which move
+  torch::Tensor running_mean, running_var;  // [C] kFloat, updated in place
   double momentum, eps;
 };
 
-/// Whether `batch_norm_relu` takes these, and nobody watches single operations
-/// (the layers of keep_fp32, an audit, BatchNorm over several ranks): on a CPU,
-/// in kFloat or kBFloat16, channels last.
+/// True if `batch_norm_relu` supports these tensors: on a CPU, in kFloat or
+/// kBFloat16, channels last. False also if single operations must stay visible,
+/// as with the layers of keep_fp32, an audit, or BatchNorm over several ranks.
 bool fits_batch_norm_relu(
     const torch::Tensor& images,
     const torch::Tensor& other,
     const BatchNormTensors& norm);
 
-/// `relu(batch_norm(images) + other)` in training: the statistics are those of
-/// `images`, in one pass over them, and one more computes the result. So does
-/// backward, where LibTorch's separate operations need eight.
-/// \param images  [N, C, H, W] that `fits_batch_norm_relu`.
-/// \param other   Of the same size and type; undefined: nothing is added.
-/// \param relu    Without it, the sum is the result.
+/// Computes `relu(batch_norm(images) + other)` in training, in two passes over
+/// memory: one for the statistics of `images`, one for the result. Backward
+/// also makes two passes. LibTorch's separate operations need eight.
+/// \param images  [N, C, H, W] that `fits_batch_norm_relu` accepts.
+/// \param other   Same size and dtype; undefined: nothing is added.
+/// \param relu    False: returns the sum.
 torch::Tensor batch_norm_relu(
     const torch::Tensor& images,
     const torch::Tensor& other,

@@ -17,12 +17,12 @@
 #include "tern/kernels/dispatch.h"
 #include "tern/kernels/parallel_for.h"
 
-// The gradient of weight [k, tap, c] is the sum over pixels of the result of
-// gradient[pixel, k] * images[pixel seen through the tap, c]: a product of
-// matrices [K, pixels] and [pixels, taps * C], which is computed for some
-// pixels, one tap and 64 channels at a time. AMX multiplies pairs of bfloat16
-// along the summed dimension, so the gradient is transposed and pairs of pixels
-// are interleaved, where they are small enough to stay in the cache.
+// The gradient of weight [k, tap, c] is the sum over output pixels of
+// gradient[pixel, k] * images[pixel seen through the tap, c]. This is a matrix
+// product of [K, pixels] and [pixels, taps * C], computed for some pixels, one
+// tap and 64 channels at a time. AMX multiplies pairs of bfloat16 along the
+// summed dimension, so the gradient is transposed and pairs of pixels are
+// interleaved, in blocks small enough to stay in the cache.
 
 namespace tern {
 namespace {
@@ -30,12 +30,13 @@ namespace {
 namespace blas = at::native::cpublas;
 
 constexpr int64_t kChannelBlock = 64;  // columns of a product
-constexpr int64_t kChannelStep = 16;   // that are interleaved at once
-constexpr int64_t kPixelStep = 32;     // that AMX sums in one instruction
-// For smaller weights, oneDNN is faster.
+constexpr int64_t kChannelStep = 16;   // channels interleaved at once
+constexpr int64_t kPixelStep = 32;     // pixels that AMX sums at once
+// oneDNN is faster for smaller weights.
 constexpr int64_t kLeastChannels = 64, kLeastWeight = int64_t{64} * 64;
-// Of the transposed gradient, and of the sums of all pixels, in the cache of a
-// core; with larger sums, threads share the outputs and not the pixels.
+// Sizes of the transposed gradient, and of the sums over all pixels, that fit
+// into a core's cache. If the sums are larger, threads split the outputs
+// instead of the pixels.
 constexpr int64_t kGradientBytes = int64_t{128} << 10,
                   kSumBytes = int64_t{1} << 20;
 
@@ -58,13 +59,13 @@ struct Sizes {
   int64_t taps;
 };
 
-/// Which pixels and outputs a thread computes.
+/// The pixels and outputs that a thread computes.
 struct Share {
   int64_t first_pixel, last_pixel;
   int64_t first_output, last_output;
 };
 
-/// How threads share the work: by pixels, each with sums of its own, or by
+/// Division of the work: by pixels, with separate sums per thread, or by
 /// outputs.
 struct Shares {
   Shares(const Sizes& sizes, int64_t threads) : sizes(sizes) {
@@ -96,7 +97,7 @@ struct Shares {
 
 #ifdef __x86_64__
 
-/// 16 x 16 numbers of 32 bits, transposed.
+/// Transposes 16 x 16 numbers of 32 bits.
 TERN_AVX512 inline void transpose(__m512i (&rows)[16]) {
   __m512i other[16];
   for (int i = 0; i < 16; i += 2) {
@@ -121,7 +122,7 @@ TERN_AVX512 inline void transpose(__m512i (&rows)[16]) {
   }
 }
 
-/// The numbers of two pixels, one after the other for each channel.
+/// Interleaves the numbers of two pixels, channel by channel.
 TERN_AVX512 inline __m512i
 interleave(const uint16_t* first, const uint16_t* second, __mmask16 mask) {
   const __m512i low =
@@ -134,8 +135,8 @@ interleave(const uint16_t* first, const uint16_t* second, __mmask16 mask) {
 /// Transposes rows of numbers.
 /// \param from    [pixels, outputs], `stride` apart.
 /// \param zeros   At least `outputs`.
-/// \param to      [outputs, padded], `to_stride` apart; what is behind `pixels`
-///                becomes 0.
+/// \param to      [outputs, padded], `to_stride` apart; filled with 0 after
+///                `pixels`.
 /// \param padded  A multiple of kPixelStep.
 TERN_AVX512 void transpose_pixels(
     const uint16_t* from,
@@ -169,8 +170,8 @@ TERN_AVX512 void transpose_pixels(
 }
 
 /// Interleaves pairs of pixels.
-/// \param rows   Of each pixel; `count`, an even number.
-/// \param width  Numbers of each; to is [count / 2, kChannelBlock, 2].
+/// \param rows   One per pixel; `count` of them, an even number.
+/// \param width  Numbers per row; `to` is [count / 2, kChannelBlock, 2].
 TERN_AVX512 void interleave_pixels(
     const uint16_t* const* rows,
     int64_t first_channel,
@@ -209,7 +210,7 @@ void interleave_pixels(
 
 #endif
 
-/// Pixels of the result, as places in the images.
+/// Positions in the images that the output pixels see.
 class SeenPixels {
  public:
   SeenPixels(
@@ -219,7 +220,7 @@ class SeenPixels {
       const ConvGeometry& geometry)
       : images_(images), zeros_(zeros), sizes_(sizes), geometry_(geometry) {}
 
-  /// Where pixels [first, last) of the result begin to look.
+  /// Sets the positions of output pixels [first, last).
   void look_at(int64_t first, int64_t last) {
     places_.clear();
     int64_t column = first % sizes_.out_width;
@@ -238,8 +239,8 @@ class SeenPixels {
     }
   }
 
-  /// The channels that each of the pixels sees through a tap: zeros outside of
-  /// the images, and for pixels up to `padded`.
+  /// Returns the channels that each pixel sees through a tap: zeros outside the
+  /// images, and for pixels up to `padded`.
   const uint16_t* const* through(int64_t tap, int64_t padded) {
     const int64_t down = tap / geometry_.kernel_size[1] * geometry_.dilation[0];
     const int64_t right =
@@ -267,7 +268,7 @@ class SeenPixels {
   std::vector<const uint16_t*> rows_;
 };
 
-/// The sums over the pixels of a share.
+/// Sums over the pixels of a share.
 /// \param images, gradient  [N, H, W, C] and [N, H', W', K].
 /// \param sums  [outputs of the share, taps * C]
 void sum_share(
@@ -283,11 +284,11 @@ void sum_share(
   const int64_t at_once =
       std::max<int64_t>(fitting / kPixelStep * kPixelStep, 8 * kPixelStep);
   const std::vector<uint16_t> zeros(std::max(sizes.channels, sizes.outputs));
-  // Aligned to a line of the cache, without which AMX takes twice as long.
+  // Aligned to cache lines; otherwise AMX takes twice as long.
   const auto buffer = [](int64_t count) {
     return at::empty({count}, torch::kBFloat16);
   };
-  // Rows a power of two apart would share the same lines of the cache.
+  // With a power of two as stride, the rows would share the same cache lines.
   const int64_t stride = at_once + kPixelStep;
   const torch::Tensor transposed = buffer(outputs * stride);
   const torch::Tensor pairs = buffer(at_once * kChannelBlock);
@@ -334,7 +335,7 @@ void sum_share(
   blas::brgemm_release();
 }
 
-/// Whether the processor has what this is written for.
+/// True if the processor supports this implementation.
 bool has_amx() {
   return cpu_isa() == CpuIsa::avx512 && blas::could_pack(torch::kBFloat16);
 }

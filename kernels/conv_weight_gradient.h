@@ -4,22 +4,23 @@
 
 namespace tern {
 
-/// Where a convolution looks: two numbers each, of height and width.
+/// Geometry of a convolution: two numbers each, for height and width.
 struct ConvGeometry {
   at::IntArrayRef kernel_size, stride, padding, dilation;
 };
 
-/// Whether `conv_weight_gradient` can compute this gradient, and faster than
-/// oneDNN: on processors with AMX, for images in bfloat16 that are stored
-/// channels last, and weights that are not small.
-/// \param images    [N, C, H, W], what the convolution was given.
-/// \param gradient  [N, K, H', W'], of what it gave.
+/// True if `conv_weight_gradient` can compute this gradient, and faster than
+/// oneDNN: on processors with AMX, for channels-last images in bfloat16 and
+/// weights that are not small.
+/// \param images    [N, C, H, W], the input of the convolution.
+/// \param gradient  [N, K, H', W'], the gradient of its output.
 bool conv_weight_gradient_pays(
     const torch::Tensor& images,
     const torch::Tensor& gradient);
 
-/// The gradient of a convolution's weight, by AMX's products of matrices. Sums
-/// are in fp32 and rounded once. The convolution has one group, the processor AMX.
+/// Computes the gradient of a convolution's weight with AMX matrix products.
+/// Sums are in fp32 and rounded once. The convolution must have one group, and
+/// the processor AMX.
 /// \param images    [N, C, H, W] kBFloat16; C is a multiple of 16.
 /// \param gradient  [N, K, H', W'] kBFloat16.
 /// \return [K, C, *kernel_size] kBFloat16, channels last.

@@ -21,15 +21,15 @@ CpuIsa initial_cpu_isa() {
   return wish == std::string_view("avx2") ? std::min(best, CpuIsa::avx2) : best;
 }
 
-// Before main it may still be the baseline, which gives the same bits.
+// Before main it may still be the baseline, which gives the same results.
 std::atomic<CpuIsa> isa_in_use = initial_cpu_isa();
 
-// ---- Conversions of a number ----
+// ---- Conversions of a single number ----
 
 TERN_CPU_LOOP float half_to_float(uint16_t half) {
   const uint32_t word = static_cast<uint32_t>(half) << 16;
   const uint32_t twice = word + word;
-  // A half's exponent counts from 15, a float's from 127: 2^-112 apart.
+  // The exponent bias is 15 in fp16 and 127 in float: a factor of 2^-112.
   const float normal =
       std::bit_cast<float>((twice >> 4) + (0xE0U << 23)) * 0x1p-112f;
   const float subnormal =
@@ -42,12 +42,12 @@ TERN_CPU_LOOP float half_to_float(uint16_t half) {
 TERN_CPU_LOOP uint16_t float_to_half(float value) {
   const auto word = std::bit_cast<uint32_t>(value);
   const uint32_t twice = word + word;
-  // Out and back in again: what does not fit a half becomes infinity.
+  // Scales up and down again: values too large for fp16 become infinity.
   float base =
       (std::bit_cast<float>(word & 0x7FFFFFFFU) * 0x1p+112f) * 0x1p-110f;
   uint32_t bias = twice & 0xFF000000U;
   bias = bias < 0x71000000U ? 0x71000000U : bias;
-  // The addition rounds: it pushes the bits below a half's last one out.
+  // The addition rounds: it shifts out the bits below fp16's last one.
   base = std::bit_cast<float>((bias >> 1) + 0x07800000U) + base;
   const auto bits = std::bit_cast<uint32_t>(base);
   const uint32_t finite = ((bits >> 13) & 0x7C00U) + (bits & 0x0FFFU);
@@ -73,7 +73,7 @@ convert(const From* __restrict src, To* __restrict dst, int64_t size) {
   for (int64_t i = 0; i < size; ++i) dst[i] = kConvert(src[i]);
 }
 
-// Processors with AVX2 convert halves themselves, to the same bits.
+// Processors with AVX2 convert fp16 in hardware, with the same results.
 #ifdef __x86_64__
 TERN_AVX2 void
 halves_to_floats_avx2(const uint16_t* src, float* dst, int64_t size) {
@@ -111,7 +111,8 @@ floats_to_halves_avx512(const float* src, uint16_t* dst, int64_t size) {
   convert<float_to_half>(src + i, dst + i, size - i);
 }
 #elif defined(__aarch64__)
-// Every aarch64 converts halves itself; the compiler makes vectors of it.
+// Every aarch64 processor converts fp16 in hardware; the compiler vectorizes
+// this.
 TERN_CPU_LOOP float half_to_float_neon(uint16_t half) {
   return __builtin_bit_cast(__fp16, half);
 }
@@ -123,7 +124,7 @@ TERN_CPU_LOOP uint16_t float_to_half_neon(float value) {
 
 void halves_to_floats(const uint16_t* src, float* dst, int64_t size) {
 #ifdef __x86_64__
-  // Wider vectors are no faster here.
+  // Wider vectors are not faster here.
   if (cpu_isa() != CpuIsa::baseline) {
     return halves_to_floats_avx2(src, dst, size);
   }
@@ -153,7 +154,7 @@ void floats_to_halves(const float* src, uint16_t* dst, int64_t size) {
 CpuIsa best_cpu_isa() {
 #ifdef __x86_64__
   __builtin_cpu_init();
-  // The lists of TERN_AVX512 and TERN_AVX2.
+  // The same lists as in TERN_AVX512 and TERN_AVX2.
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl")) {

@@ -6,33 +6,37 @@
 
 namespace tern {
 
-/// Instruction sets of the inner loops. The binary holds all of its
-/// architecture's, so it runs on every x86-64 and is fast on a new one. Every
-/// aarch64 has NEON: there the baseline is without what no compiler finds.
+/// Instruction sets of the inner loops. The binary contains all those of its
+/// architecture, so it runs on every x86-64 processor and is fast on new ones.
+/// Every aarch64 processor has NEON; there, baseline leaves out only the loops
+/// that compilers do not vectorize.
 enum class CpuIsa { baseline, neon, avx2, avx512 };
 
-/// The widest that this processor has.
+/// Returns the widest instruction set of this processor.
 CpuIsa best_cpu_isa();
 
-/// The one in use: the best, unless TERN_CPU_ISA=baseline|avx2|avx512 in the
-/// environment or `set_cpu_isa` ask for less. All give the same bits, but for
-/// convolutions, of which some are Tern's with certain instructions alone.
+/// Returns the one in use: the best, unless TERN_CPU_ISA=baseline|avx2|avx512
+/// in the environment or `set_cpu_isa` limits it. All give bit-identical
+/// results, except for convolutions, where Tern has its own code only for
+/// certain instruction sets.
 CpuIsa cpu_isa();
 
-/// Whether this processor multiplies bfloat16 itself (AVX512-BF16, AMX), so that
-/// 16 bits are faster than fp32; on others than x86-64 it is not known, and true.
+/// True if this processor multiplies bfloat16 in hardware (AVX512-BF16, AMX),
+/// so that 16 bits are faster than fp32. On architectures other than x86-64
+/// this is unknown and returns true.
 bool multiplies_bfloat16();
 
-/// For tests and benchmarks. Asking for more than the processor has gives the
-/// best that it has; NEON, where it is another architecture, the baseline.
+/// Sets the instruction set, for tests and benchmarks. If the processor does
+/// not have it, sets the best one that it has; NEON on another architecture
+/// sets the baseline.
 void set_cpu_isa(CpuIsa isa);
 
-/// Marks an inner loop and the functions that it calls: they become part of
-/// `on_cpu_isa<loop>` and are compiled as it is.
+/// Marks an inner loop and the functions that it calls: they are inlined into
+/// `on_cpu_isa<loop>` and compiled for its instruction set.
 #define TERN_CPU_LOOP static inline __attribute__((always_inline))
 
-// No FMA, which rounds once where the baseline rounds twice. Every processor
-// with AVX2 has F16C, and every one with AVX-512 BW has F and VL.
+// Without FMA, which rounds once where the baseline rounds twice. Every
+// processor with AVX2 has F16C, and every one with AVX-512 BW has F and VL.
 #define TERN_AVX2 __attribute__((target("avx2,f16c")))
 #ifdef __clang__
 #define TERN_AVX512 \
@@ -65,14 +69,14 @@ struct CpuLoop<kLoop> {
 };
 
 /// `on_cpu_isa<loop>(arguments...)` runs `loop`, a TERN_CPU_LOOP, compiled for
-/// the instruction set in use. It costs some nanoseconds: give it a block of
-/// elements.
+/// the instruction set in use. A call costs a few nanoseconds, so pass a block
+/// of elements.
 template <auto kLoop>
 constexpr auto on_cpu_isa = &CpuLoop<kLoop>::run;
 
 /// Converts `size` elements of float32, float16 or bfloat16.
 void to_floats(const void* src, ElementType type, float* dst, int64_t size);
-/// The other way, rounded to nearest, ties to even; a NaN stays one.
+/// The reverse, rounded to nearest, ties to even; a NaN stays NaN.
 void from_floats(const float* src, void* dst, ElementType type, int64_t size);
 
 }  // namespace tern

@@ -15,18 +15,19 @@
 #include "tern/kernels/float_lanes.h"
 #include "tern/kernels/parallel_for.h"
 
-// The gradient of weight [c, tap] is the sum over pixels of the result of
-// gradient[pixel, c] * images[pixel seen through the tap, c]. Sixteen channels of
-// an image are computed at a time: their pixels become fp32 with the padding
-// around them, which then stay in the cache while each row of the gradient is
-// multiplied with the rows that it sees, for all taps of a row at once.
+// The gradient of weight [c, tap] is the sum over output pixels of
+// gradient[pixel, c] * images[pixel seen through the tap, c]. Sixteen channels
+// of an image are computed at a time: their pixels, with the padding around
+// them, are converted to fp32 and stay in the cache while each row of the
+// gradient is multiplied with the rows that it sees, for all taps of a row at
+// once.
 
 namespace tern {
 namespace {
 
-constexpr int64_t kWidestKernel = 7;  // taps of a row that registers hold
+constexpr int64_t kWidestKernel = 7;  // taps of a row that fit in registers
 
-/// One image of a batch, as the loops see it.
+/// Sizes of one image of a batch.
 struct DepthwiseSizes {
   int64_t channels, height, width, out_height, out_width;
   int64_t kernel_height, kernel_width;
@@ -40,7 +41,7 @@ struct DepthwiseSizes {
   }
 };
 
-/// Sixteen channels of an image in fp32, with the padding.
+/// Converts sixteen channels of an image to fp32, with the padding.
 /// \param from  The first of the channels in [H, W, C].
 /// \param to    [padded_height, padded_width, 16], whose padding is 0.
 TERN_CPU_LOOP void
@@ -92,8 +93,8 @@ TERN_CPU_LOOP void add_row(
 
 /// Adds the products of sixteen channels of one image.
 /// \param gradient  The first of the channels in [H', W', C].
-/// \param image     As `widen_image` makes it.
-/// \param row       Room for [out_width, 16].
+/// \param image     As written by `widen_image`.
+/// \param row       Buffer for [out_width, 16].
 /// \param sums      [kernel_height, kWidth, 16]
 template <int64_t kWidth>
 TERN_CPU_LOOP void add_image(
@@ -206,7 +207,8 @@ torch::Tensor depthwise_weight_gradient(
   const int64_t count = images.size(0) * blocks;
   const int64_t threads = std::clamp<int64_t>(count, 1, at::get_num_threads());
   const auto floats = images.options().dtype(torch::kFloat);
-  // Of each thread: a fixed share, so that sums do not depend on who was fast.
+  // One set of sums per thread and a fixed share of the work, so that the
+  // result does not depend on timing.
   const torch::Tensor sums = at::zeros({threads, blocks, numbers}, floats);
   const AddImage add = add_image_of(sizes.kernel_width);
   parallel_for(0, threads, 1, [&](int64_t first, int64_t end) {

@@ -6,17 +6,17 @@
 
 namespace tern {
 
-/// Whether `depthwise_weight_gradient` can compute this gradient, and faster
-/// than oneDNN: on a CPU, for bfloat16 that is stored channels last.
-/// \param images    [N, C, H, W], what the convolution was given.
-/// \param gradient  [N, C, H', W'], of what it gave.
+/// True if `depthwise_weight_gradient` can compute this gradient, and faster
+/// than oneDNN: on a CPU, for channels-last bfloat16.
+/// \param images    [N, C, H, W], the input of the convolution.
+/// \param gradient  [N, C, H', W'], the gradient of its output.
 bool depthwise_weight_gradient_pays(
     const torch::Tensor& images,
     const torch::Tensor& gradient,
     at::IntArrayRef kernel_size);
 
-/// The gradient of the weight of a convolution with one filter for each
-/// channel. Sums are in fp32 and rounded once.
+/// Computes the weight gradient of a convolution with one filter per channel.
+/// Sums are in fp32 and rounded once.
 /// \param images    [N, C, H, W] kBFloat16; C is a multiple of 16.
 /// \param gradient  [N, C, H', W'] kBFloat16.
 /// \return [C, 1, *kernel_size] kBFloat16.

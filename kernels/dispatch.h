@@ -13,14 +13,15 @@
 
 #include "tern/kernels/kernel_args.h"
 
-// What the public entries of kernels/ share: checks with their messages, and
-// the choice of a device.
+// Shared by the public functions of kernels/: argument checks with their
+// messages, and the dispatch to a device.
 namespace tern {
 
-/// "[2, 3] kLong on cuda:0", or "undefined".
+/// Returns, for example, "[2, 3] kLong on cuda:0", or "undefined".
 std::string describe(const at::Tensor& tensor);
 
-/// \param index  Of `tensor` in the list `name`, if that is one.
+/// Checks a scalar tensor.
+/// \param index  Index of `tensor` in the list `name`, if it is in a list.
 /// \throws c10::ValueError unless `tensor` is one kFloat on `device`.
 void check_device_scalar(
     const char* where,
@@ -29,11 +30,13 @@ void check_device_scalar(
     torch::Device device,
     std::optional<size_t> index = {});
 
+/// Checks a device.
 /// \throws c10::NotImplementedError unless `device` is a CPU or a CUDA device
 ///         that this build has kernels for.
 void check_device(const char* where, torch::Device device);
 
-/// kFloat, kDouble, kHalf or kBFloat16; other types have no element type.
+/// Returns the ElementType of kFloat, kDouble, kHalf or kBFloat16; unset for
+/// other types.
 inline std::optional<ElementType> element_type(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -49,10 +52,10 @@ inline std::optional<ElementType> element_type(at::ScalarType type) {
   }
 }
 
-/// For a device that passed `check_device`: calls `cpu()`, or `cuda(stream)` on
-/// the current stream of `device`, which must return a cudaError_t as an int.
-/// Write `cuda` as a generic lambda (`auto stream`), so that a build without
-/// CUDA needs no such function.
+/// For a device that passed `check_device`: calls `cpu()`, or `cuda(stream)`
+/// with the current stream of `device`, which must return a cudaError_t as an
+/// int. Write `cuda` as a generic lambda (`auto stream`), so that a build
+/// without CUDA does not need its functions.
 template <class Cpu, class Cuda>
 void dispatch_device(c10::Device device, const Cpu& cpu, const Cuda& cuda) {
   if (device.is_cpu()) {

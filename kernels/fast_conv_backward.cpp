@@ -21,9 +21,9 @@ namespace {
 
 thread_local bool is_fast = false;
 
-/// Whether each pixel is in one patch at most, as in the first layer of a
-/// ViT, the patches are large enough to be worth a product of matrices, and the
-/// processor has one for bfloat16.
+/// True if each pixel is in at most one patch, as in the first layer of a ViT,
+/// if the patches are large enough for a matrix product, and if the processor
+/// has one for bfloat16.
 bool has_separate_patches(
     const torch::Tensor& images,
     const torch::Tensor& gradient,
@@ -44,7 +44,7 @@ bool has_separate_patches(
              kLeastColumns;
 }
 
-/// The gradient of such a convolution's weight.
+/// Returns the weight gradient of such a convolution.
 torch::Tensor patch_weight_gradient(
     const torch::Tensor& images,
     const torch::Tensor& gradient,
@@ -67,14 +67,15 @@ torch::Tensor patch_weight_gradient(
       .permute({0, 3, 1, 2});
 }
 
-/// Of height and width, where one number may stand for both; nothing else.
+/// Returns values for height and width from one or two numbers; unset for any
+/// other count.
 std::optional<std::array<int64_t, 2>> for_both(at::IntArrayRef numbers) {
   if (numbers.size() == 1) return std::array{numbers[0], numbers[0]};
   if (numbers.size() == 2) return std::array{numbers[0], numbers[1]};
   return std::nullopt;
 }
 
-/// Undefined where oneDNN is to compute it.
+/// Returns an undefined tensor if oneDNN should compute it.
 torch::Tensor weight_gradient(
     const torch::Tensor& images,
     const torch::Tensor& gradient,
@@ -118,7 +119,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_backward(
         groups);
   }
   if (of_weight.defined()) {
-    // oneDNN's comes with the weight's.
+    // oneDNN would compute it together with the weight's.
     if (wanted[2]) of_bias = gradient.sum({0, 2, 3});
     wanted[1] = wanted[2] = false;
     if (!wanted[0]) return {torch::Tensor(), of_weight, of_bias};
@@ -142,12 +143,12 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_backward(
   return gradients;
 }
 
-// LibTorch has one for all devices, so that the CPU's place is free. Others do
-// not get here.
+// LibTorch has one kernel for all devices, so the slot for the CPU is free.
+// Other devices do not get here.
 void take_over_convolution_backward() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Never given back: another thread may be in it when the program ends.
+    // Never removed: another thread may be running it when the program ends.
     auto* const library = new torch::Library(
         torch::Library::IMPL,
         "aten",

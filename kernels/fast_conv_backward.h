@@ -2,19 +2,20 @@
 
 namespace tern {
 
-/// While it lives, backward passes of this thread compute the gradients of
-/// convolutions' weights in bfloat16 on a CPU by Tern's kernels where those are
-/// faster than oneDNN's: `conv_weight_gradient`, `depthwise_weight_gradient`, and
-/// a product of matrices for patches that do not overlap. A Learner does so by
-/// itself.
+/// While an instance exists, backward passes of this thread compute the weight
+/// gradients of bfloat16 convolutions on a CPU with Tern's kernels where those
+/// are faster than oneDNN's: `conv_weight_gradient`,
+/// `depthwise_weight_gradient`, and a matrix product for patches that do not
+/// overlap. A Learner does this automatically.
 class FastConvBackward {
  public:
-  /// Gets ready, once a process, which the first guard else does: while no other
-  /// thread is in a backward pass, for it changes LibTorch's table of operations.
+  /// One-time setup per process; otherwise done by the first guard. Call it
+  /// while no other thread runs a backward pass, since it changes LibTorch's
+  /// operator table.
   static void prepare();
   FastConvBackward();
   ~FastConvBackward();
-  /// Whether one lives, in this thread.
+  /// True if an instance exists in this thread.
   static bool is_on();
   FastConvBackward(const FastConvBackward&) = delete;
   FastConvBackward& operator=(const FastConvBackward&) = delete;

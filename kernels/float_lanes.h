@@ -6,9 +6,10 @@
 
 namespace tern {
 
-/// Sixteen numbers that an inner loop computes with at once: a vector of
-/// AVX-512's, two of AVX2's, four of the baseline's. Functions take them by
-/// address; by value they would be called differently there.
+/// Sixteen floats that an inner loop processes at once: one vector of AVX-512,
+/// two of AVX2, four of the baseline. Functions take them by address, because
+/// the calling convention for passing them by value depends on the instruction
+/// set.
 using Floats = float __attribute__((vector_size(64)));
 constexpr int64_t kLanes = sizeof(Floats) / sizeof(float);
 
@@ -20,7 +21,7 @@ TERN_CPU_LOOP void store_floats(const Floats& from, float* to) {
   __builtin_memcpy(to, &from, sizeof from);
 }
 
-/// Of bfloat16.
+/// Loads bfloat16.
 TERN_CPU_LOOP void load_floats(const uint16_t* from, Floats& to) {
   using Words = uint32_t __attribute__((vector_size(64)));
   using Halves = uint16_t __attribute__((vector_size(32)));
@@ -30,7 +31,7 @@ TERN_CPU_LOOP void load_floats(const uint16_t* from, Floats& to) {
   __builtin_memcpy(&to, &words, sizeof to);
 }
 
-/// To bfloat16, rounded to nearest, ties to even; a NaN stays one.
+/// Stores as bfloat16, rounded to nearest, ties to even; a NaN stays NaN.
 TERN_CPU_LOOP void store_floats(const Floats& from, uint16_t* to) {
   using Words = uint32_t __attribute__((vector_size(64)));
   using Halves = uint16_t __attribute__((vector_size(32)));

@@ -4,10 +4,10 @@
 
 struct CUstream_st;
 
-// What the kernels' public headers, their CPU code and their CUDA files share,
-// and what the first two, which know tensors, hand to the last, which know
-// pointers. Nothing of LibTorch or CUDA is included. The macro marks arithmetic
-// of both; it has internal linkage, because each side compiles its own.
+// Shared by the kernels' public headers, their CPU code and their CUDA files.
+// The first two work with tensors; the CUDA files receive the pointers defined
+// here. Includes nothing from LibTorch or CUDA. The macro marks arithmetic for
+// both sides; it has internal linkage, because each side compiles its own copy.
 #ifdef __CUDACC__
 #define TERN_ELEMENT_MATH static __host__ __device__ __forceinline__
 #else
@@ -16,7 +16,7 @@ struct CUstream_st;
 
 namespace tern {
 
-/// c10::ScalarType for the files that include nothing of LibTorch.
+/// c10::ScalarType for files that do not include LibTorch.
 enum class ElementType : int32_t { float32, float64, float16, bfloat16 };
 
 constexpr int64_t size_in_bytes(ElementType type) {
@@ -27,8 +27,9 @@ constexpr int64_t size_in_bytes(ElementType type) {
 
 // ---- Optimizers ----
 
-/// Every k-th step moves slow weights by `alpha` of the way to the parameters,
-/// and these to there (Zhang et al. 2019, "Lookahead Optimizer"). k 0: never.
+/// Every k-th step moves the slow weights by `alpha` of the distance towards
+/// the parameters, and sets the parameters to them (Zhang et al. 2019,
+/// "Lookahead Optimizer"). k 0: never.
 struct LookaheadArgs {
   int64_t k = 0;
   double alpha = 0.5;
@@ -39,10 +40,11 @@ struct FusedSgdArgs {
   bool nesterov = false;
   /// false: L2, added to the gradient. true: `param *= 1 - lr * weight_decay`.
   bool decoupled_weight_decay = false;
-  /// Not 0: LARS (You et al. 2017), a learning rate for each tensor, `lr *
-  /// trust_coeff * |param| / (|grad| + weight_decay * |param| + eps)`.
+  /// If not 0, uses LARS (You et al. 2017), with a learning rate for each
+  /// tensor:
+  /// `lr * trust_coeff * |param| / (|grad| + weight_decay * |param| + eps)`.
   double trust_coeff = 0, eps = 1e-8;
-  /// That rate is at most `lr` (LARC).
+  /// Limits that learning rate to `lr` (LARC).
   bool clip = true;
   LookaheadArgs lookahead = {};
 };
@@ -52,11 +54,11 @@ struct FusedAdamArgs {
   bool amsgrad = false;
   /// false: Adam, L2 added to the gradient. true: AdamW.
   bool decoupled_weight_decay = false;
-  /// RAdam (Liu et al. 2019): plain momentum while the variance of the second
-  /// moment is unknown, then steps shortened by what is known of it.
+  /// RAdam (Liu et al. 2019): momentum only while the variance of the second
+  /// moment is unknown, then steps scaled by the rectification term.
   bool rectified = false;
-  /// LAMB (You et al. 2019): each tensor's step times |param| / |step|, at most
-  /// 10. Not with amsgrad.
+  /// LAMB (You et al. 2019): multiplies each tensor's step by |param| / |step|,
+  /// at most 10. Not with amsgrad.
   bool trust_ratio = false;
   LookaheadArgs lookahead = {};
 };
@@ -67,7 +69,7 @@ struct GradTensor {
   ElementType type;
 };
 
-/// `inv_scale` nullptr: check only, `data` is not written.
+/// If `inv_scale` is nullptr, only checks; `data` is not written.
 /// \return a cudaError_t. The list may be freed when the call returns.
 int unscale_and_check_cuda(
     const GradTensor* grads,
@@ -78,20 +80,20 @@ int unscale_and_check_cuda(
 
 // ---- Images ----
 
-/// Padding mode beyond the edge of an image: black, its outermost pixels, or
-/// the image mirrored at the edge.
+/// Padding mode outside an image: black, the nearest edge pixel, or the image
+/// mirrored at its edge.
 enum class Padding { zeros, border, reflection };
 
 /// A rectangle of an image that is erased.
 struct PaintedRectangle {
   int32_t top = 0, left = 0, bottom = 0, right = 0;
   uint32_t noise_key = 0;
-  /// Random bytes instead of `value`.
+  /// True: random bytes instead of `value`.
   bool noise = false;
   uint8_t value = 0;
 };
 
-/// A hash of three numbers, for random shifts without a generator's state.
+/// Hashes three numbers; for random shifts without generator state.
 TERN_ELEMENT_MATH uint32_t hash_of(uint32_t key, uint32_t y, uint32_t x) {
   uint32_t h = key ^ (x * 0x9E3779B9u) ^ (y * 0x85EBCA6Bu);
   h = (h ^ (h >> 16)) * 0x7FEB352Du;
@@ -99,7 +101,7 @@ TERN_ELEMENT_MATH uint32_t hash_of(uint32_t key, uint32_t y, uint32_t x) {
   return h ^ (h >> 16);
 }
 
-/// 16 bits to -1..1.
+/// Maps 16 bits to -1..1.
 TERN_ELEMENT_MATH float jitter_of(uint32_t bits) {
   return static_cast<float>(static_cast<int32_t>(bits & 0xffff) - 32768) /
          32768.f;
@@ -112,11 +114,11 @@ struct NormalizeArgs {
   ElementType out_type;
   int64_t size;
   int64_t channels;
-  /// On the host.
+  /// In host memory.
   const float *scale, *offset;
 };
 
-/// The CUDA kernel carries the channels in its arguments.
+/// Limit because the CUDA kernel receives the channels as kernel arguments.
 constexpr int64_t kMaxCudaChannels = 256;
 
 /// \return a cudaError_t. `scale` and `offset` may be freed when it returns.
@@ -124,18 +126,18 @@ int normalize_images_cuda(const NormalizeArgs& args, CUstream_st* stream);
 
 // ---- Boxes ----
 
-/// Non-maximum suppression of `count` boxes of each image, which come by
-/// descending score; only boxes of one class are compared, and none of a
-/// negative one is kept.
+/// Non-maximum suppression of `count` boxes in each image, sorted by descending
+/// score. Only boxes of the same class are compared; boxes with a negative
+/// class are never kept.
 struct NmsArgs {
   const void* boxes = nullptr;  // [images, count, 4], float or double
   bool is_double = false;
   const int64_t* classes = nullptr;  // [images, count]
   int64_t images = 0, count = 0;
-  double threshold = 0;  // one of the boxes' type
+  double threshold = 0;  // representable in the boxes' type
   bool* keep = nullptr;  // [images, count], the result
-  /// For CUDA, with a bit for each box: [images, count, count / 64] and
-  /// [images, count / 64], rounded up.
+  /// For CUDA, one bit per box: [images, count, count / 64] and [images, count
+  /// / 64], rounded up.
   uint64_t *suppressed = nullptr, *gone = nullptr;
 };
 

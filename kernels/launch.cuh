@@ -9,24 +9,24 @@
 
 #include "tern/kernels/kernel_args.h"
 
-// What the kernels share: a list of tensors as kernel argument, vectors of 16
-// bytes, and conversions.
+// Shared by the CUDA kernels: a list of tensors as kernel argument, vectors of
+// 16 bytes, and conversions.
 namespace tern {
 
 constexpr int kThreads = 512;
-/// Elements of one block: 8 rounds of 4 elements a thread. Enough to hide what
-/// a block computes once, few enough to fill a GPU with a small model.
+/// Elements per block: 8 rounds of 4 elements per thread. Enough to hide the
+/// one-time work of a block, few enough that a small model fills a GPU.
 constexpr int64_t kChunk = int64_t{kThreads} * 4 * 8;
 
-/// Kernel arguments may take 32764 bytes from CUDA 12.1 and sm_70 on, before
-/// that 4096; the rest is for the scalars.
+/// Kernel arguments may take 32764 bytes with CUDA 12.1 or newer and sm_70 or
+/// newer, otherwise 4096; the rest is for the scalars.
 #if CUDART_VERSION >= 12010
 constexpr int64_t kTableBytes = 30 * 1024;
 #else
 constexpr int64_t kTableBytes = 3584;
 #endif
 
-/// Starts `blocks` blocks of kThreads threads on `stream`.
+/// Launches `blocks` blocks of kThreads threads on `stream`.
 template <class... Params, class... Args>
 cudaError_t launch(
     void (*kernel)(Params...),
@@ -40,14 +40,15 @@ cudaError_t launch(
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-/// How many records fit a table of the largest size.
+/// Maximum number of records in a table.
 template <class Record>
 constexpr int kMostRecords =
     (kTableBytes - 2 * sizeof(int64_t)) / (sizeof(Record) + sizeof(int32_t));
 
 /// Calls `f` with the capacity of a table for `count` records, as a
-/// std::integral_constant: a small one for small nets, since every launch
-/// copies its whole arguments, else `kMost`. Longer lists take several tables.
+/// std::integral_constant: a small one for small networks, since every launch
+/// copies all its arguments; otherwise `kMost`. Longer lists take several
+/// tables.
 template <int kMost, class F>
 auto with_capacity(int64_t count, const F& f) {
   constexpr int kFew = 16;
@@ -55,17 +56,17 @@ auto with_capacity(int64_t count, const F& f) {
   return f(std::integral_constant<int, kMost>());
 }
 
-/// A list of tensors that travels with the launch: no copy to the device, and
-/// nothing to keep alive.
+/// A list of tensors passed as kernel argument: needs no copy to the device,
+/// and nothing must be kept alive.
 template <class RecordType, int kCapacity>
 struct TensorTable {
   using Record = RecordType;
   int32_t count;
-  /// The first block of every tensor, and the number of all blocks.
+  /// The first block of every tensor, and the total number of blocks.
   int32_t first_block[kCapacity + 1];
   Record records[kCapacity];
 
-  /// The tensor that a block works on.
+  /// Returns the index of the tensor that a block works on.
   __device__ int find(int32_t block) const {
     int low = 0, high = count;
     while (high - low > 1) {
@@ -76,12 +77,13 @@ struct TensorTable {
   }
 };
 
-/// The blocks of a tensor: chunks of kChunk elements, none if it is empty.
+/// Number of blocks of a tensor: chunks of kChunk elements, none if it is
+/// empty.
 inline int64_t block_count(int64_t size) {
   return (size + kChunk - 1) / kChunk;
 }
 
-/// `for_each_table` with tables of one capacity.
+/// `for_each_table` with tables of the given capacity.
 template <int kCapacity, class Record, class Start>
 cudaError_t
 for_each_table_of(const Record* records, int64_t count, const Start& start) {
@@ -100,7 +102,7 @@ for_each_table_of(const Record* records, int64_t count, const Start& start) {
     const int64_t blocks = block_count(records[i].size);
     if (blocks == 0) continue;
     if (blocks > kMaxBlocks) {
-      return cudaErrorInvalidValue;  // 2^45 elements: no memory holds them
+      return cudaErrorInvalidValue;  // 2^45 elements exceed any memory
     }
     if (table.count == kCapacity ||
         table.first_block[table.count] + blocks > kMaxBlocks) {
@@ -115,8 +117,8 @@ for_each_table_of(const Record* records, int64_t count, const Start& start) {
   return status;
 }
 
-/// Calls `start(table, blocks)` for tables that together hold all records that
-/// have elements, until one returns an error.
+/// Calls `start(table, blocks)` for tables that together hold all records with
+/// elements, until a call returns an error.
 template <class Record, class Start>
 cudaError_t
 for_each_table(const Record* records, int64_t count, const Start& start) {
@@ -127,13 +129,13 @@ for_each_table(const Record* records, int64_t count, const Start& start) {
   });
 }
 
-/// kWidth elements that are read or written at once.
+/// kWidth elements that are loaded or stored at once.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Pack {
   T values[kWidth];
 };
 
-// Through a reference, where a sanitizer looks at the alignment.
+// Through a reference, so that a sanitizer checks the alignment.
 template <int kWidth, class T>
 __device__ __forceinline__ Pack<T, kWidth> load(const T* from) {
   const auto& there = *reinterpret_cast<const Pack<T, kWidth>*>(from);
@@ -143,7 +145,7 @@ __device__ __forceinline__ Pack<T, kWidth> load(const T* from) {
 template <int kWidth, class T>
 __device__ __forceinline__ void store(T* to, const Pack<T, kWidth>& pack) {
 #ifdef __CUDA_ARCH__
-  // An assignment of the pack is split into stores of single words.
+  // A plain assignment is split into stores of single words.
   if constexpr (sizeof(pack) == 16) {
     uint4 words;
     memcpy(&words, &pack, sizeof(words));
@@ -160,7 +162,7 @@ __device__ __forceinline__ void store(T* to, const Pack<T, kWidth>& pack) {
   there = pack;
 }
 
-/// Whether packs of kWidth elements of this size may begin at `pointer`.
+/// True if packs of kWidth elements of this size may begin at `pointer`.
 __device__ __forceinline__ bool
 is_aligned(const void* pointer, int64_t element_size, int width) {
   return reinterpret_cast<uintptr_t>(pointer) % (element_size * width) == 0;

@@ -33,7 +33,8 @@ bool hides_all_gpus() {
   return visible && (*visible == '\0' || visible == std::string_view("-1"));
 }
 
-/// libtorch_cuda.so beside the libtorch_cpu.so that this program runs with.
+/// Path of libtorch_cuda.so, in the folder of the libtorch_cpu.so that this
+/// program uses.
 std::filesystem::path cuda_library() {
   Dl_info info{};
   const auto address = reinterpret_cast<void*>(&torch::cuda::is_available);
@@ -61,14 +62,14 @@ bool load_once() {
   return true;
 }
 
-// False also when the program links LibTorch's CUDA library.
+// Also false if the program links LibTorch's CUDA library.
 bool load_library() {
   static const bool loaded = load_once();
   return loaded;
 }
 
-// No more than the library: whether there is a device is the driver's to say,
-// and once it is initialized, forked processes cannot use it.
+// Loads only the library. Checking for a device would initialize the driver,
+// and processes forked after that cannot use a GPU.
 [[maybe_unused]] const bool kLoadedBeforeMain = load_library();
 
 }  // namespace
@@ -115,7 +116,7 @@ void* open_module(
     const char* named_by,
     const char* what,
     const char* function) {
-  // Without a folder it is looked for where the program's RUNPATH leads.
+  // A name without a folder is searched for along the program's RUNPATH.
   const char* const named = std::getenv(named_by);
   void* const opened = ::dlopen(named ? named : library, RTLD_NOW | RTLD_LOCAL);
   void* const found = opened ? ::dlsym(opened, function) : nullptr;

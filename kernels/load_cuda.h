@@ -8,35 +8,36 @@ namespace tern {
 ///
 /// \return torch::cuda::is_available().
 ///
-/// A program that uses Tern starts with LibTorch's CPU library only, because
+/// A program that uses Tern starts with only LibTorch's CPU library, because
 /// the CUDA libraries take a second and 2 GB to load. If there is an NVIDIA
-/// driver and CUDA_VISIBLE_DEVICES does not hide every GPU, this loads them,
-/// once. LibTorch caches whether CUDA is available, so this must happen before
-/// its first use; a program that calls this function anywhere loads them before
-/// main. Thread-safe.
+/// driver and CUDA_VISIBLE_DEVICES does not hide every GPU, this function loads
+/// them, once. LibTorch caches whether CUDA is available, so this must happen
+/// before its first use; a program that calls this function anywhere loads them
+/// before main. Thread-safe.
 ///
 /// Loading initializes nothing. This call, DataBunch::default_device() and, in
 /// LibTorch, torch::manual_seed, backward() and every CUDA tensor initialize
-/// the driver; processes that are forked later cannot use a GPU.
+/// the driver; processes forked after that cannot use a GPU.
 bool load_cuda();
 
-/// Whether this process has memory on a GPU. Initializes nothing. Not to be
+/// True if this process has memory on a GPU. Initializes nothing. Must not be
 /// called while another thread may be initializing CUDA.
 bool is_cuda_in_use();
 
-/// Checks that a device exists. \param cure  What to do if it does not.
+/// Checks that a device exists.
+/// \param cure  What to do if it does not, for the message.
 /// \throws c10::ValueError for a CUDA device that this machine does not have.
 void check_device_exists(
     const char* where,
     c10::Device device,
     const char* cure);
 
-/// A function of one of Tern's libraries that link LibTorch's CUDA library,
-/// which a program of Tern starts without: from the file that the environment
-/// variable `named_by` names, from where the dynamic loader looks, or from
-/// where Tern was built or installed. It stays open.
+/// Loads a function from one of Tern's libraries that link LibTorch's CUDA
+/// library, which a program does not load at its start. Looks in the file named
+/// by the environment variable `named_by`, then where the dynamic loader
+/// searches, then where Tern was built or installed. The library stays loaded.
 /// \param what  What needs it, for the error: "a CUDA graph".
-/// \throws c10::Error if there is no such library.
+/// \throws c10::Error if the library is not found.
 void* open_module(
     const char* library,
     const char* named_by,

@@ -6,9 +6,9 @@
 #include <ATen/Parallel.h>
 #include <c10/util/ParallelGuard.h>
 
-// LibTorch's threads are those of GCC's OpenMP library. `#pragma omp` would
-// bring a second library, with threads of its own, into a program that Clang
-// compiles; this is what GCC makes of the pragma.
+// LibTorch uses the threads of GCC's OpenMP library. `#pragma omp` would add a
+// second library, with its own threads, to a program compiled with Clang. This
+// is the code that GCC generates for the pragma.
 extern "C" {
 void GOMP_parallel(
     void (*f)(void*),
@@ -75,13 +75,13 @@ void parallel_for(
   const auto run_part = [](void* data) {
     static_cast<Region*>(data)->run_part();
   };
-  // 0: as many threads as LibTorch has asked for.
+  // 0: as many threads as LibTorch has set.
   GOMP_parallel(run_part, &region, 0, 0);
   if (region.error) std::rethrow_exception(region.error);
 }
 
 void use_one_thread() {
-  // LibTorch sets the number on a thread's first use.
+  // LibTorch sets the number when a thread first uses it.
   at::internal::lazy_init_num_threads();
   omp_set_num_threads(1);
 }

@@ -8,11 +8,11 @@
 
 namespace tern {
 
-/// at::parallel_for: `f(begin, end)` on pieces of [begin, end), each at least
-/// `grain` long, by LibTorch's threads.
+/// Calls `f(begin, end)` on pieces of [begin, end), each at least `grain` long,
+/// on LibTorch's threads; the same as at::parallel_for.
 ///
-/// LibTorch's is a template that silently runs on one thread in a file that is
-/// compiled without GCC's OpenMP.
+/// LibTorch's version is a template that silently uses one thread in a file
+/// that is compiled without GCC's OpenMP.
 void parallel_for(
     int64_t begin,
     int64_t end,
@@ -22,14 +22,14 @@ void parallel_for(
 /// Makes tensor operations of the calling thread single-threaded.
 void use_one_thread();
 
-/// The grain of LibTorch's own loops over elements.
+/// Grain size of LibTorch's elementwise loops.
 constexpr int64_t kElementGrain = 32768;
 
 /// Runs `f(index, begin, end)` on pieces that together cover [0, sizes[index])
-/// of every tensor, in one parallel region for the whole list: many small
-/// tensors cost no more than one large one.
+/// of every tensor, in one parallel region for the whole list, so that many
+/// small tensors cost no more than one large one.
 ///
-/// Pieces begin at multiples of `alignment` elements: by 64, threads share no
+/// Pieces begin at multiples of `alignment` elements. With 64, threads share no
 /// cache line and vector loads stay aligned.
 template <class F>
 void parallel_elements(
@@ -45,7 +45,7 @@ void parallel_elements(
       starts.back(),
       kElementGrain,
       [&](int64_t range_begin, int64_t range_end) {
-        // Both ends of a range round the same way, so neighbors meet.
+        // Both ends of a range are rounded the same way, so neighbors meet.
         const auto position_in = [&](size_t i, int64_t at) {
           const int64_t offset = at - starts[i];
           return offset >= sizes[i]

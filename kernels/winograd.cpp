@@ -22,15 +22,17 @@
 namespace tern {
 namespace {
 
-// Sides of what a tile of the result has, and of what it sees; the products.
+// Side of an output tile, side of the input patch that it sees, and number of
+// products.
 constexpr int64_t kTile = 4, kPatch = 6, kProducts = kPatch * kPatch;
-// Fewer tiles do not make up for reading a larger weight.
+// With fewer tiles, reading the larger weight does not pay off.
 constexpr int64_t kFewestTiles = 16;
-// Tiles that keep oneDNN busy; tiles times channels that fit into the cache.
+// Number of tiles that keep oneDNN busy; tiles times channels that fit into the
+// cache.
 constexpr int64_t kFewAtOnce = 64, kNumbersAtOnce = 16384;
-constexpr int64_t kTileGrain = 4;  // of a thread
+constexpr int64_t kTileGrain = 4;  // per thread
 
-// G of the paper.
+// Matrix G of the paper.
 constexpr double kWeightFactors[kPatch][3] = {
     {1 / 4.0, 0, 0},
     {-1 / 6.0, -1 / 6.0, -1 / 6.0},
@@ -52,7 +54,7 @@ struct Tiling {
         across((width + kTile - 1) / kTile),
         count((height + kTile - 1) / kTile * across) {}
 
-  /// How many are computed together, of one image or several.
+  /// Returns how many tiles are computed together, from one or several images.
   int64_t at_once(int64_t images, int64_t channels) const {
     const int64_t all = std::max<int64_t>(images * count, 1);
     const int64_t most = std::max(kFewAtOnce, kNumbersAtOnce / channels);
@@ -69,7 +71,7 @@ struct Tiling {
   int64_t across, count;
 };
 
-/// Along one side, B^T of the paper: six pixels become six factors.
+/// B^T of the paper along one axis: six pixels become six factors.
 TERN_CPU_LOOP void to_factors(Floats* x, int64_t stride) {
   Floats& x0 = x[0];
   Floats& x1 = x[stride];
@@ -87,8 +89,8 @@ TERN_CPU_LOOP void to_factors(Floats* x, int64_t stride) {
   x4 = even - odd;
 }
 
-/// Along one side, A^T of the paper: the sums of six products become the first
-/// four, pixels of the result.
+/// A^T of the paper along one axis: the sums of six products become the first
+/// four values, pixels of the result.
 TERN_CPU_LOOP void to_pixels(Floats* x, int64_t stride) {
   const Floats sum1 = x[stride] + x[2 * stride];
   const Floats difference1 = x[stride] - x[2 * stride];
@@ -100,7 +102,7 @@ TERN_CPU_LOOP void to_pixels(Floats* x, int64_t stride) {
   x[3 * stride] = difference1 + 8.0F * difference2 + x[5 * stride];
 }
 
-/// \param pixels  Of the patch, each with `channels` numbers.
+/// \param pixels  Pixels of the patch, each with `channels` numbers.
 /// \param to  [36, channels]
 TERN_CPU_LOOP void
 transform_patch(const float* const* pixels, float* to, int64_t channels) {
@@ -115,7 +117,7 @@ transform_patch(const float* const* pixels, float* to, int64_t channels) {
 }
 
 /// \param from  [36, channels]
-/// \param other, pixels  Of the tile, each with `channels` numbers.
+/// \param other, pixels  Pixels of the tile, each with `channels` numbers.
 TERN_CPU_LOOP void transform_products(
     const float* from,
     const float* bias,
@@ -135,14 +137,14 @@ TERN_CPU_LOOP void transform_products(
       y += added;
       load_floats(other[i] + c, added);
       y += added;
-      if (relu) y = y < 0.0F ? Floats{} : y;  // NaN stays
+      if (relu) y = y < 0.0F ? Floats{} : y;  // NaN stays NaN
       store_floats(y, pixels[i] + c);
     }
   }
 }
 
-/// Where the pixels of a square lie in images [N, H, W, C]; `outside` for those
-/// that lie in none.
+/// Returns the addresses of a square's pixels in images [N, H, W, C]; `outside`
+/// for pixels outside the image.
 template <int64_t kSide, class Number>
 std::array<Number*, kSide * kSide> square_at(
     const Place& place,
@@ -159,7 +161,7 @@ std::array<Number*, kSide * kSide> square_at(
   return pixels;
 }
 
-/// The sums of products over channels, [tiles, 36 K] of [tiles, 36 C].
+/// Sums products over channels: [tiles, 36 K] from [tiles, 36 C].
 torch::Tensor sum_products(
     const torch::Tensor& factors,
     const torch::Tensor& weight) {
@@ -183,20 +185,20 @@ torch::Tensor sum_products(
   return stack[0].toTensor().contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-/// Tiles that are computed together, of all those of all images.
+/// A range of tiles that are computed together, numbered over all images.
 struct TileRange {
   int64_t first, count;
 };
 
-/// What is done to each sum of products: `relu(sum + bias + other)`.
+/// Applied to each sum of products: `relu(sum + bias + other)`.
 struct Epilogue {
   torch::Tensor bias;   // [K]
-  torch::Tensor other;  // of the result's size, channels last; or undefined
+  torch::Tensor other;  // like the result, channels last; or undefined
   bool relu;
 };
 
-/// Bias and other are read by address, so that a wrong size would read what is
-/// behind them.
+/// Checked because bias and other are read by address; a wrong size would read
+/// out of bounds.
 void check_epilogue(
     const std::optional<torch::Tensor>& bias,
     const std::optional<torch::Tensor>& other,
@@ -217,8 +219,8 @@ void check_epilogue(
 
 /// First step: the 6 x 6 pixels that each tile sees become 36 factors.
 /// \param source   [N, C, H, W], channels last.
-/// \param zeros    At least C zeros, read for pixels outside of the image.
-/// \param factors  [tiles, 36 C], which is written.
+/// \param zeros    At least C zeros, read for pixels outside the image.
+/// \param factors  [tiles, 36 C]; output.
 void images_to_factors(
     const Tiling& tiling,
     TileRange tiles,
@@ -244,8 +246,8 @@ void images_to_factors(
 
 /// Last step: the 36 sums of each tile become 4 x 4 pixels of the result.
 /// \param sums    [tiles, 36 K], from `sum_products`.
-/// \param zeros   At least K zeros, added where there is no other.
-/// \param result  [N, K, H, W], channels last, which is written.
+/// \param zeros   At least K zeros, added if there is no `other`.
+/// \param result  [N, K, H, W], channels last; output.
 void sums_to_pixels(
     const Tiling& tiling,
     TileRange tiles,
@@ -256,7 +258,7 @@ void sums_to_pixels(
   const int64_t outputs = result.size(1);
   const float* const nothing = zeros.const_data_ptr<float>();
   parallel_for(0, tiles.count, kTileGrain, [&](int64_t begin, int64_t end) {
-    std::vector<float> outside(outputs);  // where a tile ends beyond an image
+    std::vector<float> outside(outputs);  // output beyond the image's edge
     for (int64_t tile = begin; tile < end; ++tile) {
       const Place at = tiling.place(tiles.first + tile);
       const auto pixels = square_at<kTile>(

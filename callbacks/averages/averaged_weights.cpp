@@ -22,8 +22,8 @@ constexpr const char* kAverage = "average.";
 constexpr const char* kOwn = "own.";
 constexpr const char* kOwnCopy = "own_copy.";  // of the optimizer
 
-// What training moves: parameters, and the floating buffers of the model's state,
-// without the frozen weights of add_lora.
+// The tensors that training changes: parameters, and the floating buffers of
+// the model's state, without the frozen weights of add_lora.
 std::vector<ModelTensor> model_tensors(Learner& learn) {
   std::vector<ModelTensor> tensors = learn.model().parameters();
   std::unordered_set<c10::TensorImpl*> state;
@@ -39,7 +39,7 @@ std::vector<ModelTensor> model_tensors(Learner& learn) {
   return tensors;
 }
 
-// The same, in 16 bits as before rounding.
+// The same; in 16-bit training, the fp32 master weights instead.
 std::vector<ModelTensor> trained_tensors(Learner& learn) {
   std::vector<ModelTensor> tensors = model_tensors(learn);
   if (const auto masters = master_weights(learn)) {
@@ -53,7 +53,7 @@ CopiesWeights* copies_of(Learner& learn) {
   return dynamic_cast<CopiesWeights*>(parts_of(learn).optimizer.get());
 }
 
-// A 16-bit model follows.
+// Also updates the weights of a 16-bit model.
 void write(Learner& learn, const Tensors& values) {
   const torch::NoGradGuard no_grad;
   const auto tensors = trained_tensors(learn);
@@ -71,12 +71,12 @@ torch::ScalarType type_of_average(const torch::Tensor& tensor) {
 
 }  // namespace
 
-// Those that come next are of the same names, which `follow` has found.
+// Keeps `names_`, since the next averages have the same names, set by `follow`.
 void WeightAverage::clear_averages() {
   averages_.clear();
   own_.clear();
   own_copies_.clear();
-  replaced_.clear();  // weights that were loaded meanwhile stay
+  replaced_.clear();  // keeps weights that were loaded meanwhile
 }
 
 void WeightAverage::check_are_of(
@@ -115,7 +115,7 @@ void WeightAverage::move_to_weights() {
   }
 }
 
-// The first time a copy of the weights becomes the averages.
+// On the first call a copy of the weights becomes the averages.
 Tensors WeightAverage::next_weights() {
   Tensors weights;
   for (const torch::Tensor& t : followed_) {
@@ -166,7 +166,7 @@ void WeightAverage::restore(Learner& learn) {
   if (own_copies.empty() || !optimizer) return;
   const torch::NoGradGuard no_grad;
   const Tensors copies = optimizer->weight_copies();
-  // None where the optimizer's state was cleared.
+  // There are none if the optimizer's state was cleared.
   for (size_t i = 0; i < std::min(copies.size(), own_copies.size()); ++i) {
     torch::Tensor(copies[i]).copy_(own_copies[i]);
   }
@@ -184,7 +184,7 @@ void WeightAverage::stand_in(Learner& learn) {
   const auto of_model = model_tensors(learn);
   for (size_t i = 0; i < exact.size(); ++i) {
     replace(exact[i].tensor, averages_[i]);
-    // In 16 bits the model computes with another tensor.
+    // In 16 bits the model computes with another tensor than the master weight.
     if (of_model[i].tensor.is_same(exact[i].tensor)) continue;
     replace(of_model[i].tensor, averages_[i]);
   }
@@ -203,7 +203,7 @@ void WeightAverage::forget_own() {
 bool WeightAverage::are_untouched(Learner& learn) const {
   const auto tensors = trained_tensors(learn);
   check_are_of(tensors);
-  // Not the buffers, of which each rank has its own.
+  // Without the buffers, since each rank has its own.
   const size_t parameters = learn.model().parameters().size();
   for (size_t i = 0; i < parameters; ++i) {
     const torch::Tensor& now = tensors[i].tensor;

@@ -12,16 +12,17 @@
 
 namespace tern {
 
-/// Base of the callbacks that average weights, Ema and Swa: keeps a second set
-/// of the model's weights, in fp32, and swaps it into the model.
+/// Base of Ema and Swa: keeps averaged weights in fp32 beside the model's
+/// weights and swaps them into the model.
 ///
-/// In half precision it follows the fp32 master weights, and swapping in rounds
-/// into the half weights too. Floating buffers of the model's state (BatchNorm's
-/// running statistics) belong to the set; other buffers stay the model's, and so
-/// do the frozen weights of `add_lora`.
+/// In half precision it averages the fp32 master weights; swapping in also
+/// writes the rounded 16-bit weights. Floating buffers of the model's state
+/// (BatchNorm's running statistics) are averaged too. Other buffers are not,
+/// nor are the frozen weights of `add_lora`.
 class WeightAverage : public Callback {
  public:
-  /// \throws c10::ValueError beside another callback that averages weights.
+  /// \throws c10::ValueError if the Learner already has a callback that
+  ///         averages weights.
   void on_add(Learner& learn) override;
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kAverages; }
@@ -30,37 +31,37 @@ class WeightAverage : public Callback {
   bool has_averages() const { return !averages_.empty(); }
   void clear_averages();
 
-  /// At the start of a fit: finds the weights that `move_towards_weights`
-  /// reads.
-  /// \throws c10::ValueError if there are averages already and they are those
-  ///         of another model; `apply` does so too.
+  /// Called at the start of a fit: finds the weights that
+  /// `move_towards_weights` reads.
+  /// \throws c10::ValueError if the averages belong to another model; so does
+  ///         `apply`.
   void follow(Learner& learn);
-  /// averages += (weights - averages) * share; the first time a copy.
+  /// averages += (weights - averages) * share; the first call copies the
+  /// weights.
   void move_towards_weights(double share);
-  /// \param share  0-dim kDouble on the weights' device, which nothing waits
-  ///               for.
+  /// The same without a synchronization.
+  /// \param share  0-dim kDouble on the weights' device.
   void move_towards_weights(const torch::Tensor& share);
 
-  /// Puts the averages into the model until `restore` puts its own weights
-  /// back, and so it does with the optimizer's copies of weights (Lookahead's).
-  /// Between fits, or both within one event.
+  /// Swaps the averages into the model until `restore` swaps the model's own
+  /// weights back. Also swaps the optimizer's copies of weights (Lookahead's).
+  /// Call both between fits, or both within one event.
   void apply(Learner& learn);
   void restore(Learner& learn);
   bool is_swapped_in() const { return !own_.empty(); }
-  /// The same for an evaluation, which may come between the forward pass and the
-  /// backward pass of a step: the weights, which autograd has saved, are not
-  /// written; the model's tensors get other memory until `step_back`.
+  /// Swaps for an evaluation, which may run between the forward and the
+  /// backward pass of a step. Does not write to the weights, which autograd has
+  /// saved; the model's tensors point to other memory until `step_back`.
   void stand_in(Learner& learn);
   void step_back();
   bool has_stand_in() const { return !replaced_.empty(); }
-  /// While they are in: whether the model's parameters still are the averages,
-  /// bit for bit.
+  /// True if the swapped-in parameters are still bit-identical to the averages.
   bool are_untouched(Learner& learn) const;
-  /// The model keeps what it holds for good.
+  /// Discards the stored own weights, so that the model keeps the averages.
   void forget_own();
 
-  /// Copies by the names "average.NAME" and, while swapped in, "own.NAME" and
-  /// "own_copy.0".
+  /// Stores copies under the names "average.NAME" and, while swapped in,
+  /// "own.NAME" and "own_copy.0".
   void save_averages(StateDict& state) const;
   void load_averages(const StateDict& state);
 
@@ -71,8 +72,8 @@ class WeightAverage : public Callback {
 
   std::vector<std::string> names_;
   Tensors averages_, own_;
-  Tensors own_copies_;  // of the optimizer
-  // While the averages stand in: tensors of the model, and their own memory.
+  Tensors own_copies_;  // the optimizer's weight copies
+  // During `stand_in`: the model's tensors, and their own memory.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> replaced_;
   Tensors followed_;  // the model's own tensors
 };

@@ -40,13 +40,13 @@ void Ema::forget() {
   device_steps_.reset();
 }
 
-// The average of other weights says nothing about these.
+// The old average does not apply to newly loaded weights.
 void Ema::on_load(Learner& learn) {
   forget();
   if (learn.state().is_fitting) follow(learn);
 }
 
-// Not on_step_end: a step that is a CUDA graph has passed that already.
+// Not in on_step_end, because a captured CUDA graph has already run past it.
 void Ema::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training || state.skip_step ||
@@ -67,8 +67,8 @@ void Ema::on_batch_end(Learner& learn) {
   move_towards_weights(1 - decay);
 }
 
-// Where the device alone knows whether the step was made, it counts too: a
-// skipped step moves nothing.
+// If only the device knows whether the step was skipped, the count is kept
+// there too; a skipped step changes nothing.
 void Ema::follow_on_device(const torch::Tensor& overflowed) {
   const torch::Tensor made = overflowed.eq(0).to(torch::kDouble);
   if (!device_steps_.defined()) {
@@ -88,7 +88,7 @@ int64_t Ema::steps() const {
              : steps_;
 }
 
-// A callback may evaluate within an evaluation; the outermost one counts.
+// A callback may evaluate within an evaluation; only the outermost one swaps.
 void Ema::on_eval_begin(Learner& learn) {
   if (parts_of(learn).evaluation.depth == 1) stand_in(learn);
 }
@@ -104,7 +104,7 @@ Tensors Ema::forward(Learner& learn, const Tensors& inputs) {
       "state().batch_data.inputs.");
   LearnerParts& l = parts_of(learn);
   const torch::NoGradGuard no_grad;
-  // Its cache has the weights in training converted, under the same tensors.
+  // The cache holds converted training weights, keyed by the same tensors.
   at::autocast::clear_cache();
   const auto clear_cache = c10::make_scope_exit(at::autocast::clear_cache);
   const EvalModeGuard eval(learn.model());
@@ -112,7 +112,7 @@ Tensors Ema::forward(Learner& learn, const Tensors& inputs) {
   const auto put_back = c10::make_scope_exit([this, is_in_already] {
     if (!is_in_already) step_back();
   });
-  stand_in(learn);  // which may run out of memory
+  stand_in(learn);  // may run out of memory
   Tensors moved;
   for (const torch::Tensor& input : inputs) {
     const auto dtype = input.is_floating_point() ? learn.state().input_dtype
@@ -134,7 +134,7 @@ void Ema::on_train_end(Learner& learn) {
   if (options_.at_end && !state.failed && !state.is_removal) apply(learn);
 }
 
-// The model keeps the average, if it has it for good.
+// The model keeps the average if it was swapped in at the end of a fit.
 void Ema::on_remove(Learner&) {
   step_back();
   forget_own();

@@ -4,49 +4,51 @@
 
 namespace tern {
 
-/// Keeps an exponential moving average of the weights, which is often the
-/// better model (Polyak and Juditsky, 1992).
+/// Keeps an exponential moving average of the weights, which often performs
+/// better than the last weights (Polyak and Juditsky, 1992).
 ///
 ///   learn.add<Ema>({.decay = 0.9999}).fit_one_cycle(20);
 ///
-/// After each step that was made: `average += (weight - average) * (1 -
-/// decay)`, in fp32, of the master weights under to_fp16. Validation uses the
-/// average. When a fit ends the model keeps the average, to be saved and used;
-/// the next fit continues with the training weights, unless the model's weights
-/// were changed or loaded in between: then with those, and a new average.
-/// fastai has no such callback; the default decay is Lightning's.
+/// After each step that was not skipped it updates the average in fp32, from
+/// the master weights under to_fp16:
+/// `average += (weight - average) * (1 - decay)`. Evaluation uses the average.
+/// At the end of a fit the model keeps the average, for saving and inference.
+/// The next fit continues with the training weights. If the model's weights
+/// were changed or loaded in between, it continues with those and starts a new
+/// average. fastai has no such callback; the default decay is Lightning's.
 class Ema final : public WeightAverage {
  public:
   struct Options {
     /// In [0, 1).
     double decay = 0.999;
-    /// A smaller decay at first: step n uses min(decay, (1 + n) / (10 + n)), as
-    /// TensorFlow does.
+    /// Starts with a smaller decay: step n uses min(decay, (1 + n) / (10 + n)),
+    /// as in TensorFlow.
     bool warm_up = true;
-    /// Whether the model keeps the average when a fit ends.
+    /// True: the model keeps the average when a fit ends.
     bool at_end = true;
   };
 
-  /// \throws c10::ValueError for a decay out of its range.
+  /// \throws c10::ValueError if the decay is out of range.
   explicit Ema(Options options);
   explicit Ema(double decay = 0.999) : Ema(Options{.decay = decay}) {}
 
   using WeightAverage::apply;
   using WeightAverage::restore;
 
-  /// Returns what the average predicts, as a second network beside the one that
-  /// trains: the teacher of a mean teacher (Tarvainen and Valpola, 2017).
+  /// Returns the predictions of the averaged weights, for example as the
+  /// teacher of a mean teacher (Tarvainen and Valpola, 2017).
   ///
   ///   const Tensors teacher = ema->forward(learn, inputs);
   ///
-  /// In eval mode, without gradients, in the Learner's precision; outputs of 16
-  /// bits become fp32. At any moment of a training step: what autograd has saved
-  /// for backward stays as it is. Before the first step the average is the
-  /// model's own weights. Each call copies the weights once.
+  /// Runs in eval mode, without gradients, in the Learner's precision; 16-bit
+  /// outputs are converted to fp32. Can be called at any point of a training
+  /// step, since it does not change what autograd has saved for backward.
+  /// Before the first step the average equals the model's own weights. Each
+  /// call copies the weights once.
   ///
-  /// \param inputs  As the model gets them; they are moved to its device and
-  ///                converted to its type.
-  /// \throws c10::ValueError without an input.
+  /// \param inputs  As for the model; they are moved to its device and
+  ///                converted to its dtype.
+  /// \throws c10::ValueError if there is no input.
   Tensors forward(Learner& learn, const Tensors& inputs);
 
   void on_remove(Learner& learn) override;
@@ -67,8 +69,8 @@ class Ema final : public WeightAverage {
 
   Options options_;
   int64_t steps_ = 0;
-  // 0-dim kDouble, in place of `steps_` where only the device knows which steps
-  // were made.
+  // 0-dim kDouble; replaces `steps_` when only the device knows which steps
+  // were skipped.
   torch::Tensor device_steps_;
 };
 

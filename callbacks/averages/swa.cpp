@@ -18,7 +18,7 @@ namespace tern {
 
 namespace {
 
-// Whether it has BatchNorm, whose statistics are of its weights.
+// True if the model has BatchNorm, whose statistics depend on its weights.
 bool needs_statistics(const char* where, const Model& model) {
   const bool has_batch_norm = std::ranges::count(
                                   model.buffers(),
@@ -34,10 +34,10 @@ bool needs_statistics(const char* where, const Model& model) {
   return has_batch_norm;
 }
 
-// Until `end`, the running statistics of the BatchNorm layers that training moves
-// are plain means over batches; what they were comes back if those are not
-// complete. Training does not move those of a layer that the model keeps in eval
-// mode, as add_lora does with frozen ones, or whose momentum is 0.
+// Until `end`, the running statistics of the BatchNorm layers that training
+// updates are plain means over batches. If the pass is incomplete, the old
+// values are restored. Training does not update layers that the model keeps in
+// eval mode, as add_lora does with frozen ones, or layers with momentum 0.
 class PlainMeans {
  public:
   explicit PlainMeans(Model model) {
@@ -162,7 +162,7 @@ void Swa::on_train_end(Learner& learn) {
     return;
   }
   apply(learn);
-  if (!update_batch_norm(learn)) {  // a stop cut the pass off
+  if (!update_batch_norm(learn)) {  // a stop interrupted the pass
     restore(learn);
     state.result = FitResult::interrupted;
     return;
@@ -177,7 +177,7 @@ void Swa::on_train_end(Learner& learn) {
 
 StateDict Swa::state_dict() const {
   StateDict state;
-  // The rates are on their way before the first epoch has been averaged.
+  // The learning rates anneal already before the first epoch is averaged.
   if (!has_averages() && start_rates_.empty()) return state;
   state.insert("averaged", torch::tensor(averaged_, torch::kLong));
   state.insert("start_rates", torch::tensor(start_rates_, torch::kDouble));

@@ -9,28 +9,28 @@
 
 namespace tern {
 
-/// Stochastic weight averaging: the model ends with the mean of its weights at
-/// the ends of the last epochs (Izmailov et al., "Averaging Weights Leads to
-/// Wider Optima and Better Generalization", 2018).
+/// Stochastic weight averaging: at the end of a fit the model gets the mean of
+/// its weights at the ends of the last epochs (Izmailov et al., "Averaging
+/// Weights Leads to Wider Optima and Better Generalization", 2018).
 ///
 ///   learn.add<Swa>({.lr = 1e-2}).fit(20);
 ///
 /// When the fit ends, the running statistics of BatchNorm are recomputed for
-/// the mean, by one pass over the training data in training mode, as
-/// `torch.optim.swa_utils.update_bn`. Until then the table shows the weights in
-/// training; `learn.validate()` after the fit shows the mean. The next fit
-/// continues from the mean and starts a new one. Defaults are Lightning's;
-/// fastai has no such callback.
+/// the mean, by one pass over the training data in training mode, as with
+/// `torch.optim.swa_utils.update_bn`. During the fit, the progress table
+/// evaluates the current training weights; `learn.validate()` after the fit
+/// evaluates the mean. The next fit continues from these weights and starts a
+/// new mean. Defaults are Lightning's; fastai has no such callback.
 class Swa final : public WeightAverage, public SetsHyperParameter {
  public:
   struct Options {
     /// Share of the epochs before averaging starts, in [0, 1). The last epoch
-    /// always counts.
+    /// is always included.
     double start = 0.8;
-    /// Learning rates while averaging, one for each layer group or a slice;
-    /// unset: unchanged.
+    /// Learning rates while averaging, one per layer group or a slice; unset:
+    /// unchanged.
     std::optional<LearningRates> lr = {};
-    /// Epochs in which the learning rates approach `lr`, on a cosine; >= 1.
+    /// Epochs in which the learning rates anneal to `lr`, along a cosine; >= 1.
     int64_t anneal_epochs = 10;
   };
 
@@ -38,13 +38,13 @@ class Swa final : public WeightAverage, public SetsHyperParameter {
   explicit Swa(Options options);
   Swa() : Swa(Options{}) {}
 
-  /// \throws c10::ValueError also beside a learning rate scheduler if `lr` is
-  ///         set.
+  /// \throws c10::ValueError also if `lr` is set and another callback schedules
+  ///         the learning rate.
   void on_add(Learner& learn) override;
   bool sets(HyperParameter hyper) const override {
     return options_.lr && hyper == HyperParameter::lr;
   }
-  /// Whether the last fit ended with the mean in the model.
+  /// True if the last fit ended with the mean in the model.
   bool has_put_mean_in() const { return has_put_mean_in_; }
 
   /// \throws c10::NotImplementedError for a TorchScript model with BatchNorm,
@@ -65,11 +65,11 @@ class Swa final : public WeightAverage, public SetsHyperParameter {
   std::vector<double> start_rates_;
 };
 
-/// Recomputes the running statistics of the model's BatchNorm layers that
-/// training moves: means over the training data, with equal weight for each
-/// batch. Those that the model's `train` keeps in eval mode stay. Restores them when
-/// the pass does not reach the end of the data.
-/// \return whether it did, or there are none of these layers.
+/// Recomputes the running statistics of the BatchNorm layers that training
+/// updates, as means over the training data with equal weight for each batch.
+/// Layers that the model's `train` keeps in eval mode are unchanged. If the
+/// pass does not reach the end of the data, restores the old statistics.
+/// \return true if the pass was complete, or if there are no such layers.
 bool update_batch_norm(Learner& learn);
 
 }  // namespace tern

@@ -23,12 +23,12 @@ namespace tern {
 
 namespace {
 
-// What a step took with some batch size.
+// The memory that a step used with a batch size.
 struct Measured {
   int64_t batch_size, bytes;
 };
 
-// Trains with one batch size after the other; what that changes is undone.
+// Trains with one batch size after another, and undoes the changes.
 class BatchSizes {
  public:
   BatchSizes(Learner& learn, int64_t memory_limit)
@@ -49,9 +49,9 @@ class BatchSizes {
   }
 
  private:
-  // Activations grow with the batch; so a line through the last two trials.
-  // A size that is expected not to fit is not tried: on a CPU it would end the
-  // program.
+  // Activations grow linearly with the batch, so this extrapolates from the
+  // last two trials. A size that is expected not to fit is not tried, because
+  // on a CPU it would kill the program.
   double expected_bytes(int64_t batch_size) const {
     if (measured_.empty()) return 0;
     const auto size = static_cast<double>(batch_size);
@@ -67,12 +67,12 @@ class BatchSizes {
     return bytes + per_sample * (size - static_cast<double>(last.batch_size));
   }
 
-  // Nothing when there was not memory enough. Two steps: the first creates the
-  // optimizer's state, the second is like all that come.
+  // Unset if there was not enough memory. Makes two steps: the first one
+  // creates the optimizer's state, the second one is representative.
   std::optional<int64_t> measure(int64_t batch_size) {
     DataLoaderOptions options = loader_->options();
     options.batch_size = batch_size;
-    options.drop_last = true;  // or the second step may be a short one
+    options.drop_last = true;  // otherwise the second batch may be smaller
     std::optional<int64_t> bytes;
     try {
       undo(learn_, [&] {
@@ -116,8 +116,8 @@ int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options) {
       1,
       most);
   BatchSizes sizes(learn, options.memory_limit);
-  // Doubles what fits or halves what does not, then looks in between; to 5 %,
-  // for what only just fits today may not tomorrow.
+  // Doubles a size that fits, halves one that does not, then bisects to 5 %,
+  // since a size that only just fits may not fit the next time.
   int64_t fits = 0, fails = most + 1;
   while (fails - fits > std::max<int64_t>(1, fits / 20)) {
     (sizes.fits(size) ? fits : fails) = size;

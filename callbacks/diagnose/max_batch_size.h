@@ -6,22 +6,22 @@ namespace tern {
 
 class Learner;
 
-/// Options of `max_batch_size`. During the search a copy of weights
-/// and buffers lies beside them on the device, so it finds slightly less than
-/// there is room for.
+/// Options of `max_batch_size`. During the search the device also holds a copy
+/// of weights and buffers, so the result is slightly smaller than what would
+/// fit.
 struct MaxBatchSizeOptions {
-  /// Where to begin; 0: the loader's batch size.
+  /// First batch size to try; 0: the loader's.
   int64_t first = 0;
   /// Upper bound; 0: all training samples in one batch.
   int64_t most = 0;
-  /// Bytes that a step may take beyond what is in use now. 0: on a GPU all that
-  /// is free; on a CPU nine tenths of what the machine has left, because it
-  /// ends the program instead of refusing.
+  /// Bytes that a step may use beyond what is in use now. 0: on a GPU all free
+  /// memory; on a CPU 90 % of the available memory, since running out of memory
+  /// kills the program there.
   int64_t memory_limit = 0;
 };
 
-/// The largest batch size whose training step fits into memory, found by trials
-/// that are undone; to 5 %.
+/// Returns the largest batch size whose training step fits into memory, within
+/// 5 %. Finds it by trial steps, and restores the Learner's state afterwards.
 /// \throws c10::ValueError if not even one sample fits.
 int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options = {});
 

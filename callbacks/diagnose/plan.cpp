@@ -29,8 +29,8 @@ namespace {
 
 constexpr int64_t kWarmUp = 2;
 
-// Batches that are asked for without pause come as fast as the loader can,
-// once those that it makes ahead are through. Looks for a second at most.
+// Requested without pause, batches arrive at the loader's speed once the
+// prefetched ones are used up. Measures for at most a second.
 double measure_loader(const DataLoader& loader) {
   const DataLoaderOptions& options = loader.options();
   const int64_t ahead =
@@ -52,7 +52,7 @@ double measure_loader(const DataLoader& loader) {
   return time.count();
 }
 
-// By layer group, as the learning rates are; the optimizer's own groups are
+// By layer group, as for the learning rates; the optimizer's own groups are
 // finer.
 void add_groups(
     Learner& learn,
@@ -102,11 +102,11 @@ void add_bytes(Learner& learn, TrainingPlan& plan) {
       plan.optimizer_bytes += tensor_bytes(entry.value());
     }
   } catch (const c10::NotImplementedError&) {
-    plan.optimizer_bytes = 0;  // of an optimizer with a state of its own
+    plan.optimizer_bytes = 0;  // the optimizer's state has unknown size
   }
 }
 
-// The phases of a batch, without its first, slow ones.
+// The phases of a batch, without the slow first batches.
 void add_times(const Profiler& profiler, TrainingPlan& plan) {
   const auto batches =
       static_cast<double>(std::max<int64_t>(1, profiler.batches()));
@@ -200,8 +200,8 @@ void advise_precision(TrainingPlan& plan, bool is_cuda) {
 #endif
 }
 
-// Measures the trial that the plan is made from. A Profiler that only watches,
-// as one that the program has added, gets no events of trials.
+// Measures the trial run of the plan. A normal Profiler has
+// CallbackRole::watches, and those callbacks get no events of trials.
 class TrialProfiler final : public Profiler {
  public:
   TrialProfiler() : Profiler(Options{.show = false}) {}

@@ -15,11 +15,11 @@ struct TrainingPlanOptions {
   /// As they will be passed to `fit`.
   int64_t epochs = 1;
   LearningRates lr = {};
-  /// Batches to measure, after two for warming up; >= 1.
+  /// Batches to measure, after two warm-up batches; >= 1.
   int64_t batches = 8;
 };
 
-/// What a fit will do, measured by `Learner::plan`.
+/// What a fit will do and cost, measured by `Learner::plan`.
 struct TrainingPlan {
   /// A layer group.
   struct Group {
@@ -34,24 +34,24 @@ struct TrainingPlan {
   std::vector<std::string>
       loop;  // each event with the callbacks that act there
 
-  // ---- Measured; milliseconds a batch ----
+  // ---- Measured; milliseconds per batch ----
 
-  /// By Phase; without validation.
+  /// Indexed by Phase; without validation.
   std::array<double, kPhases> milliseconds{};
   double step_milliseconds = 0;    // all phases together
   double loader_milliseconds = 0;  // of the loader alone
-  double seconds() const;          // estimate for all epochs, no validation
+  double seconds() const;          // for all epochs; no validation
 
   // ---- Bytes ----
 
   int64_t weight_bytes = 0;  // parameters, buffers, fp32 master weights
   int64_t gradient_bytes = 0;
-  int64_t optimizer_bytes = 0;  // moments and the like
-  /// The peak of a step beyond weights and optimizer.
+  int64_t optimizer_bytes = 0;  // moments and other optimizer state
+  /// Peak memory of a step beyond weights and optimizer state.
   int64_t step_bytes = 0;
   int64_t bytes() const { return weight_bytes + optimizer_bytes + step_bytes; }
 
-  /// Likely mistakes, and what would be faster.
+  /// Likely mistakes, and suggestions to make training faster.
   std::vector<std::string> problems, advice;
 
   std::string to_string() const;

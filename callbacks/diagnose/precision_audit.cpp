@@ -27,7 +27,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Row = std::vector<std::string>;
 
-// The one list of columns: for each module a row in each type that was tried.
+// The only list of columns: one row per module and measured dtype.
 Json rows_of(const PrecisionAudit& audit) {
   std::vector<std::pair<const char*, ModuleAudit::InType ModuleAudit::*>>
       types = {{"fp16", &ModuleAudit::fp16}, {"bf16", &ModuleAudit::bf16}};
@@ -149,7 +149,7 @@ std::string PrecisionAudit::to_string() const {
     size_t width = 0;
     for (const Row& row : table) width = std::max(width, row[i].size());
     for (Row& row : table) {
-      std::string& cell = row[i];  // numbers to the right
+      std::string& cell = row[i];  // right-aligns numbers
       cell.insert(i < 2 ? cell.size() : 0, width - cell.size(), ' ');
     }
   }
@@ -206,11 +206,11 @@ ReportSection PrecisionAudit::section() const {
 
 namespace {
 
-constexpr int kPasses = 3, kAutocastPasses = 2;  // with fp32, a step: 10
-// Half's largest number, and 2^5 times what rounds to more than 0.
+constexpr int kPasses = 3, kAutocastPasses = 2;  // plus fp32 and a step: 10
+// The largest fp16 value, and 2^5 times the smallest that does not round to 0.
 constexpr double kHalfLargest = 65504, kHalfTypical = 0x1p-20;
-constexpr double kLeast = 1.0 / 3;  // of a gradient's size
-constexpr double kManyLost = 0.1;   // of the updates of a module
+constexpr double kLeast = 1.0 / 3;  // of the norm of a gradient
+constexpr double kManyLost = 0.1;   // share of a module's updates
 
 constexpr PrecisionType kFp16 = {
     torch::kHalf,
@@ -221,7 +221,7 @@ constexpr PrecisionType kBf16 = {
     &ModuleAudit::bf16,
     &PrecisionAudit::bf16};
 
-// Where most layers would stay fp32 nothing is won.
+// If most layers must stay in fp32, 16 bits bring no benefit.
 bool pays(const PrecisionAudit& audit, const TypeAudit& type) {
   return type.is_sound && 2 * type.keep_fp32.size() <= audit.modules.size();
 }
@@ -233,7 +233,7 @@ class Audit final : public Callback {
   void on_batch_begin(Learner& learn) override {
     LearnerParts& l = parts_of(learn);
     before_ = by_module(l, false);
-    audit_.modules = {{.name = "input"}};  // what comes before any weights
+    audit_.modules = {{.name = "input"}};  // what precedes any weights
     for (const torch::Tensor& input : l.state.batch_data.inputs) {
       if (input.is_floating_point()) judge_input(input);
     }
@@ -280,8 +280,8 @@ class Audit final : public Callback {
     }
   }
 
-  // Chooses loss scales by the largest gradient, and by the faintest, which
-  // must stay some bits above what is lost.
+  // Chooses loss scales from the largest gradient and from the faintest one,
+  // which must stay a few bits above the underflow threshold.
   void judge_gradients() {
     double largest = 0;
     for (const ModuleAudit& module : audit_.modules) {
@@ -317,18 +317,18 @@ class Audit final : public Callback {
           pays(audit_, audit_.bf16) || (is_cuda && pays(audit_, audit_.fp16));
       if (type.is_autocast && is_found) return;
       TypeAudit& model = audit_.*type.in_model;
-      size_t kept = SIZE_MAX;  // more in fp32 than before
+      size_t kept = SIZE_MAX;  // modules in fp32; must grow each time
       const int passes = type.is_autocast ? kAutocastPasses : kPasses;
       for (int i = 0; i < passes && !model.is_sound; ++i) {
         if (std::exchange(kept, model.keep_fp32.size()) == kept) break;
-        model.is_sound = true;  // unless a module is to blame
+        model.is_sound = true;  // until a module is blamed
         compare_gradients(type, probe_.pass(l, &type));
       }
     }
   }
 
-  // One that is lost or overflows spoils those of all modules before it, and is
-  // to blame if the forward pass is not.
+  // A gradient that is lost or overflows corrupts those of all earlier modules.
+  // It is blamed unless the forward pass is.
   void compare_gradients(const PrecisionType& type, const ByModule& all) {
     const TypeAudit& model = audit_.*type.in_model;
     for (ModuleAudit& module : std::views::reverse(audit_.modules)) {
@@ -342,7 +342,8 @@ class Audit final : public Callback {
       take_worst(
           (module.*type.in_module).gradient,
           change_of(own, right->second, normal));
-      // Rounding turns a gradient a little; what is lost has no size.
+      // Rounding changes the direction slightly; a lost gradient has almost no
+      // norm.
       const double kept = own.norm().item<double>() / size;
       if ((kept > kLeast && kept < 1 / kLeast) || !model.is_sound) continue;
       const bool is_lost = kept <= kLeast;
@@ -362,7 +363,7 @@ void recommend(PrecisionAudit& audit, bool is_cpu) {
     audit.reason = "fp32 is not sound itself: " + audit.problems[0];
     return;
   }
-  // The fewest modules in fp32; processors are slow in half.
+  // Prefers the fewest modules in fp32. CPUs are slow in fp16.
   size_t fewest = SIZE_MAX;
   const auto consider = [&](const TypeAudit& type, Precision precision) {
     if (!pays(audit, type) || type.keep_fp32.size() >= fewest) return;

@@ -24,7 +24,7 @@ namespace {
 
 constexpr double kBadError = 0.5;
 
-// Above autograd, so that conversions have gradients, and above autocast.
+// A key above autograd, so that conversions have gradients, and above autocast.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 thread_local PrecisionProbe* probe_here = nullptr;
 
@@ -33,16 +33,18 @@ void watch(
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
-  // Threads that the model starts may take the key along.
+  // Threads that the model starts may inherit the key.
   if (!probe_here) return operation.redispatchBoxed(keys, stack);
   probe_here->call(operation, keys, *stack);
 }
 
-// At the first audit, not when the program starts: others need no fallback.
+// Registered at the first audit and not at program start, since other programs
+// need no fallback.
 void register_watch() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Never removed: other threads may be calling it when the program ends.
+    // Never removed, since other threads may be calling it when the program
+    // ends.
     auto* const library =
         new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
@@ -67,7 +69,7 @@ double norm_of(const torch::Tensor& numbers) {
   return numbers.to(torch::kDouble).norm().item<double>();
 }
 
-// Of an operation with floating inputs.
+// For an operation with floating inputs.
 torch::ScalarType type_of_result(
     const std::string& operation,
     const Tensors& inputs) {
@@ -76,7 +78,7 @@ torch::ScalarType type_of_result(
       inputs,
       std::back_inserter(floating),
       &torch::Tensor::is_floating_point);
-  // Their weights are fp32.
+  // The weights of these operations are fp32.
   const bool is_of_first =
       operation == "batch_norm" || operation == "instance_norm";
   return is_of_first ? floating[0].scalar_type()
@@ -198,7 +200,7 @@ void PrecisionProbe::call(
     torch::jit::Stack& stack) {
   std::optional<c10::impl::ExcludeDispatchKeyGuard> unwatched(kKey);
   Call call = describe(operation, stack);
-  // An operation that is made of others is watched in its parts, except layers.
+  // A composite operation is recorded by its parts, unless it is a layer.
   if (!call.op.has_weights && !call.has_dtype &&
       operation.hasKernelForDispatchKey(
           c10::DispatchKey::CompositeImplicitAutograd)) {
@@ -219,7 +221,7 @@ void PrecisionProbe::call(
   for (const torch::Tensor& output :
        tensors_of(torch::jit::last(stack, call.results))) {
     Origin& origin = origin_of(output);
-    // A parameter that is written in place stays one.
+    // A parameter that is written in place remains a parameter.
     if (!call.is_copy) call.op.origin.weight_of = origin.weight_of;
     origin = call.op.origin;
     origin.self = output;
@@ -248,7 +250,7 @@ PrecisionProbe::Call PrecisionProbe::describe(
   if (is_in_place) call.in_place = given[0].toTensor();
   call.is_copy = (alias && !is_in_place) || call.op.name == "_to_copy";
   if (call.is_copy) call.op.origin = origin_of(operands[0]);
-  // Some kernels of attention take nothing but 16 bits.
+  // Some attention kernels accept only 16 bits.
   call.is_emulated = emulates() && !call.has_dtype && !call.is_copy &&
                      !call.op.name.starts_with("_scaled") &&
                      !call.op.name.starts_with("_fused") &&
@@ -258,7 +260,7 @@ PrecisionProbe::Call PrecisionProbe::describe(
 }
 
 // Rounds the result of an emulated operation once to its 16-bit type.
-// \return the result before, in fp32.
+// \return the unrounded result, in fp32.
 c10::IValue PrecisionProbe::round_result(
     const Call& call,
     torch::jit::Stack& stack) {
@@ -266,15 +268,15 @@ c10::IValue PrecisionProbe::round_result(
   if (!call.in_place.defined()) {
     if (call.is_emulated) to_type(call.op.type, stack, call.results);
   } else if (!call.in_place.is_same(wide.toTensor())) {
-    // It was computed in an fp32 copy of the tensor that it writes.
+    // The result was computed in an fp32 copy of the tensor that is written.
     wide = torch::jit::peek(stack, 0, call.results) =
         call.in_place.copy_(wide.toTensor());
   }
   return wide;
 }
 
-// Records the first result in the pass in fp32, and judges it in the others;
-// further results are statistics, indices and the like.
+// Records the first result in the fp32 pass and compares it in the other
+// passes; further results are statistics, indices and similar values.
 void PrecisionProbe::compare_result(
     Call& call,
     const c10::IValue& wide,
@@ -286,7 +288,8 @@ void PrecisionProbe::compare_result(
                            call.op.name.find("empty") == std::string::npos;
   if (!is_compared) return;
   if (!type_) return note_fp32(call.op, first.toTensor());
-  // Backward sees the rounded numbers too; autograd must not see the change.
+  // Backward must use the rounded values too, but autograd must not see the
+  // change.
   wide.toTensor().variable_data().copy_(first.toTensor());
   judge(call.op, wide.toTensor(), first, call.op.origin);
 }
@@ -319,7 +322,7 @@ void PrecisionProbe::note_fp32(const Op& op, const torch::Tensor& output) {
   ModuleAudit& module = audit_.modules[i];
   results_[fmt::format("{}/{}", i, op.name)].push_back(output.detach().clone());
   take_worst(module.largest_output, output.abs().max().item<double>());
-  // A mask of infinities is none, unless the loss is not finite.
+  // Infinities from a mask are not a problem, unless the loss is not finite.
   if (first_infinite_.empty() && !op.is_infinite &&
       !output.isfinite().all().item<bool>()) {
     first_infinite_ = fmt::format(
@@ -359,13 +362,15 @@ void PrecisionProbe::judge(
       change_of(own.detach(), right, type_->smallest_normal());
   const bool is_overflow = change.overflow > 0;
   const bool is_spoiled = !is_overflow && change.error > kBadError;
-  // Rounding that adds up from layer to layer is noise, and nobody's fault.
+  // Rounding that accumulates from layer to layer is noise; no module is
+  // blamed.
   const bool is_sudden = is_spoiled && change.error > 8 * origin.error;
   origin.error = change.error;
   if (!is_spoiled) origin.suspect.clear();
   if (is_sudden && origin.suspect.empty()) {
-    // What cancels out, such as the mean of what is normalized, or is added to
-    // what is far larger, is to blame if it spoils a layer, or the output.
+    // Values that cancel out, such as the mean of normalized data, or that are
+    // added to much larger ones, count as a fault only if they spoil a layer or
+    // the output.
     origin.suspect =
         fmt::format("{} is {:.0f} % wrong", op.name, 100 * change.error);
     origin.suspected = origin.module;
@@ -378,7 +383,7 @@ void PrecisionProbe::judge(
   take_worst((module.*type_->in_module).output, change);
   if (!is_overflow && !is_suspect) return;
   blame(module, is_suspect ? origin.suspect : op.name + " overflows");
-  // What comes after is judged by itself, and in this module in fp32.
+  // Later operations are compared on their own, as if this module were in fp32.
   if (is_overflow) result = own = wide;
   own.variable_data().copy_(right);
   origin.error = 0;

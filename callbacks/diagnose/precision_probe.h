@@ -15,7 +15,7 @@
 
 namespace tern {
 
-/// A way to compute that an audit tries, and where it says what comes of it.
+/// A precision that an audit tries, and the members that receive its results.
 struct PrecisionType {
   torch::ScalarType dtype;
   ModuleAudit::InType ModuleAudit::*in_module;
@@ -27,40 +27,40 @@ struct PrecisionType {
   }
 };
 
-/// A flat kDouble tensor for each module: of its weights, or their gradients.
+/// A flat kDouble tensor per module: its weights, or their gradients.
 using ByModule = std::map<std::string, torch::Tensor>;
 ByModule by_module(const LearnerParts& l, bool of_gradients);
 
-/// Compares numbers with those of fp32; shares are of what is not 0 in fp32.
-/// \param smallest_normal  What is smaller in fp32 is tiny.
+/// Compares values with those in fp32; shares are of the values that are not 0
+/// in fp32.
+/// \param smallest_normal  Values that are smaller in fp32 count as tiny.
 ModuleAudit::Change change_of(
     const torch::Tensor& own,
     const torch::Tensor& fp32,
     double smallest_normal);
-/// NaN is worst.
+/// Keeps the worse of two values; NaN is worst.
 void take_worst(double& worst, double other);
 void take_worst(ModuleAudit::Change& worst, const ModuleAudit::Change& other);
 
-/// Forward and backward passes over one batch of which each operation is
-/// watched and compared with fp32. For fp16 and bf16 the model is converted as
-/// for training, and an operation on 16-bit tensors computes as a GPU does, on
-/// any device: in fp32, rounded once. Autocast is PyTorch's own.
+/// Runs forward and backward passes over one batch and compares each operation
+/// with fp32. For fp16 and bf16 the model is converted as for training, and
+/// operations on 16-bit tensors compute as on a GPU, on any device: in fp32,
+/// rounded once. Autocast uses PyTorch's own kernels.
 class PrecisionProbe {
  public:
   explicit PrecisionProbe(PrecisionAudit& audit) : audit_(audit) {}
 
-  /// Returns the gradients of the weights, with the loss scale.
-  /// \param type  Null: fp32, with which later passes are compared.
+  /// Returns the gradients of the weights, multiplied by the loss scale.
+  /// \param type  Null: fp32, the reference for later passes.
   ByModule pass(LearnerParts& l, const PrecisionType* type);
 
-  /// The least root mean square of a gradient in fp32, zeros left out.
+  /// The smallest root mean square of a gradient in fp32, ignoring zeros.
   double faintest_gradient() const { return faintest_; }
 
-  /// Puts the module on the list of those to keep in fp32, of the last pass's
-  /// type.
+  /// Adds the module to `keep_fp32` of the last pass's type.
   void blame(ModuleAudit& module, const std::string& fault);
 
-  /// For LibTorch's dispatcher: calls an operation, and watches it.
+  /// Called by LibTorch's dispatcher: runs an operation and records it.
   void call(
       const c10::OperatorHandle& operation,
       c10::DispatchKeySet keys,
@@ -69,29 +69,29 @@ class PrecisionProbe {
  private:
   // Where a tensor comes from.
   struct Origin {
-    torch::Tensor self = {};     // so that no address comes twice
-    std::string weight_of = {};  // of a parameter: its module
-    size_t module = 0;           // whose weights came last
+    torch::Tensor self = {};     // keeps the address unique
+    std::string weight_of = {};  // for a parameter: its module
+    size_t module = 0;           // index of the last one with weights
     double error = 0;            // |16 bits - fp32| / |fp32|
-    // What spoiled it, and in which module: a fault if it matters.
+    // The operation that corrupted it, and its module: a fault if it matters.
     std::string suspect = {};
     size_t suspected = 0;
   };
-  // An operation, and the origin of what it returns.
+  // An operation, and the origin of its result.
   struct Op {
     std::string name = {};
     Origin origin = {};
     bool has_weights = false;
-    bool is_infinite = false;                // something that it is given
+    bool is_infinite = false;                // an argument is infinite
     torch::ScalarType type = torch::kFloat;  // of its result
   };
 
-  // A call of an operation that is watched.
+  // A recorded call of an operation.
   struct Call {
     size_t arguments = 0, results = 0;
     Op op = {};
-    bool has_dtype = false;       // is told the type of its result
-    torch::Tensor in_place = {};  // what it writes; undefined: a new tensor
+    bool has_dtype = false;       // has an argument for its dtype
+    torch::Tensor in_place = {};  // its output; undefined: a new tensor
     bool is_copy = false;         // a view or a conversion
     bool is_emulated = false;     // computes in fp32 and is rounded
   };
@@ -121,10 +121,10 @@ class PrecisionProbe {
   double faintest_ = std::numeric_limits<double>::infinity();
   std::map<std::string, Tensors> results_;  // in fp32, by module and operation
   std::string first_infinite_;
-  // Of a pass:
+  // For one pass:
   const PrecisionType* type_ = nullptr;
   KeptParameters kept_;
-  std::map<std::string, size_t> seen_;  // of results_
+  std::map<std::string, size_t> seen_;  // compared results, by key
   std::unordered_map<const c10::TensorImpl*, Origin> origins_;
 };
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 #include <torch/types.h>
-// Headers alone: it looks for a tool to load when it is first called.
+// Header-only: it looks for a tool to load at its first call.
 #if defined(TERN_WITH_CUDA) && __has_include(<nvtx3/nvToolsExt.h>)
 #define TERN_WITH_NVTX
 #include <nvtx3/nvToolsExt.h>
@@ -36,8 +36,8 @@ constexpr std::array<const char*, kPhases> kNames = {
     "validation",
     "other"};
 
-// What ends with an event, what follows it, and whether it is one of training
-// alone: a pass without training is one phase.
+// The phases before and after an event, and whether it counts only in training.
+// An evaluation is a single phase.
 struct Moment {
   Phase before, after;
   bool of_training = false;
@@ -67,8 +67,8 @@ double seconds_of(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-// Opens and closes a range of this thread that NVIDIA's tools show. Without
-// such a tool a call costs some nanoseconds; in a build without CUDA it does
+// Opens and closes a range of this thread, shown by NVIDIA's tools. Without
+// such a tool a call costs a few nanoseconds; in a build without CUDA it does
 // nothing.
 void nvtx_push([[maybe_unused]] const char* name) {
 #ifdef TERN_WITH_NVTX
@@ -110,7 +110,8 @@ void Profiler::spent(Learner& learn, Phase phase, Clock::time_point end) {
 void Profiler::enter(Phase phase) {
   if (!options_.nvtx || !is_on_) return;
   if (is_in_range_) nvtx_pop();
-  // When the batch arrived is known only afterwards: one range for both.
+  // The arrival of the batch is known only afterwards, so both phases share a
+  // range.
   nvtx_push(
       phase == Phase::data_wait ? "data wait, to device" : to_string(phase));
   is_in_range_ = true;
@@ -126,7 +127,7 @@ void Profiler::begins(Learner& learn, Event event) {
   if (event == Event::batch_end) ++batches_;
 }
 
-// What is between is the time of the callbacks.
+// The time in between is that of the callbacks.
 void Profiler::ends(Learner& learn, Event event) {
   const Moment& moment = kMoments[static_cast<size_t>(event)];
   if (moment.of_training && !learn.state().training) return;
@@ -182,7 +183,8 @@ void Profiler::on_train_begin(Learner& learn) {
   restart();
 }
 
-// While they are there. Two of one class are one.
+// Reads the names while the callbacks still exist. Callbacks of the same name
+// are summed up.
 void Profiler::name_callbacks(Learner& learn) {
   parts_of(learn).callbacks.seconds = nullptr;
   std::map<std::string, double> by_name;

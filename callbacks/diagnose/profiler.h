@@ -16,7 +16,7 @@
 
 namespace tern {
 
-/// What a training spends its time on.
+/// The phases of a training.
 enum class Phase {
   data_wait,   // until the loader returns a batch
   to_device,   // the copy to the device, and batch transforms
@@ -26,14 +26,14 @@ enum class Phase {
   step,        // the optimizer, and freeing the gradients
   callbacks,   // all callbacks together, in training and between epochs
   validation,  // the whole evaluation
-  other,       // starting the loaders, and the like
+  other,       // starting the loaders and other work
 };
 constexpr size_t kPhases = 9;
 
 /// "data wait", "to device", ...
 const char* to_string(Phase phase);
 
-/// Measures the phases of a training, and shows them when a fit ends.
+/// Measures the phases of a training and logs them when a fit ends.
 ///
 ///   learn.add<Profiler>().fit(1);
 ///
@@ -44,24 +44,24 @@ const char* to_string(Phase phase);
 ///
 ///   of callbacks: SaveModel 0.110 s, TensorBoard 0.020 s
 ///
-/// (The last column with `memory`.)
+/// (The last column appears with `memory`.)
 ///
-/// Times are those of the host: kernels of a GPU run asynchronously, and a
-/// phase that waits for them gets their time. A clock is read about 14 times a
-/// batch.
+/// Times are host times: GPU kernels run asynchronously, and the phase that
+/// waits for them is charged with their time. The clock is read about 14 times
+/// per batch.
 class Profiler : public Callback {
  public:
   struct Options {
-    /// Set: a file for chrome://tracing or ui.perfetto.dev, written when a fit
-    /// ends. Relative to `LearnerOptions::path`.
+    /// If set, writes a trace for chrome://tracing or ui.perfetto.dev when a
+    /// fit ends. Relative to `LearnerOptions::path`.
     std::optional<std::filesystem::path> trace = {};
-    /// Batches of each fit that go into the trace; >= 0.
+    /// Number of batches of each fit in the trace; >= 0.
     int64_t trace_batches = 1000;
     /// Marks the phases as NVTX ranges, for Nsight Systems. No effect without
-    /// such a tool, or in a build without CUDA.
+    /// such a tool or in a build without CUDA.
     bool nvtx = false;
-    /// Measures the peak memory of tensors in each phase, as `MemoryMeter`
-    /// does; on a GPU for the whole device.
+    /// Measures the peak tensor memory of each phase with `MemoryMeter`; on a
+    /// GPU for the whole device.
     bool memory = false;
     /// Prints the table when a fit ends.
     bool show = true;
@@ -70,21 +70,22 @@ class Profiler : public Callback {
   explicit Profiler(Options options);
   Profiler() : Profiler(Options{}) {}
 
-  /// Of the last fit.
+  /// For the last fit.
   double seconds(Phase phase) const {
     return seconds_[static_cast<size_t>(phase)];
   }
   int64_t batches() const { return batches_; }
-  /// Of each callback in the last fit, by its name; the slowest first. One that
-  /// validates or predicts has that time too.
+  /// Seconds of each callback in the last fit, by name, slowest first. Includes
+  /// the evaluation or inference that a callback starts.
   const std::vector<std::pair<std::string, double>>& callback_seconds() const {
     return callback_times_;
   }
-  /// The most bytes of tensors alive at once in a phase; 0 without `memory`.
+  /// Peak tensor memory of a phase in bytes; 0 without `memory`.
   int64_t peak_bytes(Phase phase) const {
     return peak_bytes_[static_cast<size_t>(phase)];
   }
-  /// Discards what was measured in this fit so far: its first, slow batches.
+  /// Discards the measurements of this fit so far, for example of slow first
+  /// batches.
   void restart();
 
   void on_train_begin(Learner& learn) override;
@@ -114,12 +115,12 @@ class Profiler : public Callback {
     int64_t epoch, batch;
   };
 
-  // Before and after the other callbacks of an event.
+  // Called before and after the other callbacks of an event.
   void begins(Learner& learn, Event event);
   void ends(Learner& learn, Event event);
-  // The time since the last call was spent on `phase`.
+  // Charges the time since the last call to `phase`.
   void spent(Learner& learn, Phase phase, Clock::time_point end = Clock::now());
-  // What follows is that phase's, for NVTX.
+  // Starts the NVTX range of a phase.
   void enter(Phase phase);
   void name_callbacks(Learner& learn);
   void show(Learner& learn) const;
@@ -128,7 +129,7 @@ class Profiler : public Callback {
   Options options_;
   std::shared_ptr<Callback> last_;  // gets each event after all others
   bool is_on_ = false;
-  bool is_in_range_ = false;  // of NVTX
+  bool is_in_range_ = false;  // an NVTX range is open
   Clock::time_point start_, mark_;
   std::array<double, kPhases> seconds_{};
   std::map<const Callback*, double> callback_seconds_;
@@ -140,15 +141,15 @@ class Profiler : public Callback {
   std::optional<LogFile> trace_;
 };
 
-/// Measures the peak memory of tensors in each epoch, training and validation.
+/// Measures the peak tensor memory of each epoch, training and validation.
 ///
 ///   learn.add<PeakMemory>().fit(3);
 ///   // PeakMemory: 512.3 MiB at most, in epoch 0
 ///
-/// On CUDA it is the caching allocator's figure for the whole device; on a CPU,
-/// what the training thread allocated since the fit began, without the weights
-/// and data of before. Logged as "peak_mib". As fastai v1's PeakMemMetric, but
-/// it asks the allocator instead of polling in a thread.
+/// On CUDA it is the caching allocator's peak for the whole device; on a CPU,
+/// what the training thread allocated since the fit began, without existing
+/// weights and data. Logged as "peak_mib". Like fastai v1's PeakMemMetric, but
+/// reads the allocator's statistics instead of polling in a thread.
 class PeakMemory final : public Callback {
  public:
   /// Peak bytes of each epoch of the last fit.

@@ -24,7 +24,7 @@ namespace tern {
 
 namespace {
 
-// Their results, or the results' sizes, depend on values.
+// Operations whose results, or the sizes of the results, depend on values.
 constexpr std::array kReading = std::to_array<std::string_view>(
     {"aten::_local_scalar_dense",
      "aten::nonzero",
@@ -41,7 +41,8 @@ constexpr const char* kCudaWaits = "called a synchronizing CUDA operation";
 
 }  // namespace
 
-// One step. LibTorch tells of a wait by a warning; others go where they went.
+// Records one step. LibTorch reports a wait as a warning; other warnings are
+// forwarded to the previous handler.
 class SyncAudit::Watch final : public c10::WarningHandler {
  public:
   Watch(SyncAudit& audit, const Learner& learn, bool is_cpu)
@@ -68,7 +69,7 @@ class SyncAudit::Watch final : public c10::WarningHandler {
   }
 
  private:
-  // Has LibTorch warn of each wait for the GPU while it lives.
+  // Makes LibTorch warn about each wait for the GPU during its lifetime.
   class WaitWarnings {
 #ifdef TERN_WITH_CUDA
    public:

@@ -9,24 +9,24 @@
 
 namespace tern {
 
-/// Finds what makes the host wait for the GPU in a training step: code that
-/// reads a value (`loss.item()`, `x.nonzero()`, a copy to the CPU), so that no
-/// more work is queued until it has arrived.
+/// Finds code that makes the host wait for the GPU in a training step, such as
+/// code that reads a value (`loss.item()`, `x.nonzero()`, a copy to the CPU).
+/// Such a wait delays queueing further work.
 ///
 ///   learn.add<SyncAudit>().fit(1);
 ///
 ///   SyncAudit: 61 steps, where the host waits for the device:
 ///   LossLogger in on_batch_end: aten::_local_scalar_dense, 61 times
 ///
-/// On a GPU these are the waits that LibTorch itself reports. On a CPU, which
-/// never waits, it lists operations that would wait on a GPU, so that a program
-/// can be checked without one; copies to the CPU are not seen there. Only what
-/// happens between on_batch_begin and on_batch_end of training counts, and no
-/// evaluation by a callback meanwhile.
+/// On a GPU it reports the synchronizations that LibTorch detects. A CPU never
+/// waits, so there it lists the operations that would wait on a GPU, except
+/// copies to the CPU; that way a program can be checked without a GPU. Covers
+/// only the time between on_batch_begin and on_batch_end of training, without
+/// evaluations that a callback starts.
 class SyncAudit final : public Callback {
  public:
   struct Options {
-    /// Steps of each fit that are left out: the first ones set things up.
+    /// Initial steps of each fit to skip, since they set things up.
     int64_t warm_up = 3;
   };
   struct Finding {
@@ -39,9 +39,9 @@ class SyncAudit final : public Callback {
   SyncAudit() : SyncAudit(Options{}) {}
   ~SyncAudit() override;
 
-  /// Of the last fit, in the order in which they were seen first.
+  /// Findings of the last fit, in order of first occurrence.
   const std::vector<Finding>& findings() const { return findings_; }
-  /// The number of steps watched.
+  /// Number of steps recorded.
   int64_t steps() const { return steps_; }
 
   void on_train_begin(Learner& learn) override;
@@ -65,7 +65,7 @@ class SyncAudit final : public Callback {
 
  private:
   class Watch;
-  // What runs from here on: the event's callbacks, then that part of the step.
+  // Says what runs next: the event's callbacks, then this part of the step.
   void enter(const char* event, const char* part);
   void found(const Learner& learn, const std::string& what);
   void show(Learner& learn) const;
@@ -73,9 +73,9 @@ class SyncAudit final : public Callback {
   Options options_;
   std::vector<Finding> findings_;
   int64_t steps_ = 0, seen_ = 0;
-  int64_t evaluations_ = 0;  // that run inside a step
+  int64_t evaluations_ = 0;  // running inside a step
   const char *event_ = "", *part_ = "";
-  std::shared_ptr<Callback> last_;  // stops watching after all others
+  std::shared_ptr<Callback> last_;  // stops recording after all others
   std::unique_ptr<Watch> watch_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kNearZeroGradient = 1e-8;
 
-// [3] kFloat on the device.
+// Returns [3] kFloat on the device.
 torch::Tensor stats_of(const torch::Tensor& tensor, double near_zero) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor x = tensor.detach().to(torch::kFloat);
@@ -54,7 +54,7 @@ void ActivationStats::on_train_begin(Learner& learn) {
 
 void ActivationStats::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
-  // A callback may evaluate within the step.
+  // Checked because a callback may evaluate within the step.
   if (state.training) is_looking_ = state.iteration % options_.every == 0;
 }
 
@@ -82,7 +82,7 @@ void ActivationStats::on_epoch_end(Learner&) {
   read();
 }
 
-// One wait for the device.
+// Synchronizes with the device once.
 void ActivationStats::read() {
   if (pending_.empty()) return;
   Tensors stats;
@@ -99,7 +99,7 @@ void ActivationStats::read() {
   pending_.clear();
 }
 
-// After an exception the device may be unusable: what it still holds is lost.
+// After an exception the device may be unusable, so pending values are dropped.
 void ActivationStats::on_train_end(Learner& learn) {
   taps_.reset();
   is_looking_ = false;

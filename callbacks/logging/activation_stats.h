@@ -13,32 +13,32 @@
 
 namespace tern {
 
-/// Mean, standard deviation and share of elements near zero of one tensor, for
-/// each training batch that was recorded.
+/// Mean, standard deviation and share of near-zero elements of one tensor, for
+/// each recorded training batch.
 struct LayerStats {
   std::string name;
   std::vector<int64_t> iterations;
   std::vector<double> mean, std, near_zero;
 };
 
-/// Records statistics of activations and gradients, where dead or exploding
-/// layers show first.
+/// Records statistics of activations and gradients, which show dead or
+/// exploding layers early.
 ///
 ///   learn.add<ActivationStats>({.every = 5}).fit(1);
 ///   for (const auto& layer : learn.find<ActivationStats>()->activations()) ...
 ///
 /// Activations are the outputs of the children of each Sequential
-/// (`ForwardHooks`); gradients those of each parameter, unscaled, before
-/// clipping; near zero means up to 1e-8 for them. Statistics stay on the device
-/// and are read together with the losses, so that no step waits. fastai v2's
-/// ActivationStats, with its threshold; gradients are Tern's. A second fit adds
-/// to the first.
+/// (`ForwardHooks`). Gradients are those of each parameter, unscaled and before
+/// clipping; for them, near zero means at most 1e-8. Statistics stay on the
+/// device and are read together with the losses, so that no step waits. Follows
+/// fastai v2's ActivationStats, with its threshold; gradients are Tern's
+/// addition. A second fit adds to the results of the first.
 class ActivationStats final : public Callback {
  public:
   struct Options {
-    /// Records every so many training batches; >= 1.
+    /// Records one in this many training batches; >= 1.
     int64_t every = 10;
-    /// Activations up to this absolute value are near zero; >= 0.
+    /// Largest absolute value of an activation that counts as near zero; >= 0.
     double near_zero = 0.05;
   };
 
@@ -66,7 +66,7 @@ class ActivationStats final : public Callback {
   std::unique_ptr<ForwardHooks> taps_;  // while a fit runs
   bool is_looking_ = false;
   std::vector<LayerStats> activations_, gradients_;
-  // By iteration and layer, [3] each, on the device; read with the losses.
+  // By iteration and layer; [3] each, on the device; read with the losses.
   std::map<std::pair<int64_t, LayerStats*>, torch::Tensor> pending_;
 };
 

@@ -15,7 +15,8 @@ namespace tern {
 
 namespace {
 
-// Space may come back while the training runs; a wrong folder stays wrong.
+// A full disk may get space again during the training; a wrong folder stays
+// wrong.
 bool is_full(const IoError& error) {
   return error.error() == ENOSPC || error.error() == EDQUOT ||
          error.error() == EFBIG;
@@ -36,7 +37,7 @@ void HtmlReport::write_or_warn(Learner& learn, bool is_running, bool is_first) {
     report_page(learn, options_.report, is_running).save(file);
   } catch (const IoError& error) {
     if (is_first && !is_full(error)) throw;
-    // The error that ended the fit, this one perhaps, is the one to read.
+    // The error that ended the fit, which may be this one, is more important.
     if (learn.state().failed || std::exchange(has_told_, true)) return;
     learn.options().sink->warning(fmt::format(
         "HtmlReport: {}. Training goes on; the report stays as it was.",

@@ -7,12 +7,13 @@
 
 namespace tern {
 
-/// Writes `Learner::report` after each epoch, and when a fit ends or fails.
+/// Writes `Learner::report` to a file after each epoch and when a fit ends or
+/// fails.
 ///
 ///   learn.add<HtmlReport>({.file = "run.html"}).fit(10);
 ///
-/// Replaces the file atomically. A folder that cannot be written ends the fit
-/// when it starts; when the disk is full, or a later write fails, the sink gets
+/// Replaces the file atomically. If the file cannot be written at the start,
+/// the fit ends with an error. If the disk is full or a later write fails, logs
 /// one warning and training continues.
 class HtmlReport final : public Callback {
  public:
@@ -25,7 +26,8 @@ class HtmlReport final : public Callback {
   explicit HtmlReport(Options options);
   HtmlReport() : HtmlReport(Options{}) {}
 
-  /// \throws IoError if the file cannot be written, unless the disk is full.
+  /// \throws IoError if the file cannot be written for another reason than a
+  ///         full disk.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
@@ -34,7 +36,7 @@ class HtmlReport final : public Callback {
   OptionValues option_values() const override;
 
  private:
-  // A file that cannot be written is an error at first, a warning later.
+  // A failed write is an error the first time and a warning later.
   void write_or_warn(Learner& learn, bool is_running, bool is_first = false);
 
   Options options_;

@@ -17,11 +17,11 @@ namespace tern {
 
 namespace {
 
-// Non-blocking: a pipe without a reader fails instead of waiting for one.
+// Non-blocking, so that a pipe without a reader fails instead of waiting.
 constexpr int kFlags = O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK;
 
-// Bytes of a log's end by which it is known again: the times and losses in
-// them are those of no other.
+// Number of bytes at a log's end that identify it: the times and losses in them
+// are unique.
 constexpr int64_t kTail = 64;
 
 constexpr size_t kMaxPending = 256 << 10;
@@ -71,7 +71,7 @@ void LogFile::write(std::string_view bytes) {
         path_);
     is_empty_ = false;
   } catch (const IoError& error) {
-    // Takes back the part of the record that got through; a device has none.
+    // Removes the part of the record that was written; impossible for a device.
     if (size >= 0) {
       [[maybe_unused]] const int result = ::ftruncate(file_.fd(), size);
     }
@@ -99,7 +99,7 @@ void LogFile::tell(const IoError& error, const char* consequence) {
       consequence));
 }
 
-// [<= kTail] kByte: what stands before `end`.
+// Returns [<= kTail] kByte: the bytes before `end`.
 torch::Tensor LogFile::tail(int64_t end) const {
   const torch::Tensor bytes =
       torch::empty({std::min(kTail, end)}, torch::kByte);
@@ -119,11 +119,12 @@ StateDict LogFile::place() {
     const int64_t size = file_size(file_, path_);
     if (size == 0 && !std::filesystem::is_regular_file(path_)) return place;
     place.insert("file", bytes_of(path_.filename()));
-    if (size == 0) return place;  // no bytes to know it by
+    if (size == 0) return place;  // no bytes to identify it by
     place.insert("size", torch::scalar_tensor(size, torch::kLong));
     place.insert("tail", tail(size));
   } catch (const IoError&) {
-    // A checkpoint must not fail for its log: it is added to on resume.
+    // A checkpoint must not fail because of its log; on resume the log is
+    // appended to.
   }
   return place;
 }

@@ -13,17 +13,17 @@ namespace tern {
 
 class IoError;  // data/formats/error.h
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 double unix_time();
 
-/// A file that a logger appends records to. Once it is open, an error of the
-/// disk does not end the training: the sink gets one warning, and what could
-/// not be written is left out, never half written. It is flushed at the end.
+/// A file that a logger appends records to. Once it is open, disk errors do not
+/// end the training: the sink gets one warning, and records that cannot be
+/// written are dropped whole. The destructor flushes it.
 class LogFile {
  public:
-  /// Creates the file and the folders above it.
+  /// Creates the file and its parent folders.
   /// \param owner   Name of the logger, for messages.
-  /// \param append  Keeps what the file holds; else empties it.
+  /// \param append  Keeps the file's content; otherwise truncates it.
   /// \throws IoError if it cannot be opened for writing, DataError if it is a
   ///         pipe or a socket, which could block.
   LogFile(
@@ -38,17 +38,18 @@ class LogFile {
 
   /// Appends all of `bytes` or nothing.
   void write(std::string_view bytes);
-  /// The same, but once a second, in blocks of up to 256 KiB, and at `flush`.
+  /// The same, but buffered: written once a second, in blocks of up to 256 KiB,
+  /// and by `flush`.
   void add(std::string_view record);
   void flush();
 
-  /// Flushes; returns where the file ends, for a checkpoint: its name and,
-  /// unless it is empty, its length and its last bytes. Nothing if that cannot
-  /// be read.
+  /// Flushes and returns the end of the file for a checkpoint: its name and,
+  /// unless it is empty, its length and last bytes. Empty if these cannot be
+  /// read.
   StateDict place();
   /// Truncates the file to `place`.
-  /// \return false if the file is shorter or has other content; then it is
-  ///         unchanged.
+  /// \return false, without a change, if the file is shorter or its content
+  ///         differs.
   bool go_back_to(const StateDict& place);
 
   bool is_empty() const { return is_empty_; }

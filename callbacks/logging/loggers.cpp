@@ -34,7 +34,7 @@ void Logger::on_train_begin(Learner& learn) {
   next_loss_.reset();
   const auto resumed = take_resumed_log(learn, *this);
   if (!log_ || (resumed && !resumed->is_empty())) {
-    log_.reset();  // what it holds goes before the cut
+    log_.reset();  // flushes before the file is cut
     log_ = open(learn, resumed ? &*resumed : nullptr);
   }
   write_fit_begin(learn);
@@ -45,10 +45,11 @@ void Logger::on_epoch_begin(Learner& learn) {
   next_epoch_ = learn.recorder().epochs().size();
 }
 
-// Not in on_train_begin: a resumed fit gets its earlier losses back after that.
+// Not in on_train_begin, because a resumed fit restores its earlier losses
+// after that.
 void Logger::on_batch_begin(Learner& learn) {
   if (!learn.state().training) return;
-  if (!log_) on_train_begin(learn);  // added while the fit ran
+  if (!log_) on_train_begin(learn);  // added during the fit
   if (!next_loss_) next_loss_ = learn.recorder().losses().size();
 }
 
@@ -58,7 +59,7 @@ void Logger::on_batch_end(Learner& learn) {
 
 void Logger::on_epoch_end(Learner& learn) {
   if (!log_) on_train_begin(learn);
-  // The epoch that ends is new, for a logger too that was added during it.
+  // The epoch that ends must be logged, even by a logger added during it.
   if (!next_epoch_) next_epoch_ = learn.recorder().epochs().size() - 1;
   write_news(learn);
 }
@@ -90,7 +91,8 @@ void Logger::write_batches(Learner& learn) {
   }
 }
 
-// A checkpoint of an epoch's end may be made before or after the logger's turn.
+// A checkpoint at the end of an epoch may be written before or after this
+// logger runs.
 void Logger::write_news(Learner& learn) {
   write_batches(learn);
   const auto& epochs = learn.recorder().epochs();
@@ -126,7 +128,7 @@ void FileLogger::on_add(Learner& learn) {
 
 namespace {
 
-// Of a table.
+// Returns the last header line of a CSV file.
 std::string last_header(const std::filesystem::path& file) {
   std::string header;
   std::error_code ignored;
@@ -144,7 +146,8 @@ std::shared_ptr<LogFile> FileLogger::open(
     Learner& learn,
     const StateDict* resumed) {
   const std::filesystem::path path = learn.options().path / file_;
-  // A table that was empty then: what it holds now came after the checkpoint.
+  // The file was empty at the checkpoint, so its present table was written
+  // later.
   const bool was_empty = resumed && resumed->contains("file") &&
                          !resumed->contains("size") &&
                          !last_header(path).empty();
@@ -172,7 +175,7 @@ std::string row(const std::vector<std::string>& cells) {
   return fmt::format("{}\n", fmt::join(cells, ","));
 }
 
-// [bytes] kByte: each name and a zero.
+// Returns [bytes] kByte: each name followed by a zero byte.
 torch::Tensor bytes_of_names(const std::vector<std::string>& names) {
   std::vector<uint8_t> bytes;
   for (const std::string& name : names) {
@@ -210,8 +213,8 @@ std::shared_ptr<LogFile> CSVLogger::open(
   return FileLogger::open(learn, resumed);
 }
 
-// What was logged after an epoch's row had been written is a name of that epoch,
-// and not in the header until another row has it.
+// A value logged after an epoch's row was written belongs to that epoch, but
+// its name is not in the header until another row has it.
 StateDict CSVLogger::log_state(Learner& learn) {
   StateDict state = FileLogger::log_state(learn);
   if (columns_ && has_rows_) {
@@ -298,7 +301,7 @@ void JsonLinesLogger::write_fit_end(Learner& learn) {
 }
 
 void JsonLinesLogger::log_load(const std::string& name, int64_t epoch) {
-  if (!is_open()) return;  // of several processes rank 0 writes
+  if (!is_open()) return;  // only rank 0 writes
   log().add(fmt::format(
       "{{\"event\":\"load\",\"name\":{},\"epoch\":{}}}\n",
       json_quoted(name),

@@ -13,10 +13,10 @@
 
 namespace tern {
 
-/// Base of the loggers: opens the log when a fit begins, or where a resumed
-/// training left it, and passes on what the Recorder has read from the device
-/// since the last look, so that a logger never waits for the device itself.
-/// Epochs count on over all fits of the Learner; a second fit adds to the log.
+/// Base of the loggers. Opens the log when a fit begins, or continues where a
+/// resumed training left it, and forwards new values that the Recorder has read
+/// from the device, so that a logger never waits for the device itself. Epochs
+/// are counted over all fits of the Learner; a second fit appends to the log.
 class Logger : public Callback {
  public:
   /// \throws IoError if the log cannot be written.
@@ -38,8 +38,8 @@ class Logger : public Callback {
     std::vector<MetricValue> logged = {};  // by callbacks
   };
 
-  /// \param every  Passes on every so many training batches; 0: none.
-  /// \throws c10::ValueError if it is below `least`.
+  /// \param every  Logs one in this many training batches; 0: none.
+  /// \throws c10::ValueError if `every` is below `least`.
   Logger(const char* name, int64_t every, int64_t least);
 
   bool is_open() const { return log_ != nullptr; }
@@ -47,8 +47,8 @@ class Logger : public Callback {
   int64_t every() const { return every_; }
 
  private:
-  /// \param resumed  Where the log ended when the checkpoint was made that the
-  ///                 training goes on from; empty: not known. Null: a new log.
+  /// \param resumed  End of the log in the checkpoint that the training resumes
+  ///                 from; empty: unknown. Null: a new log.
   virtual std::shared_ptr<LogFile> open(
       Learner& learn,
       const StateDict* resumed) = 0;
@@ -62,15 +62,16 @@ class Logger : public Callback {
 
   int64_t every_;
   std::shared_ptr<LogFile> log_;
-  // The next of the Recorder's losses and epochs to look at.
+  // The Recorder's next loss and epoch to log.
   std::optional<size_t> next_loss_, next_epoch_;
 };
 
-/// A logger of one text file. A full disk does not end the training; the sink
-/// gets one warning.
+/// A logger that writes one text file. A full disk does not end the training;
+/// the sink gets one warning.
 class FileLogger : public Logger {
  public:
-  /// \throws c10::ValueError beside another logger of this class and file.
+  /// \throws c10::ValueError if the Learner already has a logger of this class
+  ///         for the same file.
   void on_add(Learner& learn) override;
   OptionValues option_values() const override;
 
@@ -90,22 +91,22 @@ class FileLogger : public Logger {
   bool append_;
 };
 
-/// Writes the table of epochs to a CSV file, a row when an epoch ends.
+/// Writes the progress table to a CSV file, one row per epoch.
 ///
 ///   learn.add<CSVLogger>("history.csv").fit(10);
 ///
 ///   epoch,train_loss,valid_loss,accuracy,seconds
 ///   0,0.139469,0.115246,0.963199,1.25
 ///
-/// As fastai's CSVLogger, with all digits, an empty cell for an unknown value,
-/// and seconds. A line of names comes with the first row, and again when a
-/// callback has logged a value under a new name.
+/// Like fastai's CSVLogger, but with all digits, an empty cell for an unknown
+/// value, and a column of seconds. A header line precedes the first row, and is
+/// repeated when a callback logs a value under a new name.
 class CSVLogger final : public FileLogger {
  public:
   struct Options {
     /// Relative to `LearnerOptions::path`.
     std::filesystem::path file = "history.csv";
-    /// Keeps the rows that the file has when the first fit begins.
+    /// Keeps the rows already in the file when the first fit begins.
     bool append = false;
   };
 
@@ -121,11 +122,11 @@ class CSVLogger final : public FileLogger {
       override;
   void write_epoch(Learner& learn, const EpochRecord& epoch) override;
 
-  std::optional<EpochColumns> columns_;  // of the names written last
+  std::optional<EpochColumns> columns_;  // of the last header
   bool has_rows_ = false;                // since the file was opened
 };
 
-/// Writes events as lines of JSON, for programs that watch a training.
+/// Writes events as lines of JSON, for programs that monitor a training.
 ///
 ///   learn.add<JsonLinesLogger>({.every = 10}).fit(10);
 ///
@@ -137,18 +138,18 @@ class CSVLogger final : public FileLogger {
 ///   {"event":"end","time":1700000012.0,"failed":false}
 ///   {"event":"load","name":"model","epoch":7}
 ///
-/// The last where SaveModel has loaded the best epoch.
+/// The last one is written when SaveModel loads the best epoch.
 ///
-/// Each on a line of its own; numbers with all digits, null for NaN and
-/// infinities. Batches are written once a second.
+/// Each event is on its own line. Numbers have all digits; NaN and infinities
+/// are null. Batches are written once a second.
 class JsonLinesLogger final : public FileLogger {
  public:
   struct Options {
     /// Relative to `LearnerOptions::path`.
     std::filesystem::path file = "history.jsonl";
-    /// Keeps the lines that the file has when the first fit begins.
+    /// Keeps the lines already in the file when the first fit begins.
     bool append = false;
-    /// Writes every so many training batches; 0: none.
+    /// Logs one in this many training batches; 0: none.
     int64_t every = 0;
   };
 
@@ -162,7 +163,7 @@ class JsonLinesLogger final : public FileLogger {
   explicit JsonLinesLogger(std::filesystem::path file = "history.jsonl")
       : JsonLinesLogger(Options{.file = std::move(file)}) {}
 
-  /// For SaveModel: which epoch it has loaded.
+  /// Called by SaveModel: logs which epoch it has loaded.
   void log_load(const std::string& name, int64_t epoch);
   OptionValues option_values() const override;
 

@@ -34,8 +34,8 @@ std::string little_endian(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-// CRC-32C (Castagnoli), masked as TFRecord masks a checksum that is stored
-// beside its data.
+// CRC-32C (Castagnoli), masked as TFRecord masks a checksum stored next to its
+// data.
 std::string masked_crc(std::string_view bytes) {
   static constexpr std::array<uint32_t, 256> kTable = [] {
     std::array<uint32_t, 256> table{};
@@ -56,7 +56,7 @@ std::string masked_crc(std::string_view bytes) {
   return little_endian(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
 }
 
-// A protocol buffer that is being written, field by field.
+// Writes a protocol buffer, field by field.
 class Message {
  public:
   Message& integer(int field, int64_t value) {
@@ -98,7 +98,7 @@ class Message {
 
 // ---- Histograms ----
 
-// TensorFlow's buckets: 0, and powers of 1.1 from 1e-12 to 1e20 on both sides.
+// TensorFlow's buckets: 0, and powers of 1.1 from 1e-12 to 1e20 of both signs.
 const std::vector<double>& bucket_limits() {
   static const std::vector<double> limits = [] {
     std::vector<double> positive;
@@ -115,8 +115,9 @@ const std::vector<double>& bucket_limits() {
   return limits;
 }
 
-// [limits + 4] kDouble on the CPU: how many finite values lie in each bucket,
-// then their min, max, sum and sum of squares. One read from the device.
+// Returns [limits + 4] kDouble on the CPU: the number of finite values in each
+// bucket, then their min, max, sum and sum of squares. Reads from the device
+// once.
 torch::Tensor count(const torch::Tensor& values) {
   const torch::Tensor x = values.detach().flatten().to(torch::kDouble);
   const torch::Tensor is_finite = x.isfinite();
@@ -150,8 +151,8 @@ std::filesystem::path new_file(const std::filesystem::path& folder) {
                       count++);
 }
 
-// The file of a checkpoint's log, without what was written after it; null if it
-// is not in the folder, or has other content.
+// Opens the file of a checkpoint's log and cuts off what was written after it;
+// null if it is not in the folder or has other content.
 std::shared_ptr<LogFile> reopened(
     const std::filesystem::path& folder,
     const StateDict* place,
@@ -200,7 +201,7 @@ void TensorBoardWriter::add(
                  .str());
 }
 
-// Its length, the checksum of the length, the event, its checksum.
+// A record: length, checksum of the length, event, checksum of the event.
 void TensorBoardWriter::add_record(std::string_view event) {
   std::string record = little_endian<uint64_t>(event.size());
   record += masked_crc(record);
@@ -232,7 +233,7 @@ void TensorBoardWriter::add_histogram(
   const torch::Tensor read = count(values);
   const double* const counts = read.const_data_ptr<double>();
   const double* const sums = counts + limits.size();
-  // From the bucket before the first that counts something.
+  // Starts one bucket before the first nonempty one.
   size_t begin = 0, end = limits.size();
   while (begin < end && counts[begin] == 0) ++begin;
   while (end > begin && counts[end - 1] == 0) --end;
@@ -333,7 +334,8 @@ void TensorBoard::write_batch(const BatchValues& batch) {
   add("smooth_loss", batch.smooth_loss);
   add("lr", batch.lr);
   add("momentum", batch.momentum);
-  // A value may have any of these names: it is not among them, as in JSON.
+  // A logged value may have one of these names; its prefix keeps it apart, as
+  // in JSON.
   for (const MetricValue& value : batch.logged) {
     writer_->add_scalar("logged/" + value.name, value.value, batch.iteration);
   }

@@ -11,17 +11,17 @@
 
 namespace tern {
 
-/// Writes an event file for TensorBoard; needs no TensorFlow.
+/// Writes an event file for TensorBoard, without TensorFlow.
 ///
 ///   TensorBoardWriter writer("runs/first");
 ///   writer.add_scalar("loss", 0.5, /*step=*/1);
 ///
 /// Events are buffered and written once a second, in blocks of up to 256 KiB,
-/// at `flush` and at the end. When the disk is full the sink gets one warning,
-/// and the events that do not fit are left out.
+/// by `flush` and by the destructor. If the disk is full, the sink gets one
+/// warning and the events that do not fit are dropped.
 class TensorBoardWriter {
  public:
-  /// Creates a new file in `folder`, and the folder.
+  /// Creates `folder` and a new file in it.
   /// \param sink  Receives warnings; empty: the terminal.
   /// \throws IoError if the file cannot be created.
   explicit TensorBoardWriter(
@@ -29,17 +29,17 @@ class TensorBoardWriter {
       const Sink& sink = {});
 
   void add_scalar(const std::string& tag, double value, int64_t step);
-  /// The distribution of all finite elements of a floating tensor. Reads from
+  /// Adds a histogram of all finite elements of a floating tensor. Reads from
   /// the device once.
   void add_histogram(
       const std::string& tag,
       const torch::Tensor& values,
       int64_t step);
-  /// \param png  The bytes of a PNG file, as `encode_png` returns them.
-  /// \throws c10::ValueError if they are not.
+  /// \param png  The bytes of a PNG file, as returned by `encode_png`.
+  /// \throws c10::ValueError if they are not a PNG file.
   void
   add_image(const std::string& tag, std::span<const uint8_t> png, int64_t step);
-  /// Shown as Markdown.
+  /// Adds a text, shown as Markdown.
   void add_text(const std::string& tag, const std::string& text, int64_t step);
 
   void flush() { file_->flush(); }
@@ -55,33 +55,33 @@ class TensorBoardWriter {
   std::shared_ptr<LogFile> file_;
 };
 
-/// Writes losses, learning rates, validation and metrics for TensorBoard.
+/// Logs losses, learning rates, validation results and metrics to TensorBoard.
 ///
 ///   learn.add<TensorBoard>("runs/first").fit(10);
 ///   // then: tensorboard --logdir runs
 ///
-/// Tags, by the names of JsonLinesLogger and CSVLogger: batch/loss,
-/// batch/smooth_loss, batch/lr, batch/momentum and batch/NAME of what callbacks
-/// log in training batches; epoch/train_loss, epoch/valid_loss, epoch/seconds
-/// and epoch/NAME of metrics and logged values; weights/NAME and gradients/NAME
-/// of parameters, as histograms, on request. The step is the number of batches
-/// trained on. Each Learner creates one file; a second fit adds to it, and so
-/// does a resumed training, after cutting off what was written after the
-/// checkpoint. A TensorBoard that is running shows the old events until it is
+/// Tags use the names of JsonLinesLogger and CSVLogger: batch/loss,
+/// batch/smooth_loss, batch/lr, batch/momentum, and batch/NAME for values that
+/// callbacks log in training batches; epoch/train_loss, epoch/valid_loss,
+/// epoch/seconds, and epoch/NAME for metrics and logged values; on request,
+/// weights/NAME and gradients/NAME for histograms of parameters. The step is
+/// the number of trained batches. Each Learner creates one file. A second fit
+/// appends to it; so does a resumed training, after cutting off everything
+/// after the checkpoint. A running TensorBoard shows the old events until it is
 /// restarted.
 class TensorBoard final : public Logger {
  public:
   struct Options {
     /// Relative to `LearnerOptions::path`.
     std::filesystem::path folder = "runs";
-    /// Writes every so many training batches; >= 1.
+    /// Logs one in this many training batches; >= 1.
     int64_t every = 1;
     /// Histograms of the weights.
     bool histograms = false;
-    /// Histograms of the gradients that steps are made with, unscaled.
+    /// Histograms of the unscaled gradients at each step.
     bool gradient_histograms = false;
-    /// Training batches from one histogram to the next; 0: one an epoch, of the
-    /// weights at its end and of its last batch's gradients.
+    /// Training batches between histograms. 0: one per epoch, of the weights at
+    /// its end and the gradients of its last batch.
     int64_t histogram_every = 0;
   };
 
@@ -91,8 +91,9 @@ class TensorBoard final : public Logger {
   explicit TensorBoard(std::filesystem::path folder = "runs")
       : TensorBoard(Options{.folder = std::move(folder)}) {}
 
-  /// For the program's own events, from the first fit on.
-  /// \throws c10::Error before it.
+  /// Returns the writer for the program's own events, once the first fit has
+  /// begun.
+  /// \throws c10::Error before that.
   TensorBoardWriter& writer();
 
   void on_batch_begin(Learner& learn) override;

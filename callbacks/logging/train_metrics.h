@@ -7,28 +7,29 @@
 
 namespace tern {
 
-/// Computes metrics of the training batches too, each in the state the model
-/// was in then, and logs them with the epoch as "train_accuracy". fastai's
-/// Recorder(train_metrics=True); beside validation they show overfitting.
+/// Computes metrics on the training batches too, each with the model as it was
+/// for that batch, and logs them with the epoch, for example as
+/// "train_accuracy". fastai's Recorder(train_metrics=True); compared with
+/// validation metrics they show overfitting.
 ///
 ///   learn.add<TrainMetrics>().fit(3);
 ///
-/// Counted on the device and read once an epoch; only decoding a detector's boxes
-/// waits for the device in each step. After MixUp or CutMix the
-/// targets are those of the first image of each pair. A training that is resumed
-/// in the middle of an epoch goes on counting; a metric of yours whose class has
-/// no state_dict is NaN in that epoch.
+/// Accumulates on the device and reads the values once per epoch; only decoding
+/// a detector's boxes waits for the device in each step. After MixUp or CutMix
+/// the targets are those of the first image of each pair. When a training
+/// resumes in the middle of an epoch, counting continues; a custom metric
+/// without state_dict is NaN for that epoch.
 class TrainMetrics final : public Callback {
  public:
   struct Options {
-    /// Empty: copies of the Learner's.
+    /// Empty: the Learner's metrics.
     std::vector<Metric> metrics = {};
   };
 
   TrainMetrics() = default;
   explicit TrainMetrics(Options options) : options_(std::move(options)) {}
 
-  /// Those whose copies it counts in.
+  /// The metrics that are copied for the fit.
   const std::vector<Metric>& metrics(const Learner& learn) const;
 
   /// \throws c10::ValueError if there is no metric.
@@ -36,7 +37,7 @@ class TrainMetrics final : public Callback {
   void on_epoch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
-  /// What the metrics have counted of a running epoch, on each rank its own.
+  /// The counts of the running epoch; each rank has its own.
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   CallbackRole role() const override { return CallbackRole::watches; }
@@ -44,10 +45,10 @@ class TrainMetrics final : public Callback {
 
  private:
   Options options_;
-  std::vector<Metric> metrics_;  // of the fit that runs
+  std::vector<Metric> metrics_;  // of the running fit
   torch::Device device_ = torch::kCPU;
   bool has_batches_ = false;
-  // Resumed in the middle of the epoch without what was counted before.
+  // True if the counts before a resume in the middle of the epoch are missing.
   std::vector<bool> is_partial_;
 };
 

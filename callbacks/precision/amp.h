@@ -11,18 +11,18 @@
 namespace tern {
 
 /// Options of `Learner::to_amp`, which trains with autocast and a GradScaler
-/// while the weights stay fp32: forward and loss run inside an AutocastGuard,
-/// backward and step outside. The defaults are those of `torch.amp`. To clip,
-/// add a GradientClip, which sees unscaled gradients.
+/// while the weights stay in fp32: forward and loss run inside an
+/// AutocastGuard, backward and step outside. The defaults are those of
+/// `torch.amp`. To clip, add a GradientClip, which sees unscaled gradients.
 struct AmpOptions {
   /// kHalf or kBFloat16. Unset: kHalf on CUDA, kBFloat16 on a CPU.
   std::optional<torch::ScalarType> dtype = {};
-  /// The loss scale. Unset: GradScaler's defaults with kHalf and no scaling
-  /// with kBFloat16, which has fp32's range. Its `device` is ignored.
+  /// The loss scale. Unset: GradScaler's defaults with kHalf; no scaling with
+  /// kBFloat16, which has fp32's range. Its `device` is ignored.
   std::optional<GradScalerOptions> scaler = {};
-  /// Converts the outputs to fp32 for the loss, whatever its operations are.
+  /// Converts the outputs to fp32 for the loss, whatever autocast would choose.
   bool loss_fp32 = true;
-  /// False: validation and prediction run in fp32.
+  /// False: evaluation and inference run in fp32.
   bool amp_in_valid = true;
   /// As MixedPrecisionOptions::keep_fp32.
   std::vector<std::string> keep_fp32 = {};

@@ -1,5 +1,5 @@
-// Mixed precision from the model's conversion to the step, in the order in which
-// it happens: the settings, on_add, then the events of a batch.
+// Mixed precision in execution order, from the conversion of the model to the
+// step: the settings, on_add, then the events of a batch.
 
 #include "tern/callbacks/precision/mixed_precision.h"
 
@@ -38,7 +38,8 @@ MixedPrecision::Settings MixedPrecision::settings_of(
       "[MixedPrecision] master_weights is false for fp16, in which most "
       "updates vanish; expected true, or to_bf16.");
   GradScalerOptions scaler;
-  // The scale lives where the loss is; kCPU skips the check for a GPU.
+  // The scale is created on the device of the loss; kCPU skips the CUDA
+  // availability check.
   scaler.device = torch::kCPU;
   scaler.enabled = dtype == torch::kHalf;
   scaler.init_scale = options.loss_scale.value_or(options.init_scale);
@@ -93,7 +94,7 @@ MixedPrecision::MixedPrecision(const Settings& settings)
   check_positive(where, "clip", settings.clip.value_or(1));
 }
 
-// ---- Added to a Learner: the model is converted; and removed ----
+// ---- Adding to a Learner converts the model; removing restores it ----
 
 void MixedPrecision::on_add(Learner& learn) {
   check_only_one(learn.find<PrecisionPolicy>(), *this, "both scale the loss");
@@ -126,10 +127,10 @@ void MixedPrecision::on_remove(Learner& learn) {
   l.state.input_dtype = torch::kFloat;
 }
 
-// ---- A fit begins ----
+// ---- Start of a fit ----
 
 void MixedPrecision::on_train_begin(Learner& learn) {
-  // A fit that ended by an exception may have left a step half done.
+  // A fit that ended with an exception may have left an incomplete step.
   scaler_.forget_all();
   is_unscaled_ = false;
   if (scaler_.is_enabled()) learn.state().scaler = &scaler_;
@@ -189,7 +190,7 @@ void MixedPrecision::on_backward_begin(Learner& learn) {
 }
 
 // Called when a callback reads the gradients, or by `step` below. A fused
-// optimizer does not need it: its kernel reads scaled 16-bit gradients.
+// optimizer does not need it, because its kernel reads scaled 16-bit gradients.
 void MixedPrecision::unscale(Learner& learn) {
   if (is_unscaled_) return;
   torch::optim::Optimizer& optimizer = learn.optimizer();
@@ -206,14 +207,14 @@ void MixedPrecision::abandon(Learner& learn, bool keeps_gradients) {
   scaler_.forget(learn.optimizer());
   if (!std::exchange(is_unscaled_, false) || !keeps_gradients) return;
   const torch::NoGradGuard no_grad;
-  // Scaled before they are rounded to 16 bits, in which the unscaled ones would
-  // lose what the loss scale is there to keep.
+  // Scaled before rounding to 16 bits, because unscaled gradients would
+  // underflow there.
   for (const ModelTensor& p : learn.model().parameters()) {
     const torch::Tensor stepped = masters_ ? masters_->of(p.tensor) : p.tensor;
     const torch::Tensor& gradient = stepped.grad();
     if (!gradient.defined()) continue;
     gradient.copy_(scaler_.scale(gradient));
-    // Without master weights it is that of a 16-bit weight.
+    // Without master weights the gradient belongs to a 16-bit weight.
     stepped.mutable_grad() = gradient.to(stepped.scalar_type());
   }
   if (masters_) masters_->move_gradients_to_weights();
@@ -238,15 +239,15 @@ StepResult MixedPrecision::step(Learner& learn) {
   if (clips_within_the_step(optimizer)) {
     result = scaler_.step_clipped(optimizer, *settings_.clip);
   } else {
-    // An optimizer that does not know of master weights needs unscaled fp32
-    // gradients at the masters, and does not write the 16-bit weights itself.
+    // An optimizer without support for master weights needs unscaled fp32
+    // gradients on them, and does not write the 16-bit weights itself.
     const bool copies_masters =
         masters_ && dynamic_cast<AmpAware*>(&optimizer) == nullptr;
     if (settings_.clip || copies_masters) unscale(learn);
     if (settings_.clip) clip_grad_norm_(optimizer, *settings_.clip);
     result = scaler_.step(optimizer);
-    // Here and not in on_step_end: of several optimizers (MultiOptimizer) each
-    // steps by itself, and the next forward pass needs the new weights.
+    // Not in on_step_end, because with several optimizers (MultiOptimizer) each
+    // one steps separately, and the next forward pass needs the new weights.
     if (copies_masters) masters_->copy_masters_to_weights();
   }
   is_unscaled_ = false;
@@ -271,8 +272,8 @@ void MixedPrecision::on_step_end(Learner&) {
   }
 }
 
-// After each batch, and not when it is asked for: what a buffer is then depends
-// on the training alone, not on who looked.
+// After each batch and not on request, so that the buffers depend only on the
+// training, not on when they are read.
 void MixedPrecision::on_batch_end(Learner&) {
   if (masters_) masters_->follow_buffers();
 }
@@ -281,7 +282,7 @@ void MixedPrecision::on_train_end(Learner& learn) {
   learn.state().scaler = nullptr;
 }
 
-// ---- What a checkpoint keeps: the loss scale ----
+// ---- Checkpoint state: the loss scale ----
 
 StateDict MixedPrecision::state_dict() const {
   if (!scaler_.is_enabled()) return StateDict();
@@ -310,7 +311,7 @@ void MixedPrecision::load_state_dict(const StateDict& state) {
   scaler_.load_state_dict(saved);
 }
 
-// ---- What the precision is ----
+// ---- Description of the precision ----
 
 double MixedPrecision::loss_scale() const {
   return scaler_.is_enabled() ? scaler_.get_scale() : std::nan("");

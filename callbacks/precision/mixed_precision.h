@@ -19,13 +19,13 @@ namespace tern {
 class MasterWeights;  // learner/amp/master_weights.h
 
 /// Options of `Learner::to_fp16`, which trains a half or bfloat16 model with
-/// fp32 master weights and converts floating inputs; names and defaults of
-/// fastai v1's, where it has them.
+/// fp32 master weights and converts floating inputs. Names and defaults are
+/// fastai v1's where it has them.
 struct MixedPrecisionOptions {
   // ---- Loss scale (bfloat16 uses none) ----
 
-  /// A fixed loss scale, for example 512; a step that overflows is skipped.
-  /// Unset: dynamic, as the fields below say.
+  /// A fixed loss scale, for example 512; steps that overflow are skipped.
+  /// Unset: a dynamic loss scale, set by the fields below.
   std::optional<double> loss_scale = {};
   /// Initial dynamic scale. Too high costs a few skipped steps; too low
   /// silently loses small gradients, so start high.
@@ -36,39 +36,42 @@ struct MixedPrecisionOptions {
   double max_scale = 16777216;
 
   /// Scales all gradients down so that their joint L2 norm, over all groups, is
-  /// at most this. As a GradientClip by norm, but within the step of the fused
-  /// optimizer, which saves a pass over the gradients; set one of the two.
+  /// at most this. Like a GradientClip by norm, but within the step of the
+  /// fused optimizer, which saves a pass over the gradients; use one of the
+  /// two.
   std::optional<double> clip = {};
   /// Converts the outputs to fp32 for the loss.
   bool loss_fp32 = true;
   /// Keeps the fp32 master weights in one block of memory.
   bool flat_master = false;
-  /// False, for to_bf16: no fp32 copies, four bytes a parameter less. The fused
-  /// optimizer computes each step in fp32 and rounds it into the bfloat16
-  /// weights stochastically, which keeps updates smaller than half a unit of
-  /// the weight on average; a resumed training has the same random numbers.
+  /// False, for to_bf16: no fp32 copies, which saves four bytes per parameter.
+  /// The fused optimizer computes each step in fp32 and rounds it
+  /// stochastically into the bfloat16 weights, so that updates smaller than
+  /// half a unit of the weight are preserved on average. A resumed training
+  /// draws the same random numbers.
   bool master_weights = true;
   /// On a CPU, to_fp16 uses bfloat16, because fp16 convolutions are 50 to 100
-  /// times slower there than fp32 ones. True insists on fp16.
+  /// times slower there than fp32 ones. True: uses fp16 anyway.
   bool force_fp16 = false;
 
-  /// Modules whose weights stay fp32 and that compute in fp32, by their names
-  /// in the state dict ("head", with all that is in it) or globs of them
-  /// ("layer*.norm"); `learn.audit_precision()` says which. What they are given
-  /// is converted to fp32, and so is what they compute with it, up to the next
-  /// 16-bit layer (learner/amp/keep_fp32.h). "input": the model's inputs are
-  /// not converted.
+  /// Modules whose weights stay in fp32 and that compute in fp32. Given as
+  /// names in the state dict ("head", including its submodules) or globs of
+  /// them ("layer*.norm"); `learn.audit_precision()` suggests which. Their
+  /// inputs are converted to fp32; what is computed from their outputs stays in
+  /// fp32 up to the next 16-bit layer (learner/amp/keep_fp32.h). "input": the
+  /// model's inputs are not converted.
   std::vector<std::string> keep_fp32 = {};
 };
 
-/// Trains in 16 bits: what `to_fp16`, `to_bf16` and `to_amp` add to a Learner.
+/// Trains in 16 bits; added to a Learner by `to_fp16`, `to_bf16` and `to_amp`.
 ///
-/// to_fp16 and to_bf16 convert the model when they are added: parameters and
+/// to_fp16 and to_bf16 convert the model when they are called: parameters and
 /// buffers become 16-bit, except those of BatchNorm and of the layers in
-/// `keep_fp32`, and the optimizer steps fp32 master weights. to_amp leaves the
+/// `keep_fp32`, and the optimizer steps fp32 master weights. to_amp keeps the
 /// weights in fp32 and computes forward and loss under autocast. Removing the
-/// callback gives the model its fp32 weights back, exactly the masters, and its
-/// buffers, exactly but for what the model has written into them in 16 bits.
+/// callback restores the model's fp32 weights, exactly the master weights. Its
+/// buffers are also restored exactly, except for values that the model has
+/// written in 16 bits.
 ///
 /// | event             | to_fp16, to_bf16               | to_amp               |
 /// |-------------------|--------------------------------|----------------------|
@@ -83,25 +86,26 @@ struct MixedPrecisionOptions {
 /// | on_batch_end      | written buffers become fp32    |                      |
 ///
 /// With a fused optimizer (tern::optim) the whole step is one check and one
-/// kernel, and never synchronizes with the device. The loss scale changes at
-/// steps only, not while gradients are accumulated; bfloat16 needs none.
+/// kernel, and never synchronizes with the device. The loss scale changes only
+/// at steps, not while gradients are accumulated; bfloat16 needs none.
 ///
 ///   Learner(data, model, {.callbacks = {
 ///       std::make_shared<MixedPrecision>(torch::kHalf)}});
 class MixedPrecision : public PrecisionPolicy {
  public:
-  /// As `to_fp16` and `to_bf16`.
+  /// Like `to_fp16` and `to_bf16`.
   /// \param dtype  kHalf or kBFloat16, on any device.
-  /// \throws c10::ValueError for another dtype, or options out of range.
+  /// \throws c10::ValueError for another dtype, or if an option is out of
+  ///         range.
   explicit MixedPrecision(
       torch::ScalarType dtype = torch::kHalf,
       const MixedPrecisionOptions& options = {});
-  /// As `to_amp`.
-  /// \param device  Where the model computes.
+  /// Like `to_amp`.
+  /// \param device  The device that the model computes on.
   MixedPrecision(torch::Device device, const AmpOptions& options);
 
-  /// \throws c10::ValueError beside another MixedPrecision, or if `keep_fp32`
-  ///         names a module that the model does not have.
+  /// \throws c10::ValueError if the Learner already has a MixedPrecision, or if
+  ///         `keep_fp32` names a module that the model does not have.
   void on_add(Learner& learn) override;
   void on_remove(Learner& learn) override;
 
@@ -130,7 +134,7 @@ class MixedPrecision : public PrecisionPolicy {
   bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kMixedPrecision; }
 
-  /// Disabled where there is no loss scale: in bfloat16.
+  /// Disabled without a loss scale, as in bfloat16.
   GradScaler& scaler() { return scaler_; }
   torch::ScalarType dtype() const { return settings_.dtype; }
   OptionValues option_values() const override;
@@ -163,13 +167,13 @@ class MixedPrecision : public PrecisionPolicy {
   GradScaler scaler_;
   KeptParameters kept_;                     // parameters of keep_fp32
   std::shared_ptr<MasterWeights> masters_;  // null with autocast
-  bool is_unscaled_ = false;                // the gradients of this step
+  bool is_unscaled_ = false;                // this step's gradients
 };
 
-/// The name of an earlier class; programs that used it keep compiling.
+/// Former name of the class; kept so that older programs compile.
 using LossScaling = MixedPrecision;
 
-/// Converts outputs in 16 bits to fp32, for the loss.
+/// Converts 16-bit outputs to fp32, for the loss.
 void outputs_to_fp32(Tensors& outputs);
 
 }  // namespace tern

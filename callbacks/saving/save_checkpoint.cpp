@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::array<int, 2> kSignals = {SIGTERM, SIGINT};
 
-// A signal handler reaches nothing but globals.
+// A signal handler can only access globals.
 std::atomic<Learner*> g_learner = nullptr;
 std::atomic<int> g_count = 0;
 std::array<struct sigaction, kSignals.size()> g_before;
@@ -36,8 +36,7 @@ void restore_handlers() {
   }
 }
 
-// Nothing here but atomics, sigaction and raise, all of which may be called
-// from a handler.
+// Uses only atomics, sigaction and raise, which are allowed in a handler.
 void on_signal(int signal) {
   if (g_count.fetch_add(1) == 0) {
     if (Learner* const learner = g_learner) learner->request_stop();
@@ -47,10 +46,9 @@ void on_signal(int signal) {
   ::raise(signal);
 }
 
-// Has SIGTERM and SIGINT stop each fit, trials too, as `request_stop` does.
-// What the program had set for them is back after the fit, and already when a
-// second one comes. One at a time: while there is another, this one does
-// nothing.
+// Makes SIGTERM and SIGINT stop each fit, including trials, like
+// `request_stop`. The program's own handlers are restored after the fit, or on
+// a second signal. Only one instance is active at a time; others do nothing.
 class StopOnSignals final : public Callback {
  public:
   ~StopOnSignals() override { release(); }
@@ -86,7 +84,7 @@ class StopOnSignals final : public Callback {
 
 // ---- Writing ----
 
-// The name of a tensor with a NaN; empty if there is none.
+// Returns the name of a tensor with a NaN; empty if there is none.
 std::string diverged_tensor(const Checkpoint& checkpoint) {
   std::vector<ModelTensor> tensors;
   for (const auto& entry : checkpoint.model) {
@@ -143,7 +141,7 @@ void SaveCheckpoint::take_folder(Learner& learn) {
   }
 }
 
-// By the clock of rank 0.
+// Uses the clock of rank 0.
 bool SaveCheckpoint::is_time(Learner& learn) const {
   if (options_.every.count() == 0) return false;
   const bool is_due =
@@ -160,7 +158,7 @@ void SaveCheckpoint::on_batch_end(Learner& learn) {
   is_due_ =
       is_due_ || is_time(learn) ||
       (options_.every_steps > 0 && state.iteration % options_.every_steps == 0);
-  // A checkpoint falls between steps.
+  // Checkpoints are written only between steps.
   if (!is_due_ || state.accumulating) return;
   is_due_ = false;
   save(learn);
@@ -187,7 +185,7 @@ void SaveCheckpoint::on_interrupt(Learner& learn) {
   }
 }
 
-// What the last save has to tell is told on all ranks, at the same place.
+// Reports the result of the previous save on all ranks, at the same step.
 void SaveCheckpoint::save(Learner& learn) {
   Checkpoint checkpoint = capture_on_all_ranks(learn, [&] { wait(learn); });
   last_save_ = std::chrono::steady_clock::now();
@@ -226,7 +224,7 @@ bool SaveCheckpoint::wait(Learner& learn) {
 }
 
 void SaveCheckpoint::on_train_end(Learner& learn) {
-  const auto lock = std::move(lock_);  // given up also when `wait` throws
+  const auto lock = std::move(lock_);  // released even if `wait` throws
   if (learn.state().failed) {
     wait(learn);
   } else {

@@ -13,40 +13,39 @@
 namespace tern {
 
 struct SaveCheckpointOptions {
-  /// The run's folder; relative to LearnerOptions::path.
+  /// Folder of the run; relative to LearnerOptions::path.
   std::filesystem::path folder = "checkpoints";
-  /// Saves at the end of every so many epochs, after every so many batches, and
-  /// whenever so much time has passed. 0: not for that reason.
+  /// Save at the end of every `every_epochs` epochs, after every `every_steps`
+  /// batches, and whenever `every` has passed. 0: off.
   int64_t every_epochs = 1;
   int64_t every_steps = 0;
   std::chrono::seconds every{0};
-  /// How many to keep; older ones are removed once a newer one is complete. 0:
-  /// all.
+  /// Number of checkpoints to keep. Older ones are removed once a newer one is
+  /// complete. 0: all.
   int64_t keep = 3;
-  /// Syncs each checkpoint to the disk. Without it a power cut, but not a
-  /// killed program, may lose the newest one.
+  /// Syncs each checkpoint to the disk. Without it, a power failure may lose
+  /// the newest one; killing the program does not.
   bool durable = true;
-  /// While a fit runs, SIGTERM and SIGINT finish the step, save and end the fit
-  /// as FitResult::interrupted; afterwards the program's own handlers are back.
-  /// A second signal goes to them at once.
+  /// While a fit runs, SIGTERM and SIGINT finish the step, save, and end the
+  /// fit as FitResult::interrupted. The program's own handlers are restored
+  /// afterwards. A second signal goes to them at once.
   bool on_signals = false;
 };
 
-/// Saves checkpoints while a training runs, so that it can be killed at any
-/// moment and resumed exactly:
+/// Saves checkpoints during training, so that it can be killed at any time and
+/// resumed exactly:
 ///
 ///   learn.resume("run", {.if_exists = true});
 ///   learn.add<tern::SaveCheckpoint>({.folder = "run"});
 ///   learn.fit_one_cycle(10);
 ///
-/// A save copies the state, which is written while training continues. A run
-/// that was resumed from an earlier step than its folder's last puts the later
-/// ones aside as `step_<n>.replaced-<i>` with its first save: they are of a
-/// branch that was given up.
-/// `learn.request_stop()` saves too, once the step is finished. A save that
-/// fails ends the training with its error, at the next save or at the end of
-/// the fit. Weights with a NaN are not saved, so that they do not replace a
-/// good checkpoint; the sink gets a warning.
+/// A save copies the state, then writes it while training continues. If a run
+/// resumes from an earlier step than the last one in its folder, its first save
+/// renames the later checkpoints to `step_<n>.replaced-<i>`, since they belong
+/// to an abandoned branch. `learn.request_stop()` saves too, once the step is
+/// finished. A failed save ends the training with its error, at the next save
+/// or at the end of the fit. Weights with a NaN are not saved, so that they do
+/// not replace a good checkpoint; the sink gets a warning.
 class SaveCheckpoint final : public Callback {
  public:
   using Options = SaveCheckpointOptions;
@@ -56,27 +55,28 @@ class SaveCheckpoint final : public Callback {
   void on_add(Learner& learn) override;
   void on_remove(Learner& learn) override;
   /// \throws IoError if the folder cannot be written, CheckpointError if
-  ///         another program uses it, or if it holds the checkpoints of another
+  ///         another program uses it or if it holds the checkpoints of another
   ///         training.
   void on_train_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   void on_interrupt(Learner& learn) override;
-  /// After all others.
+  /// Runs after all other callbacks.
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveCheckpoint; }
 
-  /// Waits until the last checkpoint is written. \throws what writing it threw.
-  /// \return whether there was one to wait for, and it is on the disk now.
+  /// Waits until the last checkpoint is written.
+  /// \throws the error of writing it.
+  /// \return true if there was one to wait for and it is on the disk now.
   bool wait(Learner& learn);
   OptionValues option_values() const override;
 
  private:
-  // Of a save that has ended.
+  // The result of a finished save.
   struct Written {
     int64_t step;
-    std::string diverged = {};  // a tensor with a NaN: nothing was written
+    std::string diverged = {};  // name of a tensor with a NaN: not written
     std::vector<std::filesystem::path> aside = {};
   };
 
@@ -89,7 +89,7 @@ class SaveCheckpoint final : public Callback {
   std::unique_ptr<RunLock> lock_;
   std::shared_ptr<Callback> signals_;  // with `on_signals`
   std::future<Written> writing_;
-  // Of the last one in the folder that is of this branch of the run.
+  // Step of the folder's newest checkpoint of this branch of the run.
   int64_t branch_step_ = 0;
   std::chrono::steady_clock::time_point last_save_;
   bool is_due_ = false;  // once the step is complete

@@ -25,8 +25,8 @@ namespace tern {
 
 namespace {
 
-// What rank 0 says, on every rank: all save and load after the same epoch, also
-// where only rank 0 writes.
+// Returns rank 0's value on every rank, so that all save and load after the
+// same epoch even if only rank 0 writes.
 double of_main(Learner& learn, double value) {
   const torch::Tensor said = torch::scalar_tensor(value, torch::kDouble);
   communicator(learn).broadcast({said});
@@ -67,8 +67,8 @@ void SaveModel::on_add(Learner& learn) {
   parts_of(learn).position.unsaved_models.emplace(options_.name, "");
 }
 
-// What was added for one fit alone is removed while the state still says so: the
-// program may load its model after that.
+// A callback added for one fit is removed while is_fitting is still true. Its
+// entry then remains, because the program may load its model afterwards.
 void SaveModel::on_remove(Learner& learn) {
   if (learn.state().is_fitting) return;
   parts_of(learn).position.unsaved_models.erase(options_.name);
@@ -87,14 +87,14 @@ void SaveModel::on_train_begin(Learner& learn) {
   if (!has_saved_)
     parts_of(learn).position.unsaved_models[options_.name] = why_unsaved();
   if (!communicator(learn).is_main_process()) return;
-  // A folder that cannot be written is found now, not after an epoch.
+  // Detects a folder that cannot be written now and not only after an epoch.
   const std::filesystem::path file =
       learn.options().path / learn.options().model_dir / options_.name;
   make_folders(file.parent_path());
   AtomicFile(file).write("x");
 }
 
-// With Ema, the averages: it is they that validation has judged.
+// With Ema, saves the averaged weights, because those were evaluated.
 SaveModel::Outcome SaveModel::save_judged(
     Learner& learn,
     const std::string& name) {
@@ -172,14 +172,15 @@ void SaveModel::on_epoch_end(Learner& learn) {
       options_.name));
 }
 
-// In the Recorder's epochs, of which those of this fit are the last.
+// Converts to the Recorder's count of epochs, of which those of this fit are
+// the last.
 int64_t SaveModel::place_of_best(Learner& learn) const {
   const int64_t epochs = std::ssize(learn.recorder().epochs());
   return options_.reset_on_fit ? epochs - learn.state().epoch + best_epoch_
                                : best_epoch_;
 }
 
-// Epochs of several fits are told apart by their numbers in the Recorder.
+// Epochs of several fits are distinguished by their number in the Recorder.
 int64_t SaveModel::number_of_epoch(Learner& learn) const {
   return options_.reset_on_fit ? learn.state().epoch
                                : std::ssize(learn.recorder().epochs()) - 1;
@@ -197,7 +198,7 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
   const std::pair<double, int64_t> entry(value, epoch);
   const auto at = std::upper_bound(best_.begin(), best_.end(), entry, beats);
   if (at - best_.begin() >= options_.top_k) return;
-  // Saved before an older one goes.
+  // Saved before an older one is removed.
   if (save_judged(learn, name_of_best(epoch)) != Outcome::saved) return;
   best_.insert(at, entry);
   if (static_cast<int64_t>(best_.size()) <= options_.top_k) return;
@@ -247,7 +248,8 @@ void SaveModel::on_train_end(Learner& learn) {
     return;
   }
   has_loaded_ = true;
-  // Of several processes the first, which gives it to the others.
+  // With several processes, rank 0 loads and the others receive the weights
+  // from it.
   if (communicator(learn).is_main_process()) load_best(learn);
   learn.options().sink->line(fmt::format(
       "SaveModel: loaded \"{}\" of epoch {}, the best{}, with {} {:.6f}.",
@@ -303,7 +305,7 @@ void SaveModel::load_best(Learner& learn) {
   try {
     learn.load(options_.name);
   } catch (const DataError&) {
-    // The disk may have become full between weights and optimizer.
+    // The disk may have run full between weights and optimizer state.
     if (!has_told_write_) throw;
     learn.load(options_.name, {.with_optimizer = false});
     learn.options().sink->warning(fmt::format(
@@ -337,7 +339,7 @@ void SaveModel::load_state_dict(const StateDict& state) {
       "that of a SaveModel.");
   has_saved_ =
       saved_value("SaveModel", state, "has_saved").item<int64_t>() != 0;
-  // Older checkpoints do not say it.
+  // Missing in older checkpoints.
   best_epoch_ =
       state.contains("best_epoch")
           ? saved_value("SaveModel", state, "best_epoch").item<int64_t>()

@@ -13,39 +13,39 @@ namespace tern {
 ///
 ///   learn.add<SaveModel>({.monitor = "accuracy", .name = "best"}).fit(20);
 ///
-/// Files are those of `Learner::save`, in LearnerOptions::model_dir. As fastai
-/// v2's SaveModelCallback, except: an epoch whose value is NaN is never the
-/// best, and a fit without a best epoch loads nothing. With Ema it saves the
-/// averages, which validation evaluates. With Swa the model ends with the mean,
-/// and the best stays in its file.
+/// Writes the files of `Learner::save`, in LearnerOptions::model_dir. Like
+/// fastai v2's SaveModelCallback, except that an epoch whose value is NaN is
+/// never the best, and that a fit without a best epoch loads nothing. With Ema
+/// it saves the averaged weights, which are the ones evaluated. With Swa the
+/// model ends with the mean, and the best model stays in its file.
 ///
-/// Weights that are not finite are never saved, and a save that fails does not
-/// end the training: the sink gets one warning of either, and what was saved
-/// before is kept. If the last epoch is the best and could not be saved, the
-/// model keeps its weights. So it does after a fit in which no epoch was the
-/// best, for the value was NaN or missing in each: the sink gets a warning.
+/// Weights that are NaN or infinite are never saved, and a failed save does not
+/// end the training: in both cases the sink gets one warning, and the files
+/// saved before are kept. The model keeps its last weights if the last epoch is
+/// the best and could not be saved. It also keeps them, with a warning, if the
+/// value was NaN or missing in every epoch, so that none was the best.
 ///
-/// `learn.load("best")` after a fit then says so too, also where an earlier
-/// training has left a file of this name; after a stop that came before the
-/// first epoch's end it loads nothing, with a warning.
+/// After a fit without a best epoch, `learn.load("best")` fails with the same
+/// explanation, even if an earlier training has left a file of this name. After
+/// a stop before the end of the first epoch it loads nothing and warns.
 class SaveModel final : public Callback {
  public:
   struct Options {
     std::string monitor = "valid_loss";
     double min_delta = 0;
     std::string name = "model";
-    /// Also saves `name_<epoch>` every so many epochs. 0: never.
+    /// Also saves `name_<epoch>` every `every_epochs` epochs. 0: never.
     int64_t every_epochs = 0;
-    /// Also keeps this many best epochs as `name_best_<epoch>`.
+    /// Also keeps the best `top_k` epochs as `name_best_<epoch>`.
     int64_t top_k = 0;
-    /// Loads the best at the end of the fit, except over the mean of Swa. Of
-    /// several SaveModels the last added decides.
+    /// Loads the best model at the end of the fit, unless the model has the
+    /// mean of Swa. With several SaveModels the one added last decides.
     bool load_best = true;
-    /// "min" or "max": which is better. Empty: a loss, a metric or the name says
-    /// it, see Monitor.
+    /// "min" or "max": which direction is better. Empty: chosen by the metric
+    /// or the name; see Monitor.
     std::string mode = {};
-    /// False: the best of all fits is kept and loaded, and the epochs in names
-    /// and messages of the best count from the Learner's first.
+    /// False: keeps and loads the best of all fits, and counts epochs in file
+    /// names and messages of the best from the Learner's first epoch.
     bool reset_on_fit = true;
   };
 
@@ -54,12 +54,12 @@ class SaveModel final : public Callback {
   explicit SaveModel(Options options);
   SaveModel() : SaveModel(Options{}) {}
 
-  /// \throws c10::ValueError beside another one of the same name.
+  /// \throws c10::ValueError if the Learner already has a SaveModel of the same
+  ///         name.
   void on_add(Learner& learn) override;
   void on_remove(Learner& learn) override;
-  /// \throws c10::ValueError when there is no value of the monitor's name or it
-  ///         is not known which way is better, IoError if the folder cannot be
-  ///         written.
+  /// \throws c10::ValueError if no value has the monitored name or the better
+  ///         direction is unknown, IoError if the folder cannot be written.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
@@ -67,7 +67,7 @@ class SaveModel final : public Callback {
   void load_state_dict(const StateDict& state) override;
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveModel; }
-  /// Whether the last fit ended by loading the best model.
+  /// True if the last fit ended by loading the best model.
   bool has_loaded() const { return has_loaded_; }
   OptionValues option_values() const override;
 
@@ -87,10 +87,10 @@ class SaveModel final : public Callback {
 
   Options options_;
   Monitor monitor_;
-  bool has_saved_ = false;  // the best of this fit, or of all
-  int64_t best_epoch_ = 0;  // which that is
+  bool has_saved_ = false;  // the best of this fit, or of all fits
+  int64_t best_epoch_ = 0;  // its number
   bool has_loaded_ = false;
-  bool is_best_unsaved_ = false;  // the epoch that ended last is the best
+  bool is_best_unsaved_ = false;  // the last epoch is the best
   bool has_told_write_ = false;   // in this fit
   bool has_told_diverged_ = false;
   std::vector<std::pair<double, int64_t>> best_;  // value and epoch, best first

@@ -18,7 +18,7 @@ namespace tern {
 
 namespace {
 
-// Raises the learning rates batch by batch and keeps the smoothed losses.
+// Raises the learning rates batch by batch and records the smoothed losses.
 class LrFinder final : public Callback {
  public:
   LrFinder(
@@ -42,7 +42,7 @@ class LrFinder final : public Callback {
     average_.add(mean_over_ranks(
         communicator(learn),
         {learn.state().loss.item<double>(), parts_of(learn).step.loss_count}));
-    if (average_.is_empty()) {  // no batch had anything to count so far
+    if (average_.is_empty()) {  // no counted targets so far
       found.lrs.pop_back();
       return;
     }
@@ -54,7 +54,7 @@ class LrFinder final : public Callback {
     }
   }
 
-  // After the schedules of others.
+  // Runs after other callbacks' schedules.
   int order() const override { return callback_order::kScheduler + 1; }
 
   LrFind found;
@@ -66,13 +66,13 @@ class LrFinder final : public Callback {
   double best_ = std::numeric_limits<double>::infinity();
 };
 
-// So many losses at the end diverge, and would press the others together in the
+// Number of diverging losses at the end that would flatten the rest of the
 // plot; fastai's skip_end.
 constexpr int64_t kSkipEnd = 5;
 
-// ---- Suggestions, as fastai v2 makes them, on trimmed lists ----
+// ---- Suggestions as in fastai v2, on trimmed lists ----
 
-// The longest falling subsequence of losses; a point in its middle third.
+// A point in the middle third of the longest falling subsequence of losses.
 double valley(const std::vector<double>& lrs, const std::vector<double>& y) {
   std::vector<int64_t> length(y.size(), 1);
   int64_t end = 0;
@@ -107,7 +107,7 @@ double minimum(const std::vector<double>& lrs, const std::vector<double>& y) {
   return lrs[std::min_element(y.begin(), y.end()) - y.begin()] / 10;
 }
 
-// Looks back from the end through a window of 15 for equal slopes.
+// Searches backwards from the end, with a window of 15, for equal slopes.
 std::optional<double> slide(
     const std::vector<double>& lrs,
     const std::vector<double>& y) {
@@ -130,8 +130,8 @@ std::optional<double> slide(
   return rate;
 }
 
-// Leaves out the first tenth, whose average is not settled, the last ones,
-// which diverge, and everything after a loss that is NaN or infinite.
+// Drops the first tenth, whose average has not settled, the last losses, which
+// diverge, and everything after a loss that is NaN or infinite.
 void suggest(LrFind& found, int64_t num_it) {
   const auto total = static_cast<int64_t>(found.losses.size());
   const int64_t begin = std::min(num_it / 10, total);

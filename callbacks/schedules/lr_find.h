@@ -10,24 +10,24 @@ namespace tern {
 
 /// Options of `Learner::lr_find`; fastai's defaults.
 struct LrFindOptions {
-  /// First and last learning rate, the first below the last; slices give each
-  /// layer group its own.
+  /// First and last learning rate, the first one below the last; slices give
+  /// each layer group its own.
   LearningRates start = 1e-7, end = 10;
-  /// Batches to train on; at least 6.
+  /// Number of batches to train on; at least 6.
   int64_t num_it = 100;
-  /// Stops when the smoothed loss exceeds four times its best or is NaN. fastai
-  /// does not stop at NaN. The suggestions use the losses before the first NaN
-  /// or infinite one; fastai's those before the first NaN.
+  /// Stops when the smoothed loss exceeds four times its best or is NaN; fastai
+  /// does not stop at NaN. The suggestions use the losses before the first one
+  /// that is NaN or infinite; in fastai, before the first NaN.
   bool stop_div = true;
 };
 
-/// The losses that `Learner::lr_find` recorded and its suggestions. A
-/// suggestion is unset when there were too few finite losses.
+/// Losses recorded by `Learner::lr_find`, and its suggestions. A suggestion is
+/// unset if there were too few finite losses.
 struct LrFind {
-  /// Of the last layer group, and the smoothed loss, batch by batch.
+  /// Learning rate of the last layer group, and smoothed loss, for each batch.
   std::vector<double> lrs, losses;
 
-  /// In the middle of the longest fall of the loss: the recommended one.
+  /// The middle of the longest descent of the loss; recommended.
   std::optional<double> valley;
   /// Where the loss falls fastest.
   std::optional<double> steep;
@@ -36,8 +36,9 @@ struct LrFind {
   /// The last learning rate before the slope changes for good.
   std::optional<double> slide;
 
-  /// Draws loss over learning rate without the last five, which diverge, and
-  /// the suggestions, as SVG or PNG by the file's extension.
+  /// Plots the loss over the learning rate, without the last five points, which
+  /// diverge, and marks the suggestions. Writes SVG or PNG, chosen by the
+  /// file's extension.
   /// \throws IoError if the file cannot be written.
   void plot(const std::filesystem::path& file) const;
 };

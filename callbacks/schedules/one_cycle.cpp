@@ -22,14 +22,14 @@ void check_part(const char* where, double value) {
       value);
 }
 
-// The part that ends on a whole step, the first one at least.
+// Rounds the part down to whole steps, at least one.
 double in_whole_steps(double part, int64_t batches) {
   const double steps = std::max(1.0, static_cast<double>(batches));
   return std::max(1.0, std::floor(part * steps)) / steps;
 }
 
-// fastai's combined_cos: from `start` to `middle` in the first `part`, then on
-// to `end`.
+// fastai's combined_cos: from `start` to `middle` in the first `part`, then to
+// `end`.
 Schedule combined_cosine(double part, double start, double middle, double end) {
   if (part >= 1) return schedule::cosine(start, middle);
   return schedule::phases(
@@ -37,14 +37,15 @@ Schedule combined_cosine(double part, double start, double middle, double end) {
        {1 - part, schedule::cosine(middle, end)}});
 }
 
-// What `fit` calls itself while the result lives.
+// Sets the name under which `fit` reports itself, for the lifetime of the
+// result.
 auto named_caller(LearnerParts& l, const std::string& name) {
   const std::string before = l.position.caller;
   l.position.caller = before == "fit" ? name : before + ": " + name;
   return c10::make_scope_exit([&l, before] { l.position.caller = before; });
 }
 
-// The fit's learning rates times `factor`.
+// Schedules the fit's learning rates, multiplied by `factor`.
 std::shared_ptr<ParamScheduler> of_rate(Schedule factor) {
   return std::make_shared<ParamScheduler>(
       std::vector<ParamScheduler::Scheduled>{
@@ -127,7 +128,7 @@ Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
   fit_one_cycle(
       options.freeze_epochs,
       {.max_lr = LearningRates::up_to(options.base_lr), .pct_start = 0.99});
-  // A stop that was asked for, or the end of a trial, means all of it.
+  // A requested stop or a pruned trial ends the whole fine_tune.
   if (parts_->state.result != FitResult::completed) return *this;
   unfreeze();
   const double base = options.base_lr / 2;

@@ -64,9 +64,9 @@ Schedule phases(std::vector<Phase> phases) {
       phases.size(),
       sum);
   return [phases = std::move(phases)](double position) {
-    // A step at which a phase begins must not fall to the one before because
-    // the sum of the parts was rounded: far less than a step, far more than
-    // that.
+    // A step at which a phase begins must not fall into the previous phase
+    // because the sum of the parts was rounded. This tolerance is much smaller
+    // than a step and much larger than rounding errors.
     constexpr double kRounding = 1e-12;
     double begin = 0;
     size_t i = 0;
@@ -131,12 +131,12 @@ void ParamScheduler::on_add(Learner& learn) {
   check_sets_alone(learn, *this);
 }
 
-// The loaders may have been changed for this fit: LimitBatches.
+// Computed here because LimitBatches may change the loaders for a fit.
 void ParamScheduler::on_train_begin(Learner& learn) {
   const LearnerParts& l = parts_of(learn);
   const int64_t batches = loop::training_loader(parts_of(learn)).size();
   total_ = learn.state().epochs * batches;
-  // Added while the fit runs it goes on from there.
+  // If added during a fit, it continues from the current position.
   const TrainState& state = learn.state();
   done_ = state.epoch * batches;
   if (l.position.place == Place::in_epoch) done_ += l.position.batches_done;
@@ -152,7 +152,7 @@ void ParamScheduler::on_train_begin(Learner& learn) {
         s.schedules.size(),
         to_string(s.hyper),
         groups);
-    // Most wrong schedules are found before hours of training.
+    // Finds most invalid schedules before hours of training.
     for (int64_t i = 0; i < kLookAhead && total_ > 0; ++i) {
       for (const Schedule& schedule : s.schedules) {
         value_at(static_cast<double>(i) / kLookAhead, s.hyper, schedule);
@@ -213,8 +213,8 @@ void TorchScheduler::on_train_begin(Learner& learn) {
   make();
 }
 
-// The first `step` counts the beginning. Python's constructor makes it, that of
-// LibTorch does not, and its schedules would come one epoch late.
+// The first `step` accounts for the start. Python's constructor makes it,
+// LibTorch's does not, and its schedules would be one epoch late.
 void TorchScheduler::make() {
   scheduler_ = factory_(*optimizer_);
   TORCH_CHECK_VALUE(
@@ -251,10 +251,11 @@ StateDict TorchScheduler::state_dict() const {
   return {{"advances", torch::tensor(advances_, torch::kLong)}};
 }
 
-// LibTorch's schedulers cannot be saved: they go the same way again, from the
-// fit's first rates, to the same bits. Rates that the optimizer's state has had
-// restored stay, for a callback may have set others; a fit resumed
-// with other rates has its own there, and those of the schedule count.
+// LibTorch's schedulers cannot be saved, so this replays their steps from the
+// fit's first learning rates, with bit-identical results. Learning rates
+// restored with the optimizer's state take precedence, since a callback may
+// have changed them. If the optimizer has the fit's first learning rates, as
+// after resuming with different ones, the schedule's values apply.
 void TorchScheduler::load_state_dict(const StateDict& state) {
   const int64_t advances =
       saved_value("TorchScheduler", state, "advances").item<int64_t>();

@@ -13,8 +13,8 @@
 
 namespace tern {
 
-/// A hyper-parameter over a training: `schedule(position)`, with position 0 at
-/// the first step and 1 after the last.
+/// The value of a hyper-parameter during a training: `schedule(position)`,
+/// where position is 0 at the first step and 1 after the last.
 using Schedule = std::function<double(double position)>;
 
 /// fastai's SchedNo, SchedLin, SchedCos, SchedExp, SchedPoly and
@@ -25,46 +25,48 @@ Schedule constant(double value);
 Schedule linear(double start, double end);
 /// Half a cosine wave from `start` to `end`: slow, fast, slow.
 Schedule cosine(double start, double end);
-/// Geometric. \throws c10::ValueError unless both are > 0.
+/// Geometric interpolation.
+/// \throws c10::ValueError unless both are > 0.
 Schedule exponential(double start, double end);
 /// `start + (end - start) * position ^ power`, power > 0.
 Schedule polynomial(double start, double end, double power);
 
 /// A part of a training and its schedule.
 struct Phase {
-  double part;  // of the whole, > 0
+  double part;  // share of the training, > 0
   Schedule schedule;
 };
 
-/// One after the other.
+/// Runs the phases one after another.
 /// \throws c10::ValueError unless the parts are positive and add up to 1.
 Schedule phases(std::vector<Phase> phases);
 
 }  // namespace schedule
 
-/// Schedules hyper-parameters over a fit; fastai v2's ParamScheduler.
-/// `fit_one_cycle`, `flat_cos` and `sgdr` use it.
+/// Schedules hyper-parameters over a fit; fastai v2's ParamScheduler. Used by
+/// `fit_one_cycle`, `flat_cos` and `sgdr`.
 ///
 ///   learn.fit(5, 1e-3, {std::make_shared<ParamScheduler>(
 ///       HyperParameter::lr, schedule::cosine(1e-3, 0))});
 ///
 /// Sets the value before each training batch, from the share of the fit's
 /// batches that is done. A step skipped for an overflow does not count, so a
-/// schedule may stop a few steps before its end. (On CUDA with a fused
-/// optimizer only the device knows of the skip, and every batch counts.)
+/// schedule may stop a few steps before its end. (With a fused optimizer on
+/// CUDA only the device knows that a step was skipped, so every batch counts.)
 class ParamScheduler final : public Callback, public SetsHyperParameter {
  public:
   struct Scheduled {
     HyperParameter hyper;
-    /// One for each layer group, or one for all.
+    /// One per layer group, or one for all.
     std::vector<Schedule> schedules;
-    /// Of the learning rate: what the rates that the fit was given are
-    /// multiplied by.
+    /// For the learning rate: true if the schedule's values are factors of the
+    /// fit's learning rates.
     bool is_factor = false;
   };
 
-  /// Makes the schedules for a fit of so many batches. Called once with 1, and
-  /// at the start of each fit; has to return the same hyper-parameters.
+  /// Creates the schedules for a fit of `batches` batches. Called once with 1,
+  /// and at the start of each fit; must return the same hyper-parameters each
+  /// time.
   using ForBatches = std::function<std::vector<Scheduled>(int64_t batches)>;
 
   explicit ParamScheduler(std::vector<Scheduled> scheduled);
@@ -76,7 +78,7 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
   /// \throws c10::ValueError if another callback sets the same hyper-parameter.
   void on_add(Learner& learn) override;
   /// \throws c10::ValueError if the number of schedules does not match the
-  ///         layer groups, or for a value that is below 0 or not finite, as
+  ///         layer groups, or if a value is negative, NaN or infinite; so does
   ///         on_batch_begin.
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
@@ -92,23 +94,25 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
   int64_t done_ = 0, total_ = 0;     // batches of this fit
 };
 
-/// Runs a learning rate scheduler of LibTorch:
+/// Runs one of LibTorch's learning rate schedulers:
 ///
 ///   learn.fit(30, 0.1, {std::make_shared<TorchScheduler>([](auto& optimizer) {
 ///     return std::make_unique<torch::optim::StepLR>(optimizer, 10, 0.1);
 ///   })});
 ///
-/// Creates the scheduler when a fit begins, with the fit's learning rates, and
-/// steps it at the end of each epoch, or of each batch whose step was made; the
-/// learning rates are those of Python's scheduler of that name. A step skipped
-/// for an overflow does not count. (On CUDA with a fused optimizer only the
-/// device knows of the skip, and every batch counts.)
+/// Creates the scheduler when a fit begins, with the fit's learning rates.
+/// Steps it at the end of each epoch, or after each batch whose step was not
+/// skipped; the learning rates match those of Python's scheduler of the same
+/// name. A step skipped for an overflow does not count. (With a fused optimizer
+/// on CUDA only the device knows that a step was skipped, so every batch
+/// counts.)
 class TorchScheduler final : public Callback, public SetsHyperParameter {
  public:
   using Factory = std::function<std::unique_ptr<torch::optim::LRScheduler>(
       torch::optim::Optimizer&)>;
   struct Options {
-    /// Steps after each batch; else after each epoch, as is usual in PyTorch.
+    /// Steps after each batch; otherwise after each epoch, as is usual in
+    /// PyTorch.
     bool per_batch = false;
   };
 
@@ -116,7 +120,7 @@ class TorchScheduler final : public Callback, public SetsHyperParameter {
       : TorchScheduler(std::move(factory), {}) {}
   TorchScheduler(Factory factory, Options options);
 
-  /// \throws c10::ValueError if another callback sets the learning rate too.
+  /// \throws c10::ValueError if another callback sets the learning rate.
   void on_add(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
@@ -124,7 +128,7 @@ class TorchScheduler final : public Callback, public SetsHyperParameter {
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
-  /// After those that record the learning rate of the step that was made.
+  /// Runs after the callbacks that record the step's learning rate.
   int order() const override { return callback_order::kEarlyStopping + 1; }
   OptionValues option_values() const override;
 

@@ -5,10 +5,10 @@
 
 namespace tern {
 
-/// Returns a function that shows how far a download or extraction is as a
-/// progress line of megabytes, drawn a few times a second. Counts from its
-/// first call on: the bytes that an earlier, interrupted call left do not make
-/// the estimate of the time better than it is.
+/// Returns a function that shows the progress of a download or extraction in
+/// megabytes, updated a few times per second. The time estimate counts only
+/// bytes since its first call, so that bytes from an earlier, interrupted
+/// download do not distort it.
 /// \param task  The unit, such as "MB downloaded". Must outlive the result.
 ByteProgress show_bytes(const Sink& sink, const char* task);
 

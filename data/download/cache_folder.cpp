@@ -19,14 +19,15 @@ constexpr char kTitle[] = "tern dataset 1\n";
 constexpr char kBoot[] = "boot ";
 constexpr char kHolds[] = "holds ";
 
-// Another one after each start of the machine; empty where there is none.
+// Returns an identifier that changes at each start of the machine; empty if
+// there is none.
 std::string boot_id() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
   return id;
 }
 
-// "3 files, 1200 bytes" below `path`, which may be a file.
+// Returns "3 files, 1200 bytes" for `path`, a folder or a file.
 std::string content_of(const fs::path& path) {
   int64_t files = 0;
   uintmax_t bytes = 0;
@@ -45,7 +46,7 @@ std::string content_of(const fs::path& path) {
   return std::to_string(files) + " files, " + std::to_string(bytes) + " bytes";
 }
 
-// "holds 3 files, 1200 bytes in train" for each name at the top.
+// Returns "holds 3 files, 1200 bytes in train" for each name at the top level.
 std::string holdings(const fs::path& folder) {
   std::string text;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -124,12 +125,12 @@ bool is_whole_data(const fs::path& folder, const std::string& source) {
   }
   if (is_new_start) {
     try {
-      // In one step, so that another process never reads half a marker.
+      // Written atomically, so that another process never reads half a marker.
       AtomicFile file(folder / kName);
       file.write(marker.substr(0, boot + 1) + now);
       file.commit(/*durable=*/false);
     } catch (const std::exception&) {
-      // A cache that cannot be written is counted at each call.
+      // If the cache is read-only, the files are counted at each call.
     }
   }
   return true;

@@ -24,7 +24,7 @@ namespace {
 
 using Kind = DownloadError::Kind;
 
-// Of connecting, and of waiting for the next byte.
+// For connecting, and for waiting for data.
 constexpr long kTimeoutSeconds = 20;
 
 std::string url_part(CURLU* url, CURLUPart part) {
@@ -35,7 +35,7 @@ std::string url_part(CURLU* url, CURLUPart part) {
   return copy;
 }
 
-// Whether a URL leads to a server on this machine.
+// Checks a URL; returns true if its server is this machine.
 // \throws DownloadError unless it is https, or http to this machine.
 bool check_url(const std::string& url) {
   const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parsed(
@@ -63,14 +63,14 @@ bool check_url(const std::string& url) {
   return is_local;
 }
 
-// The growing `.part` file. Whoever holds its lock is the only one to write.
+// The growing `.part` file. Only the holder of its lock writes to it.
 class PartFile {
  public:
   explicit PartFile(fs::path path) : path_(std::move(path)) {
     while (true) {
       file_ = open_file(path_, O_RDWR | O_CREAT | O_NOFOLLOW);
-      lock_file(file_);  // without locks, each process is left to itself
-      // The holder before us may have renamed or removed it.
+      lock_file(file_);  // without locks, each process continues
+      // The previous holder may have renamed or removed it.
       const struct stat mine = file_status(file_, path_);
       struct stat named {};
       if (::stat(path_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
@@ -108,7 +108,7 @@ class PartFile {
   FileHandle file_;
 };
 
-// One request, from the end of the part file on.
+// One request, starting at the end of the part file.
 class Transfer {
  public:
   Transfer(
@@ -143,7 +143,7 @@ class Transfer {
     }
   }
 
-  // Returns normally if the server gave all that it wanted to give.
+  // Returns normally if the server completed its response.
   void run() {
     const CURLcode result = curl_easy_perform(curl_.get());
     if (error_) std::rethrow_exception(error_);
@@ -164,7 +164,7 @@ class Transfer {
     }
   }
 
-  // Exceptions may not pass through C: kept here, thrown again by `run`.
+  // Exceptions must not pass through C: stored here and rethrown by `run`.
   template <class Action>
   bool guarded(Action action) {
     try {
@@ -204,7 +204,7 @@ class Transfer {
       has_begun_ = true;
       long status = 0;
       curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &status);
-      if (offset_ > 0 && status == 200) {  // the server began from the start
+      if (offset_ > 0 && status == 200) {  // the server sent the whole file
         part_.clear();
         offset_ = 0;
       }
@@ -230,7 +230,7 @@ class Transfer {
     switch (result) {
       case CURLE_HTTP_RETURNED_ERROR:
         may_pass_ = status >= 500 || status == 408 || status == 429;
-        // 416: the part file is as long as the file or longer.
+        // 416: the part file is as long as the file, or longer.
         if (status == 416 && offset_ > 0) {
           part_.clear();
           may_pass_ = true;
@@ -287,7 +287,7 @@ bool is_wanted(const fs::path& file, const DownloadOptions& options) {
          sha256_file(file).starts_with(options.sha256);
 }
 
-// Why the bytes are not those that were asked for; empty if they are.
+// Returns why the content is not the requested file; empty if it is.
 std::string content_fault(
     const PartFile& part,
     const DownloadOptions& options) {
@@ -303,14 +303,14 @@ std::string content_fault(
          (is_whole ? "" : "one that begins with ") + options.sha256;
 }
 
-// Fetches until the part file is what was asked for.
+// Downloads until the part file is complete and correct.
 void fill(
     PartFile& part,
     const std::string& url,
     const DownloadOptions& options) {
   double pause = options.retry_seconds;
   for (int attempt = 0;; ++attempt) {
-    // Without a checksum nothing would tell a mixture of two versions.
+    // Without a checksum a mixture of two versions would go unnoticed.
     if (options.sha256.empty()) part.clear();
     Transfer transfer(url, part, options);
     bool may_pass = false;
@@ -325,7 +325,7 @@ void fill(
     } catch (const DownloadError& error) {
       may_pass = transfer.may_pass();
       if (error.kind() == Kind::wrong_content) {
-        // What an earlier call left may be of another version of the file.
+        // Data from an earlier call may belong to another version of the file.
         part.clear();
         may_pass = transfer.resumed();
       }
@@ -358,7 +358,7 @@ void download(
       curl_global_init(CURL_GLOBAL_DEFAULT);
   make_folders(fs::absolute(file).parent_path());
   PartFile part(file.string() + ".part");
-  if (is_wanted(file, options)) {  // while we waited for the lock
+  if (is_wanted(file, options)) {  // while waiting for the lock
     part.remove();
     return;
   }

@@ -25,7 +25,7 @@ class DownloadError final : public DataError {
       : DataError(url, reason), kind_(kind) {}
   Kind kind() const { return kind_; }
 
-  /// The same error with "; or " and what else would help at its end.
+  /// Returns the same error with "; or " and further advice appended.
   DownloadError or_else(const std::string& advice) const;
 
  private:
@@ -35,7 +35,7 @@ class DownloadError final : public DataError {
 struct DownloadOptions {
   // ---- The expected file ----
 
-  /// Expected SHA-256, 64 lower-case digits or, at least 8, its first ones.
+  /// Expected SHA-256: all 64 lower-case digits or the first ones, at least 8.
   /// Empty: the content is not checked, and an interrupted download starts
   /// again.
   std::string sha256 = {};
@@ -47,20 +47,20 @@ struct DownloadOptions {
   /// Called with the bytes downloaded and their total, 0 if unknown. An
   /// exception stops the download; a later call resumes it.
   std::function<void(int64_t done, int64_t total)> progress = nullptr;
-  /// Retries after a transient failure.
+  /// Number of retries after a transient failure.
   int retries = 3;
-  /// Pause before the first retry; doubles with each.
+  /// Pause before the first retry; doubles each time.
   double retry_seconds = 0.5;
 };
 
-/// Downloads `url` to `file`, which appears complete and verified or not at
-/// all. Until then its bytes are in `file` + ".part", from which the next call
-/// resumes. Does nothing if `file` already has the expected SHA-256.
+/// Downloads `url` to `file`, which appears only when it is complete and
+/// verified. Until then the data is in `file` + ".part", from which the next
+/// call resumes. Does nothing if `file` already has the expected SHA-256.
 ///
-/// Accepts https, file, and http on localhost; redirects must lead to https.
-/// An attempt ends after 20 seconds without a connection or a byte. Reads
-/// proxies from the environment (`https_proxy`). Safe for several threads
-/// and processes: one downloads, the others wait. Installs no signal handler.
+/// Accepts https, file, and http on localhost; redirects must lead to https. An
+/// attempt fails after 20 seconds without a connection or data. Reads proxies
+/// from the environment (`https_proxy`). Safe for several threads and
+/// processes: one downloads, the others wait. Installs no signal handler.
 ///
 /// \throws DownloadError saying what failed and what to do; IoError if the
 ///         file cannot be written.

@@ -15,10 +15,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a file's SHA-256 has to begin with.
+// The required beginning of a file's SHA-256.
 struct ExpectedHash {
-  std::string digits;  // empty: nobody knows
-  fs::path source;     // the list that has all of them; empty: the name
+  std::string digits;  // empty: unknown
+  fs::path source;     // list with all digits; empty: the file name
 };
 
 ExpectedHash expected_hash(const fs::path& file) {

@@ -7,62 +7,62 @@
 
 namespace tern {
 
-/// A file of weights that its authors publish.
+/// A file of pretrained weights published by its authors.
 struct PublishedWeights {
-  /// https. The part after the last slash is the file's name. Hexadecimal
+  /// An https URL. The part after the last slash is the file name. Hexadecimal
   /// digits at the end of that name, as in "resnet18-f37072fd.pth", are the
-  /// first of its SHA-256.
+  /// first digits of its SHA-256.
   std::string url;
 
   std::string file_name() const { return url.substr(url.rfind('/') + 1); }
 };
 
 struct FetchWeightsOptions {
-  /// Folder with files of weights, for a machine without a network: nothing is
-  /// downloaded then. Empty: TERN_WEIGHTS from the environment, or none.
+  /// Folder with weight files, for a machine without a network; if set, nothing
+  /// is downloaded. Empty: TERN_WEIGHTS from the environment, or none.
   std::filesystem::path folder = {};
-  /// Folder where downloads are kept, in "weights". Empty: TERN_CACHE, else
-  /// XDG_CACHE_HOME/tern/data, else ~/.cache/tern/data.
+  /// Folder for downloads, in its subfolder "weights". Empty: TERN_CACHE,
+  /// XDG_CACHE_HOME/tern/data or ~/.cache/tern/data.
   std::filesystem::path cache = {};
-  /// Receives messages and the progress of the download; empty: `terminal()`.
-  /// What its `progress` throws stops the download, and a later call resumes
-  /// it.
+  /// Receives messages and download progress; empty: `terminal()`. An exception
+  /// from its `progress` stops the download; a later call resumes it.
   Sink sink = {};
 };
 
-/// Returns the path of published weights: in the folder that the options or
-/// TERN_WEIGHTS name, else in the cache, where they are downloaded to once,
-/// resumed if interrupted. Each call verifies the file's SHA-256.
+/// Returns the path of published weights: in the folder from the options or
+/// TERN_WEIGHTS if there is one, otherwise in the cache. Files missing from the
+/// cache are downloaded, resuming an interrupted download. Each call verifies
+/// the file's SHA-256.
 ///
 ///   auto file = fetch_weights({"https://.../resnet18-f37072fd.pth"});
 ///   // ~/.cache/tern/data/weights/resnet18-f37072fd.pth
 ///
-/// Where the name has only the first digits, the first download writes all of
-/// them into a file beside it, `FILE.sha256`, which `sha256sum -c` reads; a
-/// later download has to agree.
+/// If the name has only the first digits, the first download writes all of them
+/// to `FILE.sha256` beside the file, in the format of `sha256sum -c`; later
+/// downloads must match it.
 ///
 /// \throws DataError if the folder lacks the file or its SHA-256 is wrong;
-///         DownloadError as `download`; IoError. They say what to do.
+///         DownloadError as `download`; IoError. The messages say what to do.
 std::filesystem::path fetch_weights(
     const PublishedWeights& weights,
     const FetchWeightsOptions& options = {});
 
-/// Downloads published weights into a folder, unless it has them already.
-/// \return  The file's path.
+/// Downloads published weights into a folder, unless they are there already.
+/// \return The file's path.
 /// \throws as fetch_weights.
 std::filesystem::path download_weights(
     const PublishedWeights& weights,
     const std::filesystem::path& folder,
     const FetchWeightsOptions& options = {});
 
-/// Where `fetch_weights` looks: the folder or the cache. The file need not be
-/// there.
+/// Returns the path that `fetch_weights` uses, in the folder or the cache. The
+/// file need not exist.
 std::filesystem::path weights_path(
     const PublishedWeights& weights,
     const FetchWeightsOptions& options = {});
 
-/// Verifies a file against what its name and `FILE.sha256` say.
-/// \return  Its SHA-256.
+/// Verifies a file against the digits in its name and `FILE.sha256`.
+/// \return Its SHA-256.
 /// \throws DataError if it differs, IoError if the file cannot be read.
 std::string verify_weights(const std::filesystem::path& file);
 

@@ -40,7 +40,7 @@ bool has_content(const fs::path& folder) {
   return fs::is_directory(folder, error) && !fs::is_empty(folder, error);
 }
 
-// The archives of a dataset in `folder`; empty unless all are there.
+// Returns the archives of a dataset in `folder`; empty unless all exist.
 std::vector<fs::path> archives_in(
     const fs::path& folder,
     const DatasetUrl& dataset) {
@@ -54,7 +54,7 @@ std::vector<fs::path> archives_in(
   return archives;
 }
 
-// A description of archives that is quick to make and changes with them.
+// A description of the archives that is cheap to compute and changes with them.
 std::string identity(const std::vector<fs::path>& archives) {
   std::string text;
   for (const fs::path& path : archives) {
@@ -97,14 +97,14 @@ void unpack(const fs::path& archive, const fs::path& folder, const Sink& sink) {
   }
 }
 
-// A dataset in a folder that is being made.
+// A dataset in a folder that is being filled.
 struct Filled {
   std::string source;  // for the marker
   fs::path root;
 };
 
-// The dataset inside what its archives held: most hold one folder and nothing
-// else.
+// Finds the dataset in the content of its archives: most contain only a single
+// folder.
 fs::path root_of(const fs::path& folder) {
   std::vector<fs::path> held;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -155,7 +155,7 @@ class Untar {
     fs::path target = cache_ / name_;
     if (is_whole_data(target, source)) return target;
     if (has_content(target)) {
-      // Somebody may be reading what comes from elsewhere: it stays.
+      // Someone may be reading data of another source there, so it is kept.
       target += "-";
       target += sha256(as_bytes(source)).substr(0, 8);
       if (is_whole_data(target, source)) return target;
@@ -200,21 +200,21 @@ class Untar {
     return {source, root_of(folder)};
   }
 
-  // Has `fill` put a dataset into a folder, which becomes `target`.
+  // Calls `fill` on a new folder and renames it to `target`.
   template <class Fill>
   fs::path make(const fs::path& target, const std::string& source, Fill fill) {
     make_folders(target.parent_path());
-    // `+=`, for GCC 12 warns of `"." + string` (its bug 105651).
+    // `+=`, because GCC 12 warns about `"." + string` (its bug 105651).
     std::string lock_name = ".";
     lock_name += target.filename().string() + ".lock";
-    // Held while the dataset is made, so that it is made once. A file system
-    // without locks leaves each process to itself, which costs time and no
-    // harm.
+    // Held while the dataset is created, so that it is created only once. On a
+    // file system without locks each process creates it, which is slower but
+    // harmless.
     const FileHandle lock = open_file(
         target.parent_path() / lock_name,
         O_RDWR | O_CREAT | O_NOFOLLOW);
     const bool is_locked = lock_file(lock);
-    if (is_whole_data(target, source)) return target;  // made while we waited
+    if (is_whole_data(target, source)) return target;  // created while waiting
     if (is_locked) StagingFolder::remove_leftovers(target);
     StagingFolder staging(target);
     const Filled filled = fill(staging.path());
@@ -224,7 +224,7 @@ class Untar {
     return target;
   }
 
-  // Somebody may have put files of their own into the folder: it is kept.
+  // The folder may contain the user's own files, so it is kept.
   void set_aside(const fs::path& folder) const {
     fs::path aside = folder;
     for (int i = 1; fs::exists(aside); ++i) {

@@ -9,13 +9,13 @@
 
 namespace tern {
 
-/// A file of a dataset. `.tar`, `.tgz` and `.tar.gz` are extracted, any other
-/// `.gz` is decompressed, other files are kept.
+/// A file of a dataset. `.tar`, `.tgz` and `.tar.gz` files are extracted, other
+/// `.gz` files are decompressed, and all others are kept unchanged.
 struct DatasetFile {
-  /// https. The part after the last slash is the file's name.
+  /// An https URL. The part after the last slash is the file name.
   std::string_view url;
-  /// Size in bytes and SHA-256 of the file, both required: nothing is
-  /// downloaded unverified.
+  /// Size in bytes and SHA-256 of the file. Both are required, since every
+  /// download is verified.
   int64_t bytes = 0;
   std::string_view sha256;
 
@@ -35,15 +35,15 @@ namespace urls {
 
 namespace detail {
 
-// Size and SHA-256 as in FastAI.jl's registry of the same URLs; the size is
-// also in fastai's own checks.txt.
+// Size and SHA-256 from FastAI.jl's registry of the same URLs; the size is also
+// in fastai's own checks.txt.
 inline constexpr DatasetFile kMnistSample[] = {
     {"https://s3.amazonaws.com/fast-ai-sample/mnist_sample.tgz",
      3214948,
      "b373a14f282298aeba0f7dd56b7cdb6c2401063d4f118c39c54982907760bd38"},
 };
 
-// The mirror that torchvision uses; the sums are of the original files.
+// torchvision's mirror; the checksums are those of the original files.
 inline constexpr DatasetFile kMnist[] = {
     {"https://ossci-datasets.s3.amazonaws.com/mnist/"
      "train-images-idx3-ubyte.gz",
@@ -65,39 +65,40 @@ inline constexpr DatasetFile kMnist[] = {
 
 }  // namespace detail
 
-/// The digits 3 and 7 of MNIST as fastai packs them:
-/// `{train,valid}/{3,7}/*.png`, 28x28 gray, 12,396 + 2,038; `labels.csv`.
+/// MNIST's digits 3 and 7 as packed by fastai: `{train,valid}/{3,7}/*.png`,
+/// 28x28 gray, 12,396 + 2,038 images; `labels.csv`.
 inline constexpr DatasetUrl mnist_sample{"mnist_sample", detail::kMnistSample};
 
-/// All of MNIST in its own format, for `mnist_dataset`: 60,000 + 10,000.
+/// The whole MNIST in its own format, for `mnist_dataset`: 60,000 + 10,000
+/// images.
 inline constexpr DatasetUrl mnist{"mnist", detail::kMnist};
 
 }  // namespace urls
 
 struct UntarOptions {
-  /// Folder with existing data, read only. Empty: TERN_DATA from the
+  /// Folder with existing data; read-only. Empty: TERN_DATA from the
   /// environment, or none.
   std::filesystem::path data = {};
-  /// Folder where datasets are stored. Empty: TERN_CACHE, else
-  /// XDG_CACHE_HOME/tern/data, else ~/.cache/tern/data.
+  /// Folder where datasets are stored. Empty: TERN_CACHE,
+  /// XDG_CACHE_HOME/tern/data or ~/.cache/tern/data.
   std::filesystem::path cache = {};
   /// Downloads a dataset that is in neither folder.
   bool allow_download = true;
-  /// Receives messages and the progress of download and extraction; empty:
-  /// `terminal()`. What its `progress` throws stops the download, and a later
+  /// Receives messages, and the progress of download and extraction; empty:
+  /// `terminal()`. An exception from its `progress` stops the download; a later
   /// call resumes it.
   Sink sink = {};
 };
 
-/// Returns the folder of a dataset, downloaded and extracted if necessary,
-/// from the first of these places that has it:
+/// Returns the folder of a dataset, downloaded and extracted if necessary, from
+/// the first of these places that has it:
 ///
 ///   1. `data`: its folder, or its archives in `data` or in its folder there,
 ///      extracted into the cache. Their checksums are not verified.
 ///   2. `cache`, in 0.03 ms.
 ///   3. Its URLs: downloaded, resumed if interrupted, verified by SHA-256.
 ///
-/// A folder appears in the cache complete or not at all. Safe for several
+/// A folder appears in the cache only when it is complete. Safe for several
 /// processes.
 ///
 ///   auto path = untar_data(urls::mnist_sample);   // .../mnist_sample

@@ -24,10 +24,10 @@ fs::path folder_of(const fs::path& target) {
   return fs::absolute(target).parent_path();
 }
 
-// What the names begin with that stand beside `target` while it is made.
+// Prefix of the temporary names beside `target`.
 std::string temp_prefix(const fs::path& target) {
   constexpr size_t kMaxStem = 200;  // a name has at most 255 bytes
-  std::string prefix = ".";         // `+=`, for GCC 12 warns of `"." + string`
+  std::string prefix = ".";         // `+=`: GCC 12 warns about `"." + string`
   prefix += target.filename().string().substr(0, kMaxStem) + ".tmp-";
   return prefix;
 }
@@ -36,7 +36,7 @@ fs::path temp_name_beside(const fs::path& target) {
   return folder_of(target) / (temp_prefix(target) + random_id());
 }
 
-// Calls `act(path)` for what earlier writers left beside `target`.
+// Calls `act(path)` for files that earlier writers left beside `target`.
 template <class Act>
 void for_each_leftover(const fs::path& target, const Act& act) {
   std::error_code error;
@@ -48,8 +48,8 @@ void for_each_leftover(const fs::path& target, const Act& act) {
   }
 }
 
-// A writer holds a lock on its file, so a file that can be locked has lost its
-// writer.
+// A writer holds a lock on its file, so a file that can be locked has no writer
+// any more.
 void remove_if_lost(const fs::path& path) {
   const FileHandle file(
       ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
@@ -58,8 +58,8 @@ void remove_if_lost(const fs::path& path) {
   }
 }
 
-// Another writer may have taken it for lost before it was locked. A file system
-// without locks (some NFS) keeps what is lost.
+// Another writer may have removed it as abandoned before it was locked. On a
+// file system without locks (some NFS), abandoned files remain.
 bool lock_and_still_there(const FileHandle& file, const fs::path& target) {
   lock_file(file);
   return file_status(file, target).st_nlink > 0;
@@ -85,7 +85,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::span<const uint8_t> bytes) {
   write_all(file_, bytes, target_);
-  // The disk begins while more is written, so that commit() waits less.
+  // Starts writing to the disk early, so that commit() waits less.
   if (bytes.size() >= kWorthStarting) {
     ::sync_file_range(
         file_.fd(),
@@ -112,8 +112,8 @@ void AtomicFile::commit(bool durable) {
 }
 
 void AtomicFile::commit_with_sum(bool sum, bool durable) {
-  // A failure up to here keeps the old file's sum, and a program killed from
-  // here on leaves a file without one.
+  // A failure before this line keeps the old file and its checksum; a program
+  // killed after it leaves a file without one.
   if (durable) sync();
   const fs::path list = sum_file(target_);
   std::error_code ignored;

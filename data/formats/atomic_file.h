@@ -9,10 +9,10 @@
 
 namespace tern {
 
-/// A file that gets its name in one step once it is complete: until then it
-/// grows beside `target` under another name, and it is removed when it never
-/// gets that far. A reader sees the old file or the new one, and a failure
-/// leaves the old one.
+/// A file that appears under its name in one step, once it is complete. Until
+/// then it is written beside `target` under another name, and removed if it is
+/// never committed. A reader sees the old file or the new one; after a failure
+/// the old one remains.
 ///
 ///   AtomicFile file(folder / "weights.safetensors");
 ///   file.write(header);
@@ -20,8 +20,9 @@ namespace tern {
 ///   file.commit();
 class AtomicFile {
  public:
-  /// Creates the file beside `target`, and removes what a killed process left
-  /// there for the same target. \throws IoError.
+  /// Creates the file beside `target`, and removes files that killed processes
+  /// left there for the same target.
+  /// \throws IoError.
   explicit AtomicFile(std::filesystem::path target);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -32,15 +33,17 @@ class AtomicFile {
   /// Bytes written so far.
   uint64_t size() const { return size_; }
 
-  /// Waits until what was written is on the disk. For several files that belong
-  /// together: after it a full disk can no longer come between their commits.
+  /// Waits until the written data is on the disk. Use it for several files that
+  /// belong together: once all are synced, a full disk cannot prevent part of
+  /// their commits.
   void sync();
-  /// Gives the file its name, in place of a file of that name.
-  /// \param durable  Wait until file and name are on the disk.
+  /// Renames the file to its name and replaces an existing file.
+  /// \param durable  Waits until file and name are on the disk.
   void commit(bool durable = true);
-  /// The same for a file whose SHA-256 may be listed in `target`.sha256: an old
-  /// list, which would refuse the new file, is removed just before the rename.
-  /// \param sum  Write a new list.
+  /// The same for a file whose SHA-256 may be listed in `target`.sha256.
+  /// Removes an old list, which would reject the new file, just before the
+  /// rename.
+  /// \param sum  Writes a new list.
   void commit_with_sum(bool sum, bool durable = true);
 
  private:
@@ -50,17 +53,18 @@ class AtomicFile {
   bool is_synced_ = false;
 };
 
-/// A new folder beside `target` that becomes `target` in one step once it is
-/// complete, and is removed when it never gets that far. A reader therefore
-/// sees a whole folder or none. It does not wait for the disk, which takes
-/// minutes on a busy one: after a power cut, files may be missing or short.
+/// A new folder beside `target` that becomes `target` in one step, once it is
+/// complete, and is removed if it is never published. A reader therefore sees a
+/// complete folder or none. Does not wait for the disk, which takes minutes on
+/// a busy one: after a power failure, files may be missing or truncated.
 ///
 ///   StagingFolder staging(cache / "digits");
 ///   write_file(staging.path() / "labels.csv", text);
 ///   staging.publish();
 class StagingFolder {
  public:
-  /// Creates the folder, and the parents of `target`. \throws IoError.
+  /// Creates the folder, and the parents of `target`.
+  /// \throws IoError.
   explicit StagingFolder(std::filesystem::path target);
   ~StagingFolder();
   StagingFolder(const StagingFolder&) = delete;
@@ -69,22 +73,22 @@ class StagingFolder {
   const std::filesystem::path& path() const { return path_; }
 
   /// Renames the folder to `target`.
-  /// \return false if `target` exists by now with something in it: another
-  ///         process was first, and its folder stays.
+  /// \return false if `target` exists and is not empty: another process was
+  ///         first, and its folder is kept.
   bool publish() { return publish(path_); }
-  /// The same, with a folder inside `path()` in its place.
+  /// The same for a folder inside `path()`.
   bool publish(const std::filesystem::path& content);
 
-  /// Removes what killed processes left beside `target`. Only while no other
-  /// process can be filling a folder for the same target.
+  /// Removes what killed processes left beside `target`. Call it only while no
+  /// other process can be filling a folder for the same target.
   static void remove_leftovers(const std::filesystem::path& target);
 
  private:
   std::filesystem::path target_, path_;
 };
 
-/// 16 hexadecimal digits from the system's source of randomness: a name that
-/// nobody else has.
+/// Returns 16 random hexadecimal digits from the system's random source, as a
+/// unique name.
 std::string random_id();
 
 }  // namespace tern

@@ -6,7 +6,7 @@
 
 namespace tern {
 
-/// The same bytes in memory, seen as numbers or as text.
+/// Reinterprets bytes in memory as numbers or as text, without a copy.
 inline std::span<const uint8_t> as_bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
@@ -14,8 +14,8 @@ inline std::string_view as_text(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Unsigned integers from bytes in memory, big-endian (be) or little-endian
-/// (le). The caller has checked that the bytes are there.
+/// Loads unsigned integers from memory, big-endian (be) or little-endian (le).
+/// The caller must check the bounds.
 inline uint16_t load_be16(const uint8_t* bytes) {
   return static_cast<uint16_t>(bytes[0] << 8 | bytes[1]);
 }

@@ -12,13 +12,14 @@ namespace {
 constexpr size_t kMaxColumns = 10'000;
 constexpr int64_t kMaxTableBytes = int64_t{256} << 20;
 
-/// Takes a table apart, cell by cell.
+/// Parses a table cell by cell.
 class CsvReader {
  public:
   CsvReader(std::string_view text, const std::string& path, char delimiter)
       : text_(text), path_(path), delimiter_(delimiter) {}
 
-  /// The next row that is not empty. \return False at the end.
+  /// Reads the next row that is not empty.
+  /// \return false at the end.
   bool next(std::vector<std::string>& row) {
     do {
       row.clear();
@@ -35,7 +36,7 @@ class CsvReader {
     return true;
   }
 
-  /// The line on which the last row began.
+  /// Line on which the last row began.
   size_t row_line() const { return row_line_; }
 
   [[noreturn]] void fail(size_t line, const std::string& what) const {

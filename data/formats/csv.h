@@ -10,43 +10,44 @@
 
 namespace tern {
 
-/// A table from a CSV file (RFC 4180): cells in quotes may hold delimiters,
+/// A table from a CSV file (RFC 4180). Quoted cells may contain delimiters,
 /// line breaks and doubled quotes; lines end in LF or CRLF; a byte order mark
-/// and empty lines are passed over. Cells are bytes, kept as they are.
+/// and empty lines are skipped. Cells are bytes, unchanged.
 ///
 ///   CsvTable table = read_csv("labels.csv");
 ///   table.rows[0][table.column("label")];
 struct CsvTable {
-  /// Its file, for error messages.
+  /// The file, for error messages.
   std::string path;
   std::vector<std::string> columns = {};
-  /// As many cells in each as there are columns.
+  /// Each row has one cell per column.
   std::vector<std::vector<std::string>> rows = {};
-  /// The line in the file, from 1, on which each row begins.
+  /// Line in the file, from 1, on which each row begins.
   std::vector<size_t> lines = {};
 
-  /// The place of a column. \throws DataError naming those there are.
+  /// Returns the index of a column.
+  /// \throws DataError that names the existing columns.
   size_t column(std::string_view name) const;
 };
 
 struct CsvOptions {
-  /// Separator of the cells: ',', ';' or '\t'.
+  /// Cell separator: ',', ';' or '\t'.
   char delimiter = ',';
-  /// The first line has the names of the columns; otherwise they are called "0",
-  /// "1" and so on.
+  /// True if the first line has the column names; otherwise the columns are
+  /// named "0", "1" and so on.
   bool has_header = true;
 };
 
-/// \param path  Its name, for error messages.
-/// \throws DataError naming the line, if a quote is not closed, a row has more
-///         or fewer cells than there are columns, there is no first line or a
-///         byte is zero.
+/// \param path  File name for error messages.
+/// \throws DataError that names the line if a quote is not closed, a row has
+///         more or fewer cells than there are columns, the first line is
+///         missing or a byte is zero.
 CsvTable parse_csv(
     std::span<const uint8_t> bytes,
     std::string path,
     const CsvOptions& options = {});
 
-/// \throws IoError and as `parse_csv`.
+/// \throws IoError, and as `parse_csv`.
 CsvTable read_csv(
     const std::filesystem::path& path,
     const CsvOptions& options = {});

@@ -7,22 +7,22 @@
 
 namespace tern {
 
-/// Something is wrong with a file or a sample, not with the program.
-/// `what()` is one sentence that names the file, the fault and the cure.
+/// An error in a file or a sample, not in the program. `what()` is one sentence
+/// with the file, the problem and what to do.
 class DataError : public std::runtime_error {
  public:
   DataError(std::string path, const std::string& reason)
       : std::runtime_error(path.empty() ? reason : path + ": " + reason),
         path_(std::move(path)) {}
 
-  /// The file, folder or URL; empty when the data came from memory.
+  /// The file, folder or URL; empty if the data came from memory.
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
 };
 
-/// A file could not be opened, read, written or renamed; `what()` ends in the
+/// A file could not be opened, read, written or renamed. `what()` ends with the
 /// operating system's reason.
 class IoError : public DataError {
  public:

@@ -14,7 +14,7 @@ namespace tern {
 
 namespace {
 
-// The result of a call of the system, made again when a signal comes between.
+// Returns the result of a system call, repeated if a signal interrupts it.
 template <class Call>
 auto uninterrupted(const Call& call) {
   auto result = call();
@@ -167,7 +167,7 @@ void ByteFile::throw_end(uint64_t offset, uint64_t expected) const {
 }
 
 std::vector<uint8_t> ByteFile::read(uint64_t offset, uint64_t size) const {
-  // Before memory is taken for what is not there.
+  // Checked before allocating memory for bytes that do not exist.
   if (offset > size_ || size > size_ - offset) throw_end(size_, size);
   std::vector<uint8_t> bytes(size);
   read(offset, bytes);
@@ -175,8 +175,8 @@ std::vector<uint8_t> ByteFile::read(uint64_t offset, uint64_t size) const {
 }
 
 std::shared_ptr<uint8_t> ByteFile::map(bool is_writable) const {
-  // Private pages count against memory even before they are written, shared
-  // ones do not: a file may be larger than memory.
+  // Private pages count as used memory even before they are written; shared
+  // ones do not. A file may be larger than the memory.
   void* const at = ::mmap(
       nullptr,
       size_,

@@ -15,7 +15,7 @@
 
 namespace tern {
 
-/// An open file that closes itself. Moved, never copied.
+/// An open file that is closed by the destructor. Movable, not copyable.
 class FileHandle {
  public:
   FileHandle() = default;
@@ -34,36 +34,39 @@ class FileHandle {
   int fd_ = -1;
 };
 
-/// open(2) with close-on-exec; a file that it creates gets mode 0644.
-/// \throws IoError naming the path and the system's reason.
+/// Calls open(2) with close-on-exec; a new file gets mode 0644.
+/// \throws IoError that names the path and the system's reason.
 FileHandle open_file(const std::filesystem::path& path, int flags);
 
-/// A regular file for reading. Never blocks: a pipe or a device is refused.
-/// \throws IoError if it cannot be opened, DataError if it is no regular file.
+/// Opens a regular file for reading. Never blocks: pipes and devices are
+/// rejected.
+/// \throws IoError if it cannot be opened, DataError if it is not a regular
+///         file.
 FileHandle open_regular_file(const std::filesystem::path& path);
 
-/// fstat(2). `path` is for the error message only, here and below.
+/// Calls fstat(2). `path` is only for error messages, here and below.
 struct stat file_status(
     const FileHandle& file,
     const std::filesystem::path& path);
 
-/// Size in bytes.
+/// Returns the size in bytes.
 int64_t file_size(const FileHandle& file, const std::filesystem::path& path);
 
-/// Reads up to `bytes.size()` bytes from `offset` on, wherever the file stands;
-/// fewer only at the end of the file, so 0 means that there is nothing left.
-/// Callable from several threads.
+/// Reads up to `bytes.size()` bytes starting at `offset`, independent of the
+/// file position. Returns fewer only at the end of the file, so 0 means the
+/// end. Can be called from several threads.
 size_t read_up_to(
     const FileHandle& file,
     std::span<uint8_t> bytes,
     const std::filesystem::path& path,
     uint64_t offset = 0);
 
-/// Waits until no other process holds the file's lock, and takes it until the
-/// file is closed. \return false on a file system without locks (some NFS).
+/// Waits until no other process holds the file's lock, and holds it until the
+/// file is closed.
+/// \return false on a file system without locks (some NFS).
 bool lock_file(const FileHandle& file);
 
-/// Writes all of `bytes`, however many calls that takes.
+/// Writes all of `bytes`, with as many calls as needed.
 void write_all(
     const FileHandle& file,
     std::span<const uint8_t> bytes,
@@ -72,17 +75,17 @@ void write_all(
 /// Waits until the file's bytes are on the disk.
 void sync_file(const FileHandle& file, const std::filesystem::path& path);
 
-/// Waits until the names in a folder are on the disk: after a rename.
+/// Waits until the names in a folder are on the disk; needed after a rename.
 void sync_folder(const std::filesystem::path& folder);
 
-/// All bytes of a regular file.
+/// Returns all bytes of a regular file.
 /// \throws DataError if there are more than `max_bytes`; IoError.
 std::vector<uint8_t> read_file(
     const std::filesystem::path& path,
     int64_t max_bytes = std::numeric_limits<int64_t>::max());
 
-/// Creates or replaces a file. A reader may see a part of it: write into a
-/// StagingFolder where that matters.
+/// Creates or replaces a file. A concurrent reader may see an incomplete file;
+/// use a StagingFolder to avoid that.
 void write_file(
     const std::filesystem::path& path,
     std::span<const uint8_t> bytes);
@@ -92,30 +95,31 @@ inline void write_file(
   write_file(path, as_bytes(text));
 }
 
-/// Creates a folder and those above it. \throws IoError.
+/// Creates a folder and its parents.
+/// \throws IoError.
 void make_folders(const std::filesystem::path& folder);
 
-/// Bytes that are read at any place: of a regular file, or in memory. Copies
-/// share the file. May be read from several threads.
+/// Random-access bytes from a regular file or from memory. Copies share the
+/// file. Thread-safe for reading.
 class ByteFile {
  public:
   /// \throws IoError if the file cannot be opened, DataError if it is a folder,
   ///         a pipe or a device.
   explicit ByteFile(const std::filesystem::path& path);
-  /// Views `bytes`. `path` is for error messages.
+  /// A view of `bytes`. `path` is for error messages.
   ByteFile(std::span<const uint8_t> bytes, std::string path);
 
   uint64_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
-  /// Fills `bytes` from `offset` on.
-  /// \throws DataError if there are fewer; IoError.
+  /// Fills `bytes` with the data at `offset`.
+  /// \throws DataError if there is not enough data; IoError.
   void read(uint64_t offset, std::span<uint8_t> bytes) const;
   std::vector<uint8_t> read(uint64_t offset, uint64_t size) const;
 
-  /// The whole file in memory, unmapped with the last copy of the pointer.
-  /// Only for a file that is not empty.
-  /// \param is_writable  Writing to the memory leaves the file alone.
+  /// Maps the whole file into memory; the mapping ends with the last copy of
+  /// the pointer. The file must not be empty.
+  /// \param is_writable  Makes the memory writable, without changing the file.
   std::shared_ptr<uint8_t> map(bool is_writable = false) const;
 
  private:

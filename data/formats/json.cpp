@@ -17,16 +17,18 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxLevels = 64;
-// Bounds what a hostile file makes of the memory: a key costs some 80 bytes
+// Limits the memory that a hostile file can use: a key costs about 80 bytes
 // while its object is open.
 constexpr size_t kMaxTokens = 2'000'000;
 
-// The value of a text, number, true, false or null; discarded if it is none.
+// Parses a string, number, true, false or null; returns a discarded value if it
+// is none of these.
 Json parsed(std::string_view scalar) {
   return Json::parse(scalar, nullptr, /*allow_exceptions=*/false);
 }
 
-// What stands there instead of what is expected; empty for a bracket.
+// Describes the token that was found instead of the expected one; empty for a
+// bracket.
 std::string not_this(std::string_view scalar) {
   return scalar.empty() ? "" : ", not " + printable(scalar);
 }
@@ -35,7 +37,7 @@ std::string not_this(std::string_view scalar) {
 
 JsonReader::JsonReader(std::string_view text, std::string path)
     : text_(text), path_(std::move(path)) {
-  // JSON has no zero byte, and nlohmann-json would take one for the end.
+  // JSON has no zero bytes, and nlohmann-json would treat one as the end.
   if (const size_t zero = text_.find('\0'); zero != text_.npos) {
     at_ = zero;
     fail("expected no zero byte");
@@ -48,7 +50,7 @@ void JsonReader::fail(const std::string& reason) const {
     if (level.keys.empty()) continue;  // an array, or no key yet
     const std::string key = printable(level.key);
     const bool is_last = &level == &levels_.back();
-    if (is_last && reason.find(key) != reason.npos) continue;  // said below
+    if (is_last && reason.find(key) != reason.npos) continue;  // in `reason`
     keys += (keys.empty() ? " (in " : ", ") + key;
   }
   throw DataError(
@@ -57,7 +59,8 @@ void JsonReader::fail(const std::string& reason) const {
           (keys.empty() ? ": " : "): ") + reason);
 }
 
-// The next character after white space, where at_ then is; 0 at the end.
+// Moves at_ to the next character after white space and returns it; 0 at the
+// end.
 char JsonReader::next() {
   at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
   return at_ < text_.size() ? text_[at_] : '\0';
@@ -84,8 +87,8 @@ void JsonReader::open(char bracket) {
   levels_.emplace_back();
 }
 
-// Passes the comma before the next item of the innermost object or array, or
-// its closing bracket; then it is false.
+// Skips the comma before the next item of the innermost object or array. At the
+// end skips the closing bracket and returns false.
 bool JsonReader::next_item(char closing_bracket) {
   if (next() == closing_bracket) {
     pass_token(1);
@@ -109,8 +112,8 @@ bool JsonReader::next_key(std::string& key) {
   return true;
 }
 
-// What stands where a text, number, true, false or null is expected. Only its
-// extent is found here; nlohmann-json then checks and decodes it.
+// Returns the text of a string, number, true, false or null. Finds only its
+// extent; nlohmann-json then checks and decodes it.
 std::string_view JsonReader::next_scalar() {
   constexpr std::string_view kFirst = "\"-0123456789tfn";
   const char first = next();
@@ -140,7 +143,7 @@ int64_t JsonReader::integer() {
   if (!value.is_number_integer()) {
     fail("expected a whole number" + not_this(scalar));
   }
-  // Without a minus sign a number is unsigned for nlohmann-json.
+  // nlohmann-json reads a number without a minus sign as unsigned.
   if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) {
     fail("expected a whole number of at most 63 bits");
   }
@@ -156,7 +159,7 @@ double JsonReader::number() {
   }
   pass_token(scalar.size());
   if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
-  // Read as an integer it would lose its sign.
+  // As an integer it would lose its sign.
   return scalar == "-0" ? -0.0 : value.get<double>();
 }
 

@@ -12,19 +12,17 @@
 
 namespace tern {
 
-/// Reads JSON (RFC 8259) piece by piece, in the order in which the caller
-/// expects it.
+/// Reads JSON (RFC 8259) token by token, in the order that the caller expects.
 ///
 ///   JsonReader json(text, path);
 ///   json.begin_object();
 ///   while (json.next_key(key)) { if (key == "step") step = json.integer(); }
 ///   json.end();
 ///
-/// Each call throws DataError, with the byte and the keys that lead there, if
-/// the text continues with something else than the call reads. Refused as well:
-/// text that is not UTF-8, a key that an object has twice, more than 64 levels
-/// of objects and arrays, and more than 2,000,000 tokens (brackets, keys and
-/// other values).
+/// Each call throws DataError, with the position in bytes and the enclosing
+/// keys, if the text contains something else. Also rejected: text that is not
+/// UTF-8, a duplicate key in an object, more than 64 levels of objects and
+/// arrays, and more than 2,000,000 tokens (brackets, keys and other values).
 class JsonReader {
  public:
   /// Copies the text.
@@ -32,27 +30,27 @@ class JsonReader {
   JsonReader(std::string_view text, std::string path);
 
   void begin_object() { open('{'); }
-  /// The next key of the object; false at the object's end.
+  /// Reads the next key of the object; returns false at its end.
   bool next_key(std::string& key);
   void begin_array() { open('['); }
-  /// Whether another element comes; false at the array's end.
+  /// Returns true if another element follows, false at the end of the array.
   bool next_element() { return next_item(']'); }
   std::string string();
-  /// A whole number from -2^63 to 2^63 - 1: no fraction or exponent.
+  /// Reads an integer from -2^63 to 2^63 - 1, without fraction or exponent.
   int64_t integer();
-  /// Any number that a double can hold; NaN for `null`.
+  /// Reads a number in the range of double; NaN for `null`.
   double number();
   bool boolean();
-  /// Nothing but white space is left.
+  /// Checks that only white space follows.
   void end();
 
   [[noreturn]] void fail(const std::string& reason) const;
 
  private:
-  /// An object or array that is open.
+  /// An open object or array.
   struct Level {
-    std::unordered_set<std::string> keys = {};  // so far; of an object
-    std::string key = {};                       // whose value is read
+    std::unordered_set<std::string> keys = {};  // of an object, so far
+    std::string key = {};                       // of the value being read
     bool is_empty = true;
   };
 
@@ -68,14 +66,14 @@ class JsonReader {
   std::vector<Level> levels_;
 };
 
-/// `text` as a JSON string, quoted; bytes that are not UTF-8 become U+FFFD.
+/// Returns `text` as a quoted JSON string; invalid UTF-8 becomes U+FFFD.
 std::string json_quoted(std::string_view text);
 
-/// In the fewest digits that read back as the same double; `null` for what JSON
-/// has no number for.
+/// Formats a number with the fewest digits that read back as the same double;
+/// `null` for NaN and infinities.
 std::string json_number(double value);
 
-/// The address of a field of a struct.
+/// Address of a field of a struct.
 using JsonField = std::variant<
     bool*,
     int64_t*,
@@ -86,7 +84,7 @@ using JsonField = std::variant<
     std::vector<double>*,
     std::vector<std::string>*>;
 
-/// The fields of a struct by name, listed once to be both written and read:
+/// The fields of a struct by name, listed once for writing and reading:
 ///
 ///   JsonFields fields_of(ResNetOptions& options) {
 ///     return {{"num_classes", &options.num_classes},
@@ -97,16 +95,16 @@ using JsonFields = std::vector<std::pair<std::string, JsonField>>;
 /// {"num_classes": 10, "zero_init_residual": false}
 std::string to_json(const JsonFields& fields);
 
-/// Reads an object into the fields; a field that it does not name keeps its
-/// value.
+/// Reads an object into the fields. Fields that it does not contain keep their
+/// values.
 /// \param where  For error messages, such as a file.
-/// \throws DataError for a name that is no field, or a value that is not of the
-///         field's type; some fields may then have been read.
+/// \throws DataError for an unknown name or a value of the wrong type; some
+///         fields may then have changed.
 void read_json(
     std::string_view text,
     const JsonFields& fields,
     const std::string& where);
-/// The same for the reader's next object, such as one within another.
+/// The same for the reader's next object, for example a nested one.
 void read_json(JsonReader& json, const JsonFields& fields);
 
 }  // namespace tern

@@ -17,7 +17,7 @@ constexpr char kMagic[] = "tern-checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr size_t kMaxBytes = 1 << 20;
 
-// Whether the values are a checkpoint's, each file there once.
+// True if the values are valid for a checkpoint and each file is listed once.
 bool makes_sense(const Manifest& manifest) {
   std::set<std::string> names;
   for (const auto& [name, size, sha256] : manifest.files) {
@@ -75,7 +75,7 @@ Manifest parse_manifest(
     std::getline(in, file.name);
     manifest.files.push_back(std::move(file));
   }
-  // Whatever was read wrongly, or is not as it was written, differs now.
+  // Detects any misread or modified content.
   if (!makes_sense(manifest) || as_text(bytes) != to_text(manifest)) {
     refuse("the manifest is cut off or damaged: its checksum does not fit");
   }

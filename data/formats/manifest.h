@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// The list of a checkpoint's files with their hashes, itself guarded by a
-/// hash in its last line: no flipped bit and no missing byte goes unseen.
+/// The list of a checkpoint's files with their hashes. Its last line holds its
+/// own hash, so that any flipped bit or missing byte is detected.
 ///
 ///   tern-checkpoint 1
 ///   run 0f63c1d2a8b94e57
@@ -23,16 +23,16 @@ struct Manifest {
     std::string sha256;  // 64 lower-case hexadecimal digits
   };
 
-  std::string run;   // 1 to 64 letters and digits: which training this is
+  std::string run;   // 1 to 64 letters and digits; identifies the run
   int64_t step = 0;  // training batches done
   std::vector<File> files;
 };
 
 std::string to_text(const Manifest& manifest);
 
-/// \param path  For the error messages.
-/// \throws DataError for anything but what `to_text` writes: damaged, cut off,
-///         or of a newer format.
+/// \param path  For error messages.
+/// \throws DataError unless the bytes are output of `to_text`: if they are
+///         damaged or truncated, or have a newer format.
 Manifest parse_manifest(
     std::span<const uint8_t> bytes,
     const std::filesystem::path& path);

@@ -15,7 +15,7 @@ namespace tern {
 
 namespace {
 
-// libcrypto's functions fail for want of memory alone.
+// libcrypto's functions fail only when out of memory.
 void check(int result) {
   if (result != 1) throw std::bad_alloc();
 }
@@ -50,7 +50,7 @@ void Sha256::update(std::span<const uint8_t> bytes) {
 }
 
 std::string Sha256::hex_digest() const {
-  Sha256 copy;  // the end of a hash is the end of its context
+  Sha256 copy;  // finishing a hash ends its context
   std::array<uint8_t, 32> digest{};
   check(EVP_MD_CTX_copy_ex(copy.hash_.get(), hash_.get()));
   check(EVP_DigestFinal_ex(copy.hash_.get(), digest.data(), nullptr));

@@ -12,7 +12,7 @@ struct evp_md_ctx_st;  // libcrypto's EVP_MD_CTX
 
 namespace tern {
 
-/// SHA-256 (FIPS 180-4) of bytes that come piece by piece.
+/// Computes SHA-256 (FIPS 180-4) incrementally.
 ///
 ///   Sha256 hash;
 ///   hash.update(header);
@@ -23,61 +23,62 @@ class Sha256 {
   Sha256();
   void update(std::span<const uint8_t> bytes);
 
-  /// The hash of everything so far, as 64 lower-case hexadecimal digits; more
-  /// may follow.
+  /// Returns the hash of the data so far, as 64 lower-case hexadecimal digits;
+  /// more data may follow.
   std::string hex_digest() const;
 
  private:
   std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> hash_;
 };
 
-/// Whether a text is a SHA-256: 64 lower-case hexadecimal digits.
+/// True if the text is a SHA-256: 64 lower-case hexadecimal digits.
 bool is_sha256(std::string_view text);
 
-/// Hexadecimal SHA-256 of `bytes`.
+/// Returns the SHA-256 of `bytes` in hexadecimal.
 std::string sha256(std::span<const uint8_t> bytes);
 
-/// Hexadecimal SHA-256 of a file, read in pieces.
-/// \throws IoError, or DataError if it is no regular file.
+/// Returns the SHA-256 of a file in hexadecimal. Reads it in chunks.
+/// \throws IoError, or DataError if it is not a regular file.
 std::string sha256_file(const std::filesystem::path& path);
 
-/// The first digits of a file's SHA-256 in its name, 8 or more, as PyTorch puts
-/// them there: "f37072fd" of "resnet18-f37072fd.pth". Empty if there are none.
+/// Returns the first digits, 8 or more, of a file's SHA-256 from its name,
+/// where PyTorch puts them: "f37072fd" for "resnet18-f37072fd.pth". Empty if
+/// there are none.
 std::string sha256_in_name(const std::filesystem::path& path);
 
-// ---- Lists of sums ----
+// ---- Lists of checksums ----
 
 /// SHA-256 sums by file name; 64 lower-case digits each.
 using Sha256Sums = std::map<std::string, std::string>;
 
-/// Names that a list may contain: files in its own folder, or any paths.
+/// Names allowed in a list: files in its own folder, or any paths.
 enum class SumNames { files, paths };
 
-/// Returns the lines that `sha256sum -c` reads:
-/// "<SHA-256>  train-000000.tar". Escapes backslashes and line breaks as
-/// sha256sum does.
+/// Formats the list for `sha256sum -c`: "<SHA-256>  train-000000.tar". Escapes
+/// backslashes and line breaks as sha256sum does.
 std::string to_text(const Sha256Sums& sums);
 
 /// \param path  For error messages.
-/// \throws DataError naming a line that is not a sum and a name, or whose name
-///         is invalid or duplicated. A list of paths must end with a line
-///         break, which shows that it is complete.
+/// \throws DataError that names a line that is not a checksum and a name, or
+///         whose name is invalid or duplicated. A list of paths must end with a
+///         line break, which shows that it is complete.
 Sha256Sums parse_sha256sums(
     std::span<const uint8_t> bytes,
     const std::string& path,
     SumNames names = SumNames::files);
 
-/// \param expected  The file's SHA-256, or the first digits of it.
-/// \throws DataError if the file has another; IoError.
+/// \param expected  The file's SHA-256, or its first digits.
+/// \throws DataError if the file's checksum differs; IoError.
 void check_sha256_file(
     const std::filesystem::path& path,
     const std::string& expected);
 
-/// Where the sum of one file is listed: `path`.sha256.
+/// Returns the name of the file with the checksum of `path`: `path`.sha256.
 std::filesystem::path sum_file(const std::filesystem::path& path);
 
-/// Returns the sum of `path` that `path`.sha256 lists, empty if there is no
-/// such file. \throws DataError if it lists another file; as read_sha256sums.
+/// Returns the checksum of `path` that `path`.sha256 lists, or empty if there
+/// is no such file.
+/// \throws DataError if it lists another file, and as read_sha256sums.
 std::string sum_beside(const std::filesystem::path& path);
 
 /// \throws as `parse_sha256sums`; IoError.

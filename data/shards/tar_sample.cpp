@@ -16,11 +16,11 @@ namespace tern {
 
 namespace {
 
-// A field is read into memory as a whole.
+// Limit, because a field is read into memory as a whole.
 constexpr uint64_t kMaxFieldBytes = uint64_t{4} << 30;
 
 torch::ScalarType npy_type(const NpyArray& array) {
-  // By the power of two of an element's bytes.
+  // Indexed by the base-2 logarithm of the element size.
   constexpr torch::ScalarType
       kSigned[] = {torch::kChar, torch::kShort, torch::kInt, torch::kLong},
       kUnsigned[] =
@@ -106,7 +106,7 @@ std::string TarSample::text(std::string_view field) const {
 
 int64_t TarSample::integer(std::string_view field) const {
   const std::string content = text(field);
-  // A line end or a blank is what editors and `echo` add.
+  // Editors and `echo` add a line end or a blank.
   const size_t end = content.find_last_not_of(" \r\n") + 1;
   int64_t value = 0;
   const auto [stop, error] =

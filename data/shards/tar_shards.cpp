@@ -32,7 +32,8 @@ std::optional<int64_t> whole_number(std::string_view text) {
   return is_good && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
-// "000..009", with as many digits as the first number has; or "train,extra".
+// Expands "000..009", with as many digits as the first number, or
+// "train,extra".
 std::vector<std::string> choices(
     const std::string& inside,
     const std::string& pattern) {
@@ -92,12 +93,12 @@ void expand(
   }
 }
 
-// Shards of one name may come from several places.
+// Shards with the same name may come from different URLs.
 fs::path kept_as(const std::string& url, const std::string& name) {
   return fs::path("shards") / sha256(as_bytes(url)).substr(0, 16) / name;
 }
 
-// Far below the 1024 files that a process may have open by default.
+// Far below the default limit of 1024 open files per process.
 constexpr size_t kOpenShards = 128;
 
 void check_fields(
@@ -109,7 +110,7 @@ void check_fields(
   }
 }
 
-// A shard, or, if it is bad and such are skipped, null and the reason.
+// A shard, or, for a bad shard that is skipped, null and the reason.
 struct OpenedShard {
   std::shared_ptr<const TarShard> shard = nullptr;
   std::string problem = {};
@@ -133,8 +134,8 @@ OpenedShard open_shard(
       opened = std::make_shared<TarShard>(fetch_shard(shard, options));
     } catch (const DataError&) {
       if (!is_url(shard) || !options.checksums.empty()) throw;
-      // A server that says no length may have broken off, and what was kept of
-      // that would be damaged for ever.
+      // If a server sends no length, a broken download may have been stored as
+      // complete and would stay damaged.
       opened = std::make_shared<TarShard>(
           fetch(shard, options, /*is_refreshed=*/true));
     }
@@ -212,7 +213,7 @@ std::shared_ptr<const TarShards> TarShards::open(
   const auto open_one = [&](size_t i) {
     found[i] = open_shard(names[i], options);
   };
-  // Two at a time: a web server is not pleased by more.
+  // Two at a time, to avoid overloading a web server.
   for (size_t i = 0; i < names.size(); i += 2) {
     std::future<void> second;
     if (i + 1 < names.size()) {

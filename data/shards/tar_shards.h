@@ -18,56 +18,57 @@ namespace tern {
 
 /// Options of a set of shards.
 struct ShardSetOptions {
-  /// Fields that every sample must have, such as {"jpg", "cls"}. A sample
-  /// without one is an error that names it.
+  /// Fields required in every sample, such as {"jpg", "cls"}. A sample without
+  /// one is an error that names it.
   std::vector<std::string> fields = {};
   /// Skips a shard that is damaged, truncated or missing, with a warning to
   /// `sink`, instead of throwing.
   bool skip_bad_shards = false;
-  /// SHA-256 by file name, from `read_sha256sums`. If given, each shard is read
-  /// and compared when the set is opened, and one that is not listed is an
-  /// error. A tar has no checksum of the files in it.
+  /// SHA-256 by file name, from `read_sha256sums`. If set, each shard is read
+  /// and verified when the set is opened, and a shard that is not listed is an
+  /// error. (A tar archive has no checksums of its files' content.)
   std::map<std::string, std::string> checksums = {};
   /// Where downloaded shards are stored; see `cache_folder`.
   std::filesystem::path cache = {};
-  /// Retries of a download, each after a longer pause.
+  /// Number of download retries, each after a longer pause.
   int retries = 3;
-  /// Receives the warnings; empty: `terminal()`.
+  /// Receives warnings; empty: `terminal()`.
   Sink sink = {};
 };
 
 /// Expands patterns to the paths or URLs of shards, in order:
 /// "train-{000..009}.tar" gives ten, "{train,extra}.tar" two.
 ///
-/// \throws c10::ValueError for an unclosed brace, an invalid range, or if there
-///         is no shard at all.
+/// \throws c10::ValueError for an unclosed brace, an invalid range, or if the
+///         patterns give no shard.
 std::vector<std::string> expand_shards(
     const std::vector<std::string>& patterns);
 
 /// Returns the file of a shard: the path itself, or for a URL its download in
-/// the cache, see `download`. Compares it with its sum, where sums are given.
+/// the cache (see `download`). Verifies the checksum if one is given.
 /// \throws DownloadError, DataError; IoError.
 std::filesystem::path fetch_shard(
     const std::string& shard,
     const ShardSetOptions& options);
 
-/// The samples of several shards, accessed by index: opening reads the headers
-/// of every shard, and samples are read in place. Thread-safe.
+/// The samples of several shards, accessed by index. Opening reads the headers
+/// of every shard; samples are read in place. Thread-safe.
 class TarShards {
  public:
   /// \param patterns  See `expand_shards`; URLs are downloaded, two at a time.
-  /// \throws DataError for a damaged shard, unless such are skipped and another
-  ///         is intact, or a sample without a field; IoError; c10::ValueError.
+  /// \throws DataError for a damaged shard, unless such shards are skipped and
+  ///         another one is intact, or for a sample without a required field;
+  ///         IoError; c10::ValueError.
   static std::shared_ptr<const TarShards> open(
       const std::vector<std::string>& patterns,
       const ShardSetOptions& options = {});
 
-  /// Samples of all shards.
+  /// Number of samples in all shards.
   int64_t size() const { return ends_.back(); }
   TarSample sample(int64_t index) const;
-  /// Samples of each shard, in the order of their indices.
+  /// Number of samples per shard, in the order of their indices.
   std::vector<int64_t> shard_sizes() const;
-  /// The shards, without those that were skipped.
+  /// The shards without the skipped ones.
   const std::vector<std::shared_ptr<const TarShard>>& shards() const {
     return shards_;
   }
@@ -87,7 +88,7 @@ class TarShards {
 using TarDecoder = std::function<
     Batch(const TarSample& sample, const BatchContext& context, SampleRng rng)>;
 
-/// Returns a decoder of fields by their suffix, see `TarSample::tensor`.
+/// Returns a decoder of fields by their suffix; see `TarSample::tensor`.
 TarDecoder decode_fields(
     std::vector<std::string> inputs,
     std::vector<std::string> targets);
@@ -98,15 +99,15 @@ struct TarDatasetOptions {
   ShardSetOptions shards = {};
 };
 
-/// Tar shards in WebDataset's layout as a map-style dataset: every sample once
-/// an epoch, the same batches for any number of workers, equal steps on all
-/// ranks and exact resume, as for any dataset of a DataLoader.
+/// Tar shards in WebDataset's layout as a map-style dataset. Like any dataset
+/// of a DataLoader it has every sample once per epoch, the same batches for any
+/// number of workers, equal steps on all ranks and exact resume.
 ///
 ///   auto points = TarDataset::from({"train-{000..009}.tar"});
 ///   DataLoader loader(points, {.batch_size = 64, .shuffle = true});
 ///
-/// Images are decoded by `ImageDataBunch::from_tar`; for samples without an
-/// index, such as those of a pipe, see StreamDataset.
+/// `ImageDataBunch::from_tar` decodes images. For samples without an index,
+/// such as from a pipe, see StreamDataset.
 class TarDataset final : public Dataset {
  public:
   /// \throws as `TarShards::open`.
@@ -117,7 +118,7 @@ class TarDataset final : public Dataset {
   int64_t size() const override { return shards_->size(); }
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override;
-  /// Shard and key.
+  /// Returns shard and key.
   std::string describe(int64_t index) const override;
 
   const std::shared_ptr<const TarShards>& shards() const { return shards_; }

@@ -13,7 +13,7 @@
 
 namespace tern {
 
-/// The values of an enum by the names that they have in files.
+/// The values of an enum with their names in files.
 template <class Enum, size_t N>
 using EnumNames = std::array<std::pair<const char*, Enum>, N>;
 
@@ -25,8 +25,9 @@ std::string name_of(const EnumNames<Enum, N>& names, Enum value) {
   return at == names.end() ? "unknown" : at->first;
 }
 
+/// Returns the value of a name.
 /// \param what  Beginning of the error message, "[call] there is no mode".
-/// \throws c10::ValueError listing the valid names.
+/// \throws c10::ValueError that lists the valid names.
 template <class Enum, size_t N>
 Enum value_of(
     const EnumNames<Enum, N>& names,

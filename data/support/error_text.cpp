@@ -12,7 +12,7 @@ namespace tern {
 
 namespace {
 
-// For an operator that a backend lacks LibTorch lists which ones have it, and
+// If a backend lacks an operator, LibTorch lists the backends that have it and
 // where each was registered: thousands of characters after the sentence.
 std::string without_dispatcher_table(std::string text) {
   constexpr std::string_view kBegin = " This could be because the operator ";

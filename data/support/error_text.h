@@ -15,13 +15,14 @@ namespace tern {
 /// without its tables of an operator's backends.
 std::string message_of(const std::exception& error);
 
-/// Returns its first line without the full stop, to quote in another message.
+/// Returns the first line of the message without its period, to quote in
+/// another message.
 std::string reason_of(const std::exception& error);
 
 /// Returns shapes and dtypes, such as "[4, 2] Float, [4] Long, undefined".
 std::string shapes_of(at::TensorList tensors);
 
-/// Throws a DataError about a file or sample with a reason of `fmt::format`.
+/// Throws a DataError about a file or sample; the reason is formatted with fmt.
 template <class... Args>
 [[noreturn]] void throw_data_error(
     std::string path,

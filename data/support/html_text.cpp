@@ -28,13 +28,15 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Where `mark` ends at or after `from`, or the text.
+// Returns the end of the first `mark` at or after `from`, or the end of the
+// text.
 size_t behind(std::string_view text, std::string_view mark, size_t from) {
   const size_t at = text.find(mark, from);
   return at == text.npos ? text.size() : at + mark.size();
 }
 
-// Of the string or character that `text` begins with.
+// Returns the length of the string or character literal that `text` begins
+// with.
 size_t literal_length(std::string_view text) {
   if (text[0] == 'R') {
     const size_t open = std::min(text.find('('), text.size());
@@ -50,7 +52,7 @@ size_t literal_length(std::string_view text) {
 
 struct Token {
   size_t length;
-  const char* kind;  // class of the style sheet; null: none
+  const char* kind;  // CSS class; null: none
 };
 
 Token first_token(std::string_view text, bool begins_line) {

@@ -32,7 +32,7 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
-// "MemAvailable:   123 kB" of /proc/meminfo.
+// Reads "MemAvailable:   123 kB" from /proc/meminfo.
 int64_t host_memory_available() {
   std::ifstream file("/proc/meminfo");
   for (std::string name; file >> name;) {
@@ -49,8 +49,8 @@ int64_t number_in(const char* path) {
   return file >> value ? value : kUnknown;
 }
 
-// A container sees its own group at the root; "max" and huge numbers mean that
-// there is no limit.
+// A container sees its own cgroup at the root; "max" or a huge number means no
+// limit.
 int64_t group_memory_available() {
   constexpr const char* kLimitAndUse[][2] = {
       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
@@ -65,8 +65,8 @@ int64_t group_memory_available() {
   return kUnknown;
 }
 
-// Not all that fail for want of memory say it by a type: the CPU's allocator,
-// the CUDA runtime and its libraries have words alone.
+// Not every out-of-memory error has its own type: the CPU allocator, the CUDA
+// runtime and its libraries only have a message.
 constexpr std::array<std::string_view, 4> kWords = {
     "DefaultCPUAllocator",
     "CUDA error: out of memory",
@@ -105,10 +105,10 @@ int64_t available_memory(torch::Device device) {
       device,
       "ask about a device that is there, or about the CPU");
 #if TORCH_VERSION_MINOR < 10
-  return kUnknown;  // only a device's own library tells
+  return kUnknown;  // needs the device's own library
 #else
   using c10::CachingAllocator::StatType;
-  // Until then the allocator knows of no device.
+  // Before this the allocator has no device.
   at::globalContext().lazyInitDevice(device.type());
   auto* const allocator = c10::getDeviceAllocator(device.type());
   const auto index = std::max<c10::DeviceIndex>(device.index(), 0);
@@ -122,7 +122,7 @@ int64_t available_memory(torch::Device device) {
 
 void use_huge_pages(const void* data, size_t bytes) {
 #ifdef __linux__
-  // Collapsing would not ask.
+  // MADV_COLLAPSE would ignore this setting.
   static const bool is_allowed = [] {
     std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
     std::string modes;
@@ -166,8 +166,8 @@ void keep_freed_memory() {
           "GLIBC_TUNABLES"}) {
       if (std::getenv(name)) return;
     }
-    // No block has a mapping of its own, which would end with it; and the heap
-    // never shrinks by itself.
+    // Gives no block its own mapping, which would be unmapped when it is freed,
+    // and never shrinks the heap.
     mallopt(M_MMAP_MAX, 0);
     mallopt(M_TRIM_THRESHOLD, -1);
     keeps_freed_memory = true;

@@ -9,12 +9,12 @@ std::vector<int64_t> occurrences_in(c10::ArrayRef<int64_t> indices) {
   const auto is_not_above = [](int64_t a, int64_t b) { return a >= b; };
   const auto falls =
       std::adjacent_find(indices.begin(), indices.end(), is_not_above);
-  if (falls == indices.end()) return {};  // each is above the one before
+  if (falls == indices.end()) return {};  // strictly ascending: no repeats
   const auto [least, most] =
       std::minmax_element(indices.begin(), indices.end());
   std::vector<int64_t> before;
   before.reserve(indices.size());
-  // A dataset may have more samples than there is memory for their counts.
+  // A dataset may have too many samples for an array of counts.
   const auto range = static_cast<uint64_t>(*most - *least);
   if (range / 4 <= indices.size()) {
     std::vector<int64_t> times(range + 1);

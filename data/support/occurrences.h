@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// Returns for each index how often it has come before; empty if none comes
-/// twice.
+/// Returns for each index how often it occurred earlier in the list; empty if
+/// no index occurs twice.
 std::vector<int64_t> occurrences_in(c10::ArrayRef<int64_t> indices);
 
 }  // namespace tern

@@ -19,7 +19,7 @@ void set_deterministic(bool on) {
   context.setDeterministicCuDNN(on);
   if (!on) return;
   context.setBenchmarkCuDNN(false);
-  // What cuBLAS needs to repeat itself, unless the user has chosen.
+  // cuBLAS needs this for reproducible results, unless the user has set it.
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
 }
 

@@ -9,8 +9,8 @@ namespace tern {
 /// A random number generator keyed by (seed, epoch, sample), so that a sample
 /// gets the same numbers for any number of workers and after a resume. Philox
 /// 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
-/// 2011); usable with the `<random>` distributions, though `uniform` and
-/// `below` give the same values on every platform.
+/// 2011). Works with the `<random>` distributions; `uniform` and `below` also
+/// give the same values on every platform.
 class SampleRng {
  public:
   using result_type = uint32_t;
@@ -25,15 +25,15 @@ class SampleRng {
 
   result_type operator()() { return engine_(); }
 
-  /// Uniform in [0, 1), 24 bits.
+  /// Uniform in [0, 1), with 24 bits.
   float uniform() { return static_cast<float>((*this)() >> 8) * 0x1p-24f; }
   /// Uniform in [low, high).
   float uniform(float low, float high) {
     return low + (high - low) * uniform();
   }
-  /// Uniform in 0..n-1, without bias. n must be > 0.
+  /// Uniform in 0..n-1, without bias; n must be > 0.
   uint64_t below(uint64_t n) {
-    // Rejects the tail that would make small values likelier.
+    // Rejects the tail that would make small values more likely.
     const uint64_t limit = UINT64_MAX - UINT64_MAX % n;
     uint64_t value = 0;
     do {
@@ -48,15 +48,15 @@ class SampleRng {
 };
 
 /// Seeds LibTorch's generators on all devices and the C library's. The order of
-/// the data and MixUp have keys of their own: `DataLoaderOptions::seed` and
-/// `LearnerOptions::seed`. As fastai's set_seed.
+/// the data and MixUp have their own seeds: `DataLoaderOptions::seed` and
+/// `LearnerOptions::seed`. Like fastai's set_seed.
 ///
-/// \param deterministic  Also `set_deterministic(true)`.
+/// \param deterministic  Also calls `set_deterministic(true)`.
 void seed_everything(uint64_t seed, bool deterministic = false);
 
-/// Whether LibTorch takes only algorithms that give the same bits each time;
-/// an operation that has none then throws. Costs speed on a GPU. Call it before
-/// the first use of CUDA, for cuBLAS reads its setting then.
+/// If `on`, LibTorch uses only algorithms that give bit-identical results each
+/// time; an operation without one throws. Slower on a GPU. Call it before the
+/// first use of CUDA, since cuBLAS reads its setting then.
 void set_deterministic(bool on);
 
 }  // namespace tern

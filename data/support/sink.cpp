@@ -27,11 +27,11 @@ std::string clock_text(double seconds) {
 
 namespace {
 
-// The width of the stream's terminal; unset where it is none.
+// Returns the width of the stream's terminal; unset if it is not a terminal.
 std::optional<int64_t> columns_of(std::FILE* stream) {
   if (!isatty(fileno(stream))) return std::nullopt;
   if (const char* const text = std::getenv("COLUMNS")) {
-    // What is no number is ignored, as other programs do.
+    // An invalid number is ignored, as in other programs.
     int64_t given = 0;
     const char* const end = text + std::strlen(text);
     const auto [stop, error] = std::from_chars(text, end, given);
@@ -42,8 +42,8 @@ std::optional<int64_t> columns_of(std::FILE* stream) {
   return is_known && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// At most `columns` long, for a longer line would wrap and could not be
-// redrawn: the bar gets what the words leave.
+// Returns at most `columns` characters, since a longer line would wrap and
+// could not be redrawn. The bar gets the space that the text leaves.
 std::string
 describe(const Progress& progress, int64_t columns, int64_t max_bar) {
   const int64_t batches = std::max<int64_t>(progress.batches, 1);
@@ -76,8 +76,8 @@ describe(const Progress& progress, int64_t columns, int64_t max_bar) {
   return (task + bar + rest).substr(0, static_cast<size_t>(columns));
 }
 
-/// Output may be closed under us (a pipe whose reader has gone), or the disk
-/// full: then the words are lost, training is not. fmt::print would throw.
+/// The output may be closed (a pipe without a reader) or the disk full: then
+/// the text is lost but training continues. fmt::print would throw.
 void put(std::FILE* stream, const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stream);
 }
@@ -123,7 +123,7 @@ class TerminalSink final : public SinkImpl {
   }
 
  private:
-  // Whether the stream can draw a line again.
+  // True if the stream can redraw a line.
   bool is_live() const {
     const char* const term = std::getenv("TERM");
     return isatty(fileno(stream_)) && term && std::string(term) != "dumb";
@@ -171,10 +171,11 @@ Sink Sink::or_terminal() const {
 
 Sink terminal(std::FILE* stream) {
   if (stream != stdout) return std::make_shared<TerminalSink>(stream);
-  // One for all of stdout: a message of the data then clears the progress line
-  // of the Learner, which is drawn again below it. When the last holder is gone
-  // the line is cleared, so that a program's error is not appended to it. Never
-  // destroyed, so that threads may still speak while the program ends.
+  // One sink for all of stdout, so that a message from a dataset clears the
+  // Learner's progress line, which is then redrawn below it. When the last
+  // owner is gone the line is cleared, so that a program's error is not
+  // appended to it. Never destroyed, so that threads may still write while the
+  // program ends.
   struct Shared {
     std::mutex mutex;
     std::weak_ptr<TerminalSink> sink;

@@ -12,10 +12,10 @@
 
 namespace tern {
 
-/// The progress of a training run, for a progress bar.
+/// Progress of a training run, for a progress bar.
 struct Progress {
   int64_t epoch = 0, epochs = 0;
-  int64_t batch = 0, batches = 0;  // `batch` of `batches` done
+  int64_t batch = 0, batches = 0;  // batches done, and their number
   bool training = true;            // false: validation
   double smooth_loss = 0;          // NaN before the first batch
   double seconds = 0;              // since the epoch began
@@ -23,49 +23,49 @@ struct Progress {
   const char* task = nullptr;      // the unit outside training: "MB downloaded"
 };
 
-/// "01:05", "1:02:03": seconds as the table, the progress line and reports show
-/// them, rounded.
+/// Returns "01:05", "1:02:03": seconds as shown in the table, the progress line
+/// and reports, rounded.
 std::string clock_text(double seconds);
 
 /// Receives all output: log messages, warnings and progress. Tern prints
-/// nothing else; an application derives from this class to show training in its
-/// own window.
+/// nothing elsewhere; an application derives from this class to show training
+/// in its own window.
 ///
-/// A Learner calls its sink from the thread that trains. The sink of images
-/// (`ImageDataBunchOptions::sink`) is called from the loaders' worker threads
-/// too, so that one has to be thread-safe. terminal(), silent() and a sink made
-/// from a function are.
+/// A Learner calls its sink from the training thread. The sink of an image
+/// dataset (`ImageDataBunchOptions::sink`) is also called from the loaders'
+/// worker threads and must therefore be thread-safe. terminal(), silent() and a
+/// sink created from a function are thread-safe.
 ///
-/// One thing does not come through a sink by itself: what LibTorch and the
-/// parts of Tern that behave as LibTorch's (kernels, autocast, GradScaler in a
-/// hand-written loop) report with TORCH_WARN. A Learner passes these warnings
-/// to its sink while it trains or evaluates; elsewhere LibTorch's own
-/// `c10::WarningUtils::set_warning_handler` decides, which is the channel that
-/// a program with a hand-written loop has already.
+/// There is one exception: warnings that LibTorch, and the parts of Tern that
+/// act like LibTorch (kernels, autocast, GradScaler in a hand-written loop),
+/// report with TORCH_WARN. A Learner forwards these warnings to its sink while
+/// it trains or evaluates. Elsewhere they go to LibTorch's own
+/// `c10::WarningUtils::set_warning_handler`, which a program with a
+/// hand-written loop already uses.
 class SinkImpl {
  public:
   virtual ~SinkImpl() = default;
 
-  /// A finished line of text, without line break: the rows of the table.
+  /// A complete line of text without a line break, such as a row of the table.
   virtual void line(const std::string& text) = 0;
   /// A message that does not end the training.
   virtual void warning(const std::string& text) { line("warning: " + text); }
-  /// Called a few times a second while training.
+  /// Called a few times per second during training.
   virtual void progress(const Progress&) {}
-  /// How many characters wide a line may be: the Learner's table is broken into
-  /// several lines if it is wider. Unset: any width, as in a file.
+  /// Maximum width of a line in characters; the Learner's table is split into
+  /// several lines if it is wider. Unset: no limit, as in a file.
   virtual std::optional<int64_t> columns() const { return std::nullopt; }
 };
 
-/// A sink as an option or argument: shares a SinkImpl. Empty means `terminal()`
-/// wherever Tern takes one.
+/// A sink as an option or argument; shares a SinkImpl. Wherever Tern takes a
+/// sink, an empty one means `terminal()`.
 ///
 ///   Learner quiet(data, model, {.sink = silent()});
 ///   Learner told(data, model, {.sink = [](const std::string& line) {
 ///     text += line + "\n";
 ///   }});
 ///
-/// An object of a class derived from SinkImpl, held by a shared_ptr, is one too.
+/// Also accepts an object of a class derived from SinkImpl in a shared_ptr.
 class Sink {
  public:
   Sink() = default;
@@ -76,9 +76,10 @@ class Sink {
   Sink(std::shared_ptr<Derived> impl)  // NOLINT
       : impl_(std::move(impl)) {}
 
-  /// Calls `function` with each line, and with each warning as "warning: ...";
-  /// leaves progress out. One call at a time, from whichever thread. Must not
-  /// write to this sink itself. A null function gives an empty sink.
+  /// Calls `function` with each line and with each warning as "warning: ...";
+  /// ignores progress. Calls are serialized but may come from any thread. The
+  /// function must not write to this sink itself. A null function gives an
+  /// empty sink.
   template <class Function>
     requires std::is_constructible_v<
         std::function<void(const std::string&)>,
@@ -102,15 +103,15 @@ class Sink {
   std::shared_ptr<SinkImpl> impl_;
 };
 
-/// Lines on `stream`; where that is a terminal, a live progress line below
-/// them, otherwise one line of progress a minute. Warnings go to stderr.
+/// Returns a sink that writes lines to `stream`. On a terminal it shows a live
+/// progress line below them; otherwise it writes one line of progress per
+/// minute. Warnings go to stderr.
 ///
-/// A terminal has the number of columns that the environment variable COLUMNS
-/// gives, else those of its window, else 80. In a file or a pipe lines have any
-/// width.
+/// The width of a terminal is the environment variable COLUMNS, or the width of
+/// its window, or 80. Lines in a file or a pipe are not limited.
 Sink terminal(std::FILE* stream = stdout);
 
-/// Discards all output.
+/// Returns a sink that discards all output.
 Sink silent();
 
 }  // namespace tern

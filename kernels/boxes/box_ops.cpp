@@ -41,7 +41,7 @@ bool broadcasts(at::IntArrayRef a, at::IntArrayRef b) {
   return true;
 }
 
-// \param last  Dimensions at the end that may differ.
+// \param last  Number of trailing dimensions that may differ.
 void check_pair(
     const char* where,
     const char* name1,
@@ -71,7 +71,7 @@ void check_pair(
                 : "as many boxes");
 }
 
-// 16-bit numbers as floats.
+// Converts 16-bit numbers to float.
 at::Tensor widened(const at::Tensor& tensor) {
   return c10::isReducedFloatingType(tensor.scalar_type())
              ? tensor.to(torch::kFloat)
@@ -113,7 +113,7 @@ Overlap overlap(const Columns& a, const Columns& b) {
   return {both, a.area() + b.area() - both};
 }
 
-// Columns [..., N, 1] and [..., 1, M].
+// Returns columns [..., N, 1] and [..., 1, M].
 std::pair<Columns, Columns> each_with_each(
     const char* where,
     const at::Tensor& boxes1,
@@ -161,7 +161,7 @@ torch::Tensor generalized_box_iou_loss(
       torch::minimum(a.x2, b.x2) - torch::maximum(a.x1, b.x1);
   const at::Tensor height =
       torch::minimum(a.y2, b.y2) - torch::maximum(a.y1, b.y1);
-  // No gradient where boxes only touch.
+  // No gradient for boxes that only touch.
   const at::Tensor both =
       (width * height).where((width > 0).logical_and(height > 0), 0);
   const at::Tensor either = a.area() + b.area() - both;
@@ -258,11 +258,11 @@ torch::Tensor decode_boxes(
 
 namespace {
 
-// As wide as the numbers that decide, so that a loop over both has vectors.
+// As wide as the compared numbers, so that a loop over both is vectorized.
 template <class T>
 using Flag = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
 
-// Boxes of one class in columns, by descending score.
+// Boxes of one class as columns, by descending score.
 template <class T>
 struct NmsColumns {
   std::vector<T> x1, y1, x2, y2, area;
@@ -297,7 +297,8 @@ TERN_CPU_LOOP void suppress(
   }
 }
 
-// The boxes order[begin] to order[end - 1], which are of one class.
+// Processes the boxes order[begin] to order[end - 1], which have the same
+// class.
 template <class T>
 void keep_class(
     const T* boxes,
@@ -360,8 +361,8 @@ void nms_cpu(const NmsArgs& args) {
   });
 }
 
-// The largest number of the boxes' type that is not above the threshold: an IoU
-// of that type exceeds both or neither.
+// Returns the largest value of the boxes' type that is not above the threshold.
+// An IoU of that type exceeds either both or neither.
 double threshold_of(double threshold, bool is_double) {
   if (is_double) return threshold;
   const auto near = static_cast<float>(threshold);
@@ -386,7 +387,8 @@ bool has_shape_of_boxes(
          tensor.device() == like.device();
 }
 
-// \param boxes    [N, K, 4], floating. \param classes  [N, K] kLong.
+// \param boxes    [N, K, 4], floating.
+// \param classes  [N, K] kLong.
 at::Tensor keep_mask(
     const char* where,
     const at::Tensor& boxes,
@@ -426,7 +428,7 @@ at::Tensor keep_mask(
   return keep;
 }
 
-// \param classes  [K] kLong, or undefined: all of one class.
+// \param classes  [K] kLong, or undefined: all boxes have the same class.
 at::Tensor kept_indices(
     const char* where,
     const at::Tensor& boxes,
@@ -476,7 +478,7 @@ torch::Tensor batched_nms(
       "an integer type, on one device.",
       describe(boxes),
       describe(classes));
-  // Negative classes are classes here.
+  // Here negative classes are normal classes.
   const at::Tensor numbers = classes.to(torch::kLong);
   const at::Tensor from_zero =
       numbers.numel() > 0 ? numbers - numbers.min() : numbers;

@@ -9,8 +9,8 @@
 namespace tern {
 namespace {
 
-/// \param numbers  Numbers of a row: 4 of a box, 2 of a point.
-/// \param flags    What each row has, a label or whether it is visible.
+/// \param numbers  Numbers per row: 4 for a box, 2 for a point.
+/// \param flags    One value per row: a label, or the visibility.
 void check(
     const char* where,
     const torch::Tensor& rows,

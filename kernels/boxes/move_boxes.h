@@ -9,21 +9,22 @@
 
 namespace tern {
 
-/// Moves the boxes of a batch as their images were transformed, in place: each
-/// becomes the smallest upright box around what the new image shows of the old
-/// one. A box of which too little is left gets the label -1 and zeros. Boxes that
-/// lie whole in the new image get the values of torchvision.transforms.v2; of
-/// turned ones that are cut, that gives a larger box, or one where the image shows
-/// nothing of the object.
+/// Transforms the boxes of a batch together with their images, in place: each
+/// becomes the smallest upright box around the part of the old box that the new
+/// image shows. A box with too little left gets the label -1 and zeros. Boxes
+/// entirely inside the new image get the values of torchvision.transforms.v2.
+/// For rotated boxes that are cut, torchvision returns a larger box, or even a
+/// box where the image shows nothing of the object.
 ///
 /// \param boxes     [N, K, 4] kFloat, x1, y1, x2, y2 in pixels; contiguous.
-/// \param labels    [N, K] kLong; boxes with a label below 0 are not touched.
+/// \param labels    [N, K] kLong; boxes with a negative label are unchanged.
 /// \param areas     [N, K] kFloat, areas of the objects' outlines, which change
-///                  as those of their boxes do; 0: not known. May be undefined.
+///                  in proportion to the areas of their boxes; 0: unknown. May
+///                  be undefined.
 /// \param matrices  One per image, from its old pixels to its new ones.
 /// \param height, width  Of the new images.
-/// \param min_share  A box is kept if at least this share of its moved area lies
-///                   in the image, and more than nothing.
+/// \param min_share  A box is kept if its area inside the image is above zero
+///                   and at least this share of its transformed area.
 /// \throws c10::ValueError if a shape, dtype or count differs from the above.
 void move_boxes_(
     const torch::Tensor& boxes,
@@ -34,12 +35,13 @@ void move_boxes_(
     int64_t width,
     double min_share);
 
-/// Moves the points of a batch as their images were transformed, in place. One
-/// that leaves the image is no longer visible, but its place is still written.
+/// Transforms the points of a batch together with their images, in place. A
+/// point that leaves the image is no longer visible, but its position is still
+/// written.
 ///
 /// \param points    [N, P, 2] kFloat, x, y in pixels; contiguous.
 /// \param visible   [N, P] kBool; points that are not visible become 0, 0.
-/// \param matrices, height, width  As of `move_boxes_`.
+/// \param matrices, height, width  As for `move_boxes_`.
 /// \throws c10::ValueError if a shape, dtype or count differs from the above.
 void move_points_(
     const torch::Tensor& points,

@@ -4,7 +4,7 @@
 namespace tern {
 namespace {
 
-/// A thread moves a box or a point.
+/// Each thread moves a box or a point.
 template <bool kIsBox>
 __global__ void __launch_bounds__(kThreads) move_kernel(const MoveArgs args) {
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;

@@ -7,21 +7,21 @@
 
 struct CUstream_st;
 
-// What move_boxes.cpp, which knows tensors, hands to the CUDA kernels, which
-// know pointers, and one box and one point, once for both. Nothing of LibTorch
-// or CUDA is included.
+// Arguments that move_boxes.cpp, which works with tensors, passes to the CUDA
+// kernels, which work with pointers; and the code for one box and one point,
+// shared by both. Includes nothing from LibTorch or CUDA.
 namespace tern {
 
-/// Boxes or points of `count` rows, `per_image` of each image.
+/// Boxes or points in `count` rows, `per_image` rows per image.
 struct MoveArgs {
-  /// 4 or 2 numbers a row.
+  /// 4 or 2 numbers per row.
   float* coordinates;
-  /// Boxes: a label a row, and an area or null.
+  /// Boxes: one label per row, and one area per row or null.
   int64_t* labels;
   float* areas;
-  /// Points: whether each is visible.
+  /// Points: the visibility of each.
   bool* visible;
-  /// 9 numbers an image, from old to new pixels.
+  /// 9 numbers per image, from old to new pixels.
   const double* matrices;
   int64_t count, per_image;
   double height, width, min_share;
@@ -31,7 +31,8 @@ struct MoveArgs {
 int move_boxes_cuda(const MoveArgs& args, CUstream_st* stream);
 int move_points_cuda(const MoveArgs& args, CUstream_st* stream);
 
-/// A point of the plane; `w` is not above 0 behind the horizon of a perspective.
+/// A point of the plane; `w` <= 0 for a point behind the horizon of a
+/// perspective.
 struct MovedPoint {
   double x, y, w;
 };
@@ -44,14 +45,14 @@ TERN_ELEMENT_MATH MovedPoint moved_point(const double* m, double x, double y) {
       w};
 }
 
-/// A box as it lies in the new image: a convex polygon, to which each of the
-/// four cuts at an edge of the image adds at most one corner.
+/// A transformed box in the new image: a convex polygon. Each of the four cuts
+/// at an edge of the image adds at most one corner.
 struct Polygon {
   double x[8], y[8];
   int corners;
 };
 
-/// Cuts away what lies beyond an edge: above `limit` if `sign` is 1, below it if
+/// Cuts off the part beyond an edge: above `limit` if `sign` is 1, below it if
 /// `sign` is -1 (Sutherland and Hodgman 1974).
 TERN_ELEMENT_MATH Polygon
 cut(const Polygon& from, bool along_x, double limit, double sign) {
@@ -116,7 +117,7 @@ TERN_ELEMENT_MATH void move_box(const MoveArgs& args, int64_t row) {
     return;
   }
   if (args.areas != nullptr) {
-    // How the map changes areas at the center of the box.
+    // How the transform scales areas at the center of the box.
     const double x = (static_cast<double>(box[0]) + box[2]) / 2;
     const double y = (static_cast<double>(box[1]) + box[3]) / 2;
     const double determinant = m[0] * (m[4] * m[8] - m[5] * m[7]) -

@@ -4,16 +4,16 @@
 namespace tern {
 namespace {
 
-constexpr int64_t kBits = 64;  // boxes of one word
+constexpr int64_t kBits = 64;  // boxes per word
 
 template <class T>
 __device__ NmsBox<T> nms_box(const T* at) {
   return {at[0], at[1], at[2], at[3], nms_area(at[0], at[1], at[2], at[3])};
 }
 
-/// A block compares kThreads boxes, one a thread, with kBits boxes: bit b of
+/// A block compares kThreads boxes, one per thread, with kBits boxes. Bit b of
 /// word `column` of a row says that the row's box suppresses box
-/// column * kBits + b, which comes after it.
+/// `column * kBits + b`, which comes after it.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     nms_compare_kernel(const NmsArgs args, T threshold) {
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row_block = blockIdx.x / words % row_blocks;
   const int64_t image = blockIdx.x / words / row_blocks;
   const int64_t first = column * kBits;
-  if (first + kBits <= row_block * kThreads) return;  // all come before
+  if (first + kBits <= row_block * kThreads) return;  // all come earlier
   const int64_t* classes = args.classes + image * args.count;
   const T* boxes = static_cast<const T*>(args.boxes) + image * args.count * 4;
   const int64_t here = min(kBits, args.count - first);
@@ -49,9 +49,9 @@ __global__ void __launch_bounds__(kThreads)
   args.suppressed[(image * args.count + row) * words + column] = word;
 }
 
-/// A block goes through the boxes of one image, a word of them at a time: one
-/// thread decides which are kept, then all of them take out of the later words
-/// what those suppress.
+/// A block processes the boxes of one image, one word at a time: one thread
+/// decides which are kept, then all threads remove from the later words the
+/// boxes that these suppress.
 __global__ void __launch_bounds__(kThreads)
     nms_keep_kernel(const NmsArgs args) {
   const int64_t words = (args.count + kBits - 1) / kBits;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
   const uint64_t* suppressed = args.suppressed + image * args.count * words;
   const int64_t* classes = args.classes + image * args.count;
   uint64_t* gone = args.gone + image * words;
-  __shared__ uint64_t own[kBits];  // what they suppress among themselves
+  __shared__ uint64_t own[kBits];  // suppression within this word
   __shared__ uint64_t kept;
   for (int64_t i = threadIdx.x; i < words; i += kThreads) gone[i] = 0;
   for (int64_t word = 0; word < words; ++word) {

@@ -2,8 +2,9 @@
 
 #include "tern/kernels/kernel_args.h"
 
-// What the CPU and CUDA compute of two boxes in non-maximum suppression, in the
-// order of torchvision's CPU kernel, so that the result is the same bit for bit.
+// Arithmetic of two boxes in non-maximum suppression, shared by CPU and CUDA,
+// in the order of torchvision's CPU kernel, so that the result is
+// bit-identical.
 namespace tern {
 
 template <class T>
@@ -25,7 +26,8 @@ TERN_ELEMENT_MATH T nms_area(T x1, T y1, T x2, T y2) {
   return (x2 - x1) * (y2 - y1);
 }
 
-/// Whether `kept` suppresses `other`. No for NaN, as of two boxes without area.
+/// True if `kept` suppresses `other`. False for NaN, as for two boxes without
+/// area.
 template <class T>
 TERN_ELEMENT_MATH bool
 suppresses(const NmsBox<T>& kept, const NmsBox<T>& other, T threshold) {

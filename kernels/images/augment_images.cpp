@@ -55,8 +55,8 @@ AugmentRecord record_of(const ImageChange& change, size_t first_rectangle) {
   return record;
 }
 
-/// Records, rectangles and tables in one piece of memory, so that one copy
-/// brings them to a device.
+/// Records, rectangles and tables in a single buffer, so that one copy brings
+/// them to a device.
 class PackedChanges {
  public:
   PackedChanges(const std::vector<ImageChange>& changes, torch::Device device) {

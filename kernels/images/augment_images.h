@@ -11,16 +11,18 @@
 
 namespace tern {
 
-/// The augmentation of one image of a batch, applied in this order.
+/// The augmentation of one image of a batch; the steps are applied in this
+/// order.
 struct ImageChange {
   /// Maps the result to the image, of the same size; always bilinear.
   Warp warp = {};
-  /// For three channels: x becomes the sigmoid of `scale * mix + shift`, where
-  /// mix lies between the gray of the pixel's logits (saturation 0) and the
-  /// logit of x (1); then the color circle turns by the share `hue` of it.
+  /// For three channels: x becomes the sigmoid of `scale * mix + shift`. The
+  /// mix interpolates between the gray value of the pixel's logits (saturation
+  /// 0) and the logit of x (saturation 1). Then the hue is rotated by the share
+  /// `hue` of the color circle.
   bool mixes_colours = false;
   float scale = 1, shift = 0, saturation = 1, hue = 0;
-  /// Lookup table of every byte.
+  /// Lookup table applied to every byte.
   std::array<uint8_t, 256> table = identity();
   std::vector<PaintedRectangle> rectangles = {};
 
@@ -33,14 +35,14 @@ struct ImageChange {
   }
 };
 
-/// Augments each image of a batch by its own change and normalizes it. On a GPU
-/// this is one kernel launch that reads and writes the batch once, and one
-/// asynchronous copy of the changes.
+/// Applies to each image of a batch its own augmentation and normalizes it. On
+/// a GPU this is one kernel launch that reads and writes the batch once, and
+/// one asynchronous copy of `changes`.
 ///
 /// \param images   [N, H, W, 1 or 3] kByte, contiguous.
 /// \param changes  One per image.
-/// \param mean, stddev  As of normalize_images; not read for kByte.
-/// \param dtype    kFloat, kHalf, kBFloat16, or kByte: only the changes.
+/// \param mean, stddev  As for normalize_images; not read for kByte.
+/// \param dtype    kFloat, kHalf, kBFloat16, or kByte to skip normalization.
 /// \return         [N, C, H, W] of `dtype`, channels-last, or [N, H, W, C]
 ///                 kByte; same device.
 /// \throws c10::ValueError if a shape, dtype or count differs from the above.

@@ -4,7 +4,7 @@
 namespace tern {
 namespace {
 
-/// A thread makes a pixel; the blocks of an image lie side by side.
+/// Each thread computes one pixel; the blocks of an image are adjacent.
 template <class Out, int kChannels>
 __global__ void __launch_bounds__(kThreads)
     augment_kernel(const AugmentArgs args, int32_t blocks_per_image) {

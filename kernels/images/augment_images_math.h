@@ -7,13 +7,13 @@
 
 struct CUstream_st;
 
-// What augment_images.cpp, which knows tensors, hands to the kernels, which
-// know pointers, and one pixel, once for the CPU and the CUDA kernel. The
-// sampling is that of warp_image but for the rounding of coordinates. Nothing
-// of LibTorch or CUDA is included.
+// Arguments that augment_images.cpp, which works with tensors, passes to the
+// kernels, which work with pointers; and the code for one pixel, shared by CPU
+// and CUDA. The sampling is that of warp_image, except for the rounding of
+// coordinates. Includes nothing from LibTorch or CUDA.
 namespace tern {
 
-/// An ImageChange (augment_images.h) without what varies in size.
+/// An ImageChange (augment_images.h) without the fields of varying size.
 struct AugmentRecord {
   float matrix[9];
   float jitter_x, jitter_y;
@@ -26,12 +26,13 @@ struct AugmentRecord {
 
 struct AugmentArgs {
   const uint8_t* images;
-  /// One an image, and 256 bytes of table an image.
+  /// One record and 256 bytes of lookup table per image.
   const AugmentRecord* records;
   const uint8_t* tables;
   const PaintedRectangle* rectangles;
   void* out;
-  /// The changed bytes, or `byte * scale[c] + offset[c]` as out_type.
+  /// True: writes the augmented bytes; otherwise `byte * scale[c] + offset[c]`
+  /// as out_type.
   bool to_bytes;
   ElementType out_type;
   int32_t count, height, width, channels;
@@ -43,8 +44,8 @@ void augment_images_cpu(const AugmentArgs& args);
 /// \return a cudaError_t.
 int augment_images_cuda(const AugmentArgs& args, CUstream_st* stream);
 
-/// Between which pixels of an axis a point lies, and its weight for the second
-/// in 1/256. A place outside of the axis is black.
+/// The two pixels of an axis around a point, and the weight of the second one
+/// in 1/256. Positions outside the axis are black.
 struct AxisTap {
   int32_t first, second;
   uint32_t weight;
@@ -78,7 +79,7 @@ TERN_ELEMENT_MATH AxisTap axis_tap(float at, int32_t size, Padding padding) {
   return tap;
 }
 
-/// Channel `c` of the pixel between the four that two taps name.
+/// Returns channel `c` interpolated between the four pixels of two taps.
 /// \param stride  Bytes from one row to the next.
 TERN_ELEMENT_MATH uint8_t blend_taps(
     const uint8_t* image,
@@ -110,7 +111,7 @@ TERN_ELEMENT_MATH uint8_t unit_to_byte(float value) {
   return static_cast<uint8_t>(kept * 255 + 0.5f);
 }
 
-/// log(x / (1 - x)), x kept 1e-7 off 0 and 1.
+/// Returns log(x / (1 - x)), with x kept 1e-7 away from 0 and 1.
 TERN_ELEMENT_MATH float logit_of(uint8_t byte) {
   constexpr float kLargest = 16.118095f;
   if (byte == 0) return -kLargest;
@@ -119,8 +120,7 @@ TERN_ELEMENT_MATH float logit_of(uint8_t byte) {
   return logf(value / (255 - value));
 }
 
-/// The color circle of rgb in 0..1, turned, as fastai's rgb2hsv and hsv2rgb
-/// do.
+/// Rotates the hue of rgb in 0..1, as fastai's rgb2hsv and hsv2rgb do.
 TERN_ELEMENT_MATH void turn_circle(float turn, float (&rgb)[3]) {
   const float high = fmaxf(rgb[0], fmaxf(rgb[1], rgb[2]));
   const float range = high - fminf(rgb[0], fminf(rgb[1], rgb[2]));
@@ -155,7 +155,7 @@ TERN_ELEMENT_MATH void mix_pixel(const AugmentRecord& record, uint8_t* pixel) {
   for (int c = 0; c < 3; ++c) pixel[c] = unit_to_byte(rgb[c]);
 }
 
-/// The pixel of a result in row y and column x.
+/// Computes the result's pixel in row y and column x.
 template <int kChannels>
 TERN_ELEMENT_MATH void augment_pixel(
     const AugmentArgs& args,

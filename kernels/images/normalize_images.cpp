@@ -15,8 +15,8 @@
 namespace tern {
 namespace {
 
-/// Scale and offset are written out for `size` elements, so that a vector of
-/// elements meets a vector of each.
+/// Scale and offset are repeated for `size` elements, so that the loop
+/// vectorizes over all three arrays.
 TERN_CPU_LOOP void normalize(
     const uint8_t* __restrict images,
     float* __restrict out,
@@ -29,8 +29,8 @@ TERN_CPU_LOOP void normalize(
 }
 
 void normalize_images_cpu(const NormalizeArgs& args) {
-  // A multiple of the channels (for whole periods), of 16 (for whole vectors),
-  // and near 768 floats, which stay in L1 with their input and output.
+  // A multiple of the channels (for whole periods) and of 16 (for whole
+  // vectors), near 768 floats, which stay in L1 with their input and output.
   const int64_t period = 16 * args.channels;
   const int64_t block = period * std::max<int64_t>(1, 768 / period);
   std::vector<float> scale(block), offset(block);

@@ -14,7 +14,7 @@ namespace tern {
 /// \return        [N, C, H, W] of `dtype`, channels-last, same device.
 /// \throws c10::ValueError if a shape, type or value differs from the above.
 ///
-/// Computes in float and rounds once. One read and one write of the batch:
+/// Computes in float and rounds once. Reads and writes the batch once, since
 /// [N, H, W, C] in memory already is the channels-last layout of [N, C, H, W].
 torch::Tensor normalize_images(
     const torch::Tensor& images,
@@ -23,7 +23,7 @@ torch::Tensor normalize_images(
     torch::ScalarType dtype = torch::kFloat);
 
 /// Checks the arguments of a normalization of [N, H, W, C] images.
-/// \throws c10::ValueError as normalize_images, with `where` as its place.
+/// \throws c10::ValueError as normalize_images, with `where` as its prefix.
 void check_normalization(
     const char* where,
     const torch::Tensor& images,
@@ -31,8 +31,8 @@ void check_normalization(
     c10::ArrayRef<double> stddev,
     torch::ScalarType dtype);
 
-/// (x / 255 - mean) / stddev as one multiplication and one addition: `scale`
-/// and `offset` for each channel.
+/// Writes (x / 255 - mean) / stddev as one multiplication and one addition:
+/// `scale` and `offset` for each channel.
 void set_normalize_factors(
     c10::ArrayRef<double> mean,
     c10::ArrayRef<double> stddev,

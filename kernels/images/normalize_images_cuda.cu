@@ -8,7 +8,7 @@ struct Channels {
   float offset[kMaxCudaChannels];
 };
 
-/// In packs of kWidth elements; the first block does what remains of them.
+/// Works in packs of kWidth elements; the first block handles the remainder.
 template <class Out, int kWidth>
 __global__ void __launch_bounds__(kThreads) normalize_kernel(
     const uint8_t* __restrict__ images,
@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(kThreads) normalize_kernel(
     int64_t size,
     int32_t channels,
     const __grid_constant__ Channels constants) {
-  // Neighbouring threads read different channels: shared memory serves them at
-  // once, kernel arguments one after the other.
+  // Neighboring threads read different channels. Shared memory serves them at
+  // once; kernel arguments would be serialized.
   __shared__ float scale[kMaxCudaChannels], offset[kMaxCudaChannels];
   for (int c = threadIdx.x; c < channels; c += kThreads) {
     scale[c] = constants.scale[c];

@@ -10,9 +10,9 @@
 
 #include "tern/kernels/cpu_isa.h"
 
-// Loops over RGB pixels that no compiler makes vectors of by itself, in one
-// source for AVX2 and NEON: a pixel's three channels lie side by side, as
-// vectors of GCC's and Clang's own, whose operators are + | << >>.
+// Loops over RGB pixels that compilers do not vectorize, in one source for AVX2
+// and NEON. A pixel's three channels are adjacent in one vector; the vectors
+// are GCC's and Clang's built-in types, with operators + | << >>.
 #if defined(__x86_64__) || defined(__aarch64__)
 #define TERN_HAS_PIXEL_LANES
 
@@ -27,7 +27,7 @@ namespace tern {
 using Lanes = uint32_t __attribute__((vector_size(16)));
 using ByteLanes = uint8_t __attribute__((vector_size(16)));
 
-/// Whether `cpu_isa()` has them.
+/// True if `cpu_isa()` supports them.
 inline bool has_pixel_lanes() {
   return cpu_isa() != CpuIsa::baseline;
 }
@@ -38,7 +38,7 @@ TERN_CPU_LOOP ByteLanes load_16_bytes(const void* from) {
   return lanes;
 }
 
-/// And zeros behind them.
+/// Followed by zeros.
 TERN_CPU_LOOP ByteLanes load_8_bytes(const void* from) {
   uint64_t bytes = 0;
   __builtin_memcpy(&bytes, from, sizeof bytes);
@@ -46,8 +46,8 @@ TERN_CPU_LOOP ByteLanes load_8_bytes(const void* from) {
   return reinterpret_cast<ByteLanes>(Halves{bytes, 0});
 }
 
-/// In each lane, the products of the low and of the high halves, which are
-/// signed, summed up.
+/// Returns, for each lane, the sum of the products of the low and of the high
+/// halves, as signed numbers.
 TERN_CPU_LOOP Lanes dot_of_halves(Lanes a, Lanes b) {
 #ifdef __x86_64__
   return reinterpret_cast<Lanes>(_mm_madd_epi16(

@@ -10,28 +10,28 @@
 namespace tern {
 namespace {
 
-// Weights of a pixel add up to 2^14; a column's mean has 7 bits of fraction, so
-// that both are 16-bit words with a sign.
+// The weights of a pixel add up to 2^14; a column's mean has 7 fractional bits,
+// so that both fit into signed 16-bit words.
 constexpr int kWeightBits = 14, kFractionBits = 7;
 constexpr int kDropped = kWeightBits - kFractionBits;
-// Of so many rows the mean is computed in 16 bits: each weighed pixel is
-// rounded down by less than 1/128, and half of that is added before, so that
-// the mean is off by less than 1/8, and by some hundredths nearly always.
+// For up to this many rows the mean is computed in 16 bits. Each weighted pixel
+// is rounded down by less than 1/128, and half of that is added before, so the
+// error of the mean is less than 1/8, and almost always a few hundredths.
 constexpr int64_t kFewRows = 32;
 
-/// Along one side, which pixels of the source each pixel of the result weighs.
+/// The source pixels and weights of each result pixel along one axis.
 struct SideWeights {
-  /// `count` pixels from `first` on, 0 for black outside; their weights from
-  /// `weights[i * stride]` on, then zeros.
+  /// `count` pixels starting at `first`, 0 for black outside; their weights
+  /// start at `weights[i * stride]` and are followed by zeros.
   std::vector<int64_t> first, count;
   std::vector<int16_t> weights;
   int64_t stride = 0;
-  /// All that are weighed.
+  /// Range of all source pixels that are used.
   int64_t begin = 0, end = 0;
 };
 
-/// Where the middle of a pixel lies in a side of `size` pixels; negative for
-/// black outside.
+/// Maps the center of a pixel into an axis of `size` pixels; negative for black
+/// outside.
 double inside(double middle, double half, double size, Padding padding) {
   if (middle >= 0 && middle < size) return middle;
   if (padding == Padding::zeros) return -1;
@@ -44,8 +44,8 @@ double inside(double middle, double half, double size, Padding padding) {
   return middle > half ? std::min(middle, size - half) : half;
 }
 
-/// \param scale, start  Pixel i of the result has its middle at
-///                      scale * (i + 0.5) + start.
+/// \param scale, start  The center of result pixel i is at scale * (i + 0.5) +
+///                      start.
 void weigh_side(
     double scale,
     double start,
@@ -55,7 +55,7 @@ void weigh_side(
     SideWeights& side) {
   const double radius = std::max(1.0, std::fabs(scale));
   const auto size = static_cast<double>(source);
-  // Two more, for the ends and to make it even.
+  // Two more, for the ends and to make the number even.
   side.stride =
       (std::min(source, static_cast<int64_t>(2 * radius) + 2) + 2) & ~1;
   side.first.assign(static_cast<size_t>(result), 0);
@@ -84,7 +84,7 @@ void weigh_side(
     for (int64_t k = first; k < last; ++k) total += weight(k);
     int64_t given = 0;
     int16_t* to = side.weights.data() + i * side.stride;
-    // Rounded sums, so that the weights add up.
+    // Rounds cumulative sums, so that the weights add up exactly.
     for (int64_t k = first; k < last; ++k) {
       so_far += weight(k);
       const int64_t sum = std::llround(so_far / total * (1 << kWeightBits));
@@ -98,7 +98,7 @@ void weigh_side(
   }
 }
 
-/// The means of `count` bytes of rows, column by column.
+/// Computes the means of rows of `count` bytes, column by column.
 TERN_CPU_LOOP void mean_of_rows(
     const uint8_t* first_row,
     int64_t stride,
@@ -122,7 +122,7 @@ TERN_CPU_LOOP void mean_of_rows(
   }
 }
 
-/// The same of at most `kFewRows`; the definition of its arithmetic.
+/// The same for at most `kFewRows`; reference implementation of its arithmetic.
 void mean_of_few_rows(
     const uint8_t* first_row,
     int64_t stride,
@@ -143,8 +143,8 @@ void mean_of_few_rows(
 
 constexpr int32_t kHalf = 1 << (kWeightBits + kFractionBits - 1);
 
-/// One row of the result from the means of columns, from `side.begin` on; the
-/// definition of the arithmetic.
+/// Computes one row of the result from the means of columns, starting at
+/// `side.begin`; reference implementation of the arithmetic.
 TERN_CPU_LOOP void mix_row(
     const int16_t* means,
     int64_t channels,
@@ -169,8 +169,8 @@ TERN_CPU_LOOP void mix_row(
 
 #ifdef __x86_64__
 
-/// `mean_of_few_rows` of at least 32 bytes. Bytes are words times 256, the even
-/// and the odd ones, of which a multiplication keeps the upper half.
+/// `mean_of_few_rows` for at least 32 bytes. Bytes become words times 256, even
+/// and odd ones separately, and a multiplication keeps the upper half.
 TERN_AVX2 void mean_of_few_rows_avx2(
     const uint8_t* first_row,
     int64_t stride,
@@ -206,8 +206,8 @@ TERN_AVX2 void mean_of_few_rows_avx2(
 #endif
 #ifdef TERN_HAS_PIXEL_LANES
 
-/// `mix_row` for three channels: all of a pixel, and two pixels, at once. Reads
-/// up to 4 words, and writes a byte, too many.
+/// `mix_row` for three channels: all channels of two pixels at once. Reads up
+/// to 4 words, and writes one byte, past the end.
 TERN_PIXEL_LOOP void mix_rgb_row(
     const int16_t* means,
     const SideWeights& side,
@@ -246,13 +246,14 @@ TERN_PIXEL_LOOP void mix_rgb_row(
     }
     store_low_bytes(sum >> (kWeightBits + kFractionBits), out + i * 3);
   }
-  // The last pixel is not written with a byte too many.
+  // The last pixel is computed separately, so that no byte is written past the
+  // end.
   mix_row(means, 3, side, std::max<int64_t>(width - 1, 0), width, out);
 }
 
 #endif
 
-/// \param down, across  Scale and start of rows and columns.
+/// \param down, across  Scale and start for rows and columns.
 void resize_sides(
     const PixelView& source,
     std::pair<double, double> down,

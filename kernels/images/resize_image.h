@@ -6,17 +6,18 @@
 
 namespace tern {
 
-/// Whether a warp only resizes, crops, flips and transposes, and is bilinear:
-/// what `resize_image` can do.
+/// True if a warp is bilinear and only resizes, crops, flips and transposes,
+/// which is what `resize_image` supports.
 bool only_resizes(const Warp& warp);
 
-/// Resizes as Pillow's `Image.resize(size, BILINEAR)`, to within 1: a pixel of
-/// the result is the weighted mean of all that it covers, by a triangle as wide
-/// as two of them, or as two of the source's if it is enlarged. Where weights
-/// end beyond the source the rest is weighed, so that edges do not fade.
+/// Resizes like Pillow's `Image.resize(size, BILINEAR)`, with a difference of
+/// at most 1. Each result pixel is a mean of source pixels, weighted by a
+/// triangle that is two result pixels wide, or two source pixels if the image
+/// is enlarged. At the edges the weights inside the source are renormalized, so
+/// that edges do not fade.
 ///
-/// \param warp  For which `only_resizes`. Padding is what is outside of the
-///              resized image.
+/// \param warp  Must satisfy `only_resizes`. Its padding fills the area outside
+///              the resized image.
 /// \param out   [height, width, source.channels] to fill, contiguous.
 void resize_image(
     const PixelView& source,

@@ -13,24 +13,24 @@
 namespace tern {
 namespace {
 
-constexpr int kColumns = 256;  // of a block, whose coordinates stay in L1
+constexpr int kColumns = 256;  // of a block; its coordinates stay in L1
 
-/// For a row's block of pixels: where its four neighbors begin and how they
-/// are weighed.
+/// For a block of pixels of a row: the offsets and weights of their four
+/// neighbors.
 ///
-/// `Offset` is int64_t for a source of more than 2^31 bytes, and int32_t for all
-/// others, which is a quarter faster.
+/// `Offset` is int64_t for a source of more than 2^31 bytes, and int32_t for
+/// all others, which is a quarter faster.
 template <class Offset>
 struct Taps {
   alignas(64) float x[kColumns], y[kColumns];
   alignas(64) Offset offset[kColumns];  // in bytes
-  /// The weights of the left and right, upper and lower neighbor in 1/256, as
-  /// the low and high half of a word.
+  /// Weights of the left and right, and of the upper and lower neighbor, in
+  /// 1/256, as the low and high half of a word.
   alignas(64) uint32_t weight_x[kColumns], weight_y[kColumns];
 };
 
-/// Where the pixels of row `row` from `first` on lie in the source, counted
-/// from the center of its first pixel.
+/// Computes the source positions of the pixels of row `row`, starting at
+/// `first`, relative to the center of the source's first pixel.
 template <class Offset>
 TERN_CPU_LOOP void locate(
     const Warp& warp,
@@ -41,7 +41,7 @@ TERN_CPU_LOOP void locate(
   const auto& m = warp.matrix.values;
   const double y = static_cast<double>(row) + 0.5;
   const double x = static_cast<double>(first) + 0.5;
-  // Starts are rounded once, so that the error does not grow with the row.
+  // Starts are rounded once, so that the error does not grow along the row.
   const auto start_x = static_cast<float>(m[0] * x + m[1] * y + m[2]);
   const auto start_y = static_cast<float>(m[3] * x + m[4] * y + m[5]);
   const auto step_x = static_cast<float>(m[0]);
@@ -75,8 +75,8 @@ TERN_CPU_LOOP void locate(
   }
 }
 
-/// Takes coordinates into 0..size-1, by reflection at the edges first. What is
-/// no number, or too large for one, becomes 0.
+/// Moves coordinates into 0..size-1, after reflection at the edges if
+/// requested. NaN and values that are too large become 0.
 TERN_CPU_LOOP void
 keep_inside(float* at, int count, int64_t size, bool reflect) {
   const auto span = static_cast<float>(size);
@@ -115,7 +115,8 @@ TERN_CPU_LOOP void weigh(const PixelView& source, int count, Taps<Offset>& t) {
   }
 }
 
-/// One pixel from its four neighbors; the definition of the arithmetic.
+/// Interpolates one pixel from its four neighbors; reference implementation of
+/// the arithmetic.
 TERN_CPU_LOOP void blend(
     const uint8_t* from,
     int64_t channels,
@@ -159,8 +160,8 @@ TERN_CPU_LOOP void blend_row(
 
 #ifdef TERN_HAS_PIXEL_LANES
 
-/// Two pixels' RGBRGB as halves RR GG BB: left and right neighbor side by
-/// side.
+/// Reorders RGBRGB of two pixels to halves RR GG BB, with the left and right
+/// neighbor in one word.
 TERN_CPU_LOOP Lanes neighbors(const uint8_t* from) {
   const ByteLanes zero{};
   return reinterpret_cast<Lanes>(__builtin_shufflevector(
@@ -184,8 +185,8 @@ TERN_CPU_LOOP Lanes neighbors(const uint8_t* from) {
       16));
 }
 
-/// `blend_row` for three channels: all of a pixel at once. Reads 8 bytes of
-/// each row and writes 4.
+/// `blend_row` for three channels: all channels of a pixel at once. Reads 8
+/// bytes of each row and writes 4.
 template <class Offset>
 TERN_PIXEL_LOOP void blend_rgb_row(
     const PixelView& source,
@@ -194,7 +195,8 @@ TERN_PIXEL_LOOP void blend_rgb_row(
     uint8_t* to) {
   const int64_t lower = source.height > 1 ? source.stride : 0;
   const int64_t readable = source.end - source.pixels - lower - 8;
-  // The last pixel is not written with a byte too many.
+  // The last pixel is computed separately, so that no byte is written past the
+  // end.
   for (int i = 0; i < count - 1; ++i) {
     const uint8_t* from = source.pixels + t.offset[i];
     if (t.offset[i] > readable) {
@@ -213,7 +215,7 @@ TERN_PIXEL_LOOP void blend_rgb_row(
 
 #endif
 
-/// With black outside: neighbors that do not exist count as 0.
+/// For black outside: missing neighbors count as 0.
 template <class Offset>
 TERN_CPU_LOOP void blend_row_on_black(
     const PixelView& source,
@@ -313,7 +315,7 @@ void warp_blocks(
   }
 }
 
-/// The sums of one block row, column by column; `sums` holds a row.
+/// Adds up the rows of one block row, column by column; `sums` holds a row.
 TERN_CPU_LOOP void add_rows(
     const uint8_t* __restrict pixels,
     int64_t count,
@@ -328,11 +330,11 @@ TERN_CPU_LOOP void shrink_rows(
     int64_t down,
     int64_t across,
     uint8_t* __restrict out) {
-  constexpr int64_t kBlock = 3072;  // bytes of a row at a time, and its sums
+  constexpr int64_t kBlock = 3072;  // bytes of a row per pass
   alignas(64) uint32_t sums[kBlock];
   const int64_t channels = source.channels;
   const int64_t columns = (source.width + across - 1) / across;
-  // Whole blocks of `across` columns, unless one alone is longer.
+  // Whole blocks of `across` columns, unless a single one is longer.
   const int64_t step = std::max<int64_t>(1, kBlock / (across * channels));
   for (int64_t top = 0; top < source.height; top += down) {
     const int64_t rows = std::min(down, source.height - top);
@@ -368,7 +370,7 @@ TERN_CPU_LOOP void shrink_rows(
 
 Matrix3 Matrix3::inverse() const {
   const auto& m = values;
-  // The determinant of what remains without a row and a column.
+  // The determinant that remains without a row and a column.
   const auto minor = [&m](int a, int b, int c, int d) {
     return m[a] * m[d] - m[b] * m[c];
   };

@@ -9,8 +9,8 @@
 
 namespace tern {
 
-/// A 3 x 3 matrix that maps points of a plane, row by row: affine when its last
-/// row is (0, 0, 1), else perspective.
+/// A 3 x 3 matrix that maps points of a plane, in row-major order; affine if
+/// its last row is (0, 0, 1), otherwise perspective.
 ///
 ///   Matrix3 m = Matrix3::scaling(2, 2) * Matrix3::translation(5, 0);
 ///   m.apply(1, 1);   // {12, 2}: moved first, then scaled
@@ -23,7 +23,7 @@ struct Matrix3 {
   static Matrix3 scaling(double x, double y) {
     return {{x, 0, 0, 0, y, 0, 0, 0, 1}};
   }
-  /// Clockwise where y points down.
+  /// Clockwise if y points down.
   static Matrix3 rotation(double radians) {
     const double c = std::cos(radians), s = std::sin(radians);
     return {{c, -s, 0, s, c, 0, 0, 0, 1}};
@@ -37,14 +37,14 @@ struct Matrix3 {
     return {(m[0] * x + m[1] * y + m[2]) / w, (m[3] * x + m[4] * y + m[5]) / w};
   }
 
-  /// Below 0: what is mapped is mirrored too.
+  /// Negative if the map also mirrors.
   double determinant() const {
     const auto& m = values;
     return m[0] * (m[4] * m[8] - m[5] * m[7]) -
            m[1] * (m[3] * m[8] - m[5] * m[6]) +
            m[2] * (m[3] * m[7] - m[4] * m[6]);
   }
-  /// The matrix that maps back: `m.inverse() * m` is the identity.
+  /// Returns the inverse matrix: `m.inverse() * m` is the identity.
   /// \throws c10::ValueError if there is none, since `m` maps the plane to a
   ///         line or a point.
   Matrix3 inverse() const;
@@ -78,20 +78,21 @@ struct PixelView {
   const uint8_t* end = nullptr;
 };
 
-/// A geometric transform: which point of the source each pixel of the result
+/// A geometric transform: the point of the source that each result pixel
 /// samples.
 struct Warp {
-  /// From the result to the source: what the result shows at (x, y) is what the
-  /// source has at `matrix.apply(x, y)`. The pixel in row y and column x has its
-  /// center at (x + 0.5, y + 0.5). What lies on the source, such as a box, moves
-  /// the other way, by `matrix.inverse()`.
+  /// From the result to the source: the result at (x, y) shows the source at
+  /// `matrix.apply(x, y)`. The center of the pixel in row y and column x is
+  /// (x + 0.5, y + 0.5). Objects in the source, such as boxes, move the
+  /// opposite way, by `matrix.inverse()`.
   Matrix3 matrix = {};
   Padding padding = Padding::reflection;
   Sampling sampling = Sampling::bilinear;
-  /// Weighs all pixels that one of the result covers, as Pillow does, if the
-  /// warp `only_resizes`: twice the work where it shrinks. As in evaluation.
+  /// Averages all source pixels that a result pixel covers, as Pillow does, if
+  /// the warp `only_resizes`. Twice the work when shrinking; used in
+  /// evaluation.
   bool antialias = false;
-  /// Random shift of every point, up to so many pixels of the source.
+  /// Maximum random shift of every point, in pixels of the source.
   float jitter_x = 0, jitter_y = 0;
   /// Seed of these shifts.
   uint32_t jitter_key = 0;
@@ -102,9 +103,9 @@ struct Warp {
 /// \param out  [height, width, source.channels] to fill, contiguous.
 ///
 /// Bilinear weights have 8 bits, so a value differs by at most 1 from
-/// `torch.nn.functional.grid_sample(align_corners=False)` where neighbors
-/// differ by less than 128, by at most 2 otherwise. Does not smooth: a source
-/// that is much larger than the result goes through `shrink_by_area` first.
+/// `torch.nn.functional.grid_sample(align_corners=False)` if neighbors differ
+/// by less than 128, otherwise by at most 2. Does not smooth: apply
+/// `shrink_by_area` first to a source much larger than the result.
 void warp_image(
     const PixelView& source,
     const Warp& warp,
@@ -112,7 +113,7 @@ void warp_image(
     int64_t width,
     uint8_t* out);
 
-/// Averages blocks of `down` x `across` pixels; those at the lower and the
+/// Averages blocks of `down` x `across` pixels; blocks at the lower and the
 /// right edge may be smaller.
 /// \param out  [ceil(height / down), ceil(width / across), channels].
 void shrink_by_area(
@@ -121,7 +122,8 @@ void shrink_by_area(
     int64_t across,
     uint8_t* out);
 
-/// The random shift of the pixel in row y and column x, in -1..1 along x and y.
+/// Returns the random shift of the pixel in row y and column x, in -1..1 for x
+/// and y.
 std::pair<float, float> warp_jitter(uint32_t key, int64_t y, int64_t x);
 
 }  // namespace tern

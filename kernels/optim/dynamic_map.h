@@ -7,11 +7,12 @@
 #include "tern/kernels/kernel_args.h"
 
 // Moments in 8 bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise
-// Quantization"): blocks of 256 elements, each the largest magnitude as a float
-// and then a byte for each element, the nearest value of the dynamic map times
-// that magnitude. The map has seven decades below 1, each with twice the values
-// of the one below it, at the middles of equal parts; 0; and 1. It is that of
-// bitsandbytes. Once for the CPU and the CUDA kernels.
+// Quantization"). A block of 256 elements stores its largest magnitude as a
+// float, then one byte per element: the nearest value of the dynamic map, in
+// units of that magnitude. The map has seven decades below 1, each with twice
+// as many values as the decade below it, at the centers of equal intervals;
+// also 0 and 1. It is bitsandbytes' map. Shared by the CPU and the CUDA
+// kernels.
 namespace tern {
 
 constexpr int64_t kMapBlock = 256;
@@ -21,18 +22,19 @@ constexpr int64_t moment_8bit_bytes(int64_t size) {
   return (size + kMapBlock - 1) / kMapBlock * kMapBlockBytes;
 }
 
-/// Element i's block: the magnitude, and behind it the codes.
+/// Returns element i's block: the magnitude, then the codes.
 template <class Bytes>
 TERN_ELEMENT_MATH Bytes* map_block(Bytes* moment, int64_t i) {
   return moment + i / kMapBlock * kMapBlockBytes;
 }
 
-/// Values of the lowest decade; the map of what is never negative has more.
+/// Number of values in the lowest decade; the unsigned map has more.
 TERN_ELEMENT_MATH float lowest_values(bool is_signed) {
   return is_signed ? 1.f : 2.f;
 }
 
-/// \param code  0 to 255. \return -1 to 1, or 0 to 1.
+/// \param code  0 to 255.
+/// \return -1 to 1, or 0 to 1.
 TERN_ELEMENT_MATH float decode_8bit(int32_t code, bool is_signed) {
   const float lowest = lowest_values(is_signed);
   const bool is_negative = is_signed && code < 127;
@@ -51,9 +53,9 @@ TERN_ELEMENT_MATH float decode_8bit(int32_t code, bool is_signed) {
   return is_negative ? -size : size;
 }
 
-/// The code of the nearest value. Of what is never negative, only 0 becomes 0:
-/// it is divided by.
-/// \param value  -1 to 1, or 0 to 1; all beyond, and NaN, count as 1.
+/// Returns the code of the nearest value. In the unsigned map only 0 becomes 0,
+/// because the result is used as a divisor.
+/// \param value  -1 to 1, or 0 to 1; values beyond that, and NaN, count as 1.
 TERN_ELEMENT_MATH int32_t encode_8bit(float value, bool is_signed) {
   const float lowest = lowest_values(is_signed);
   const bool is_negative = is_signed && value < 0;
@@ -64,7 +66,7 @@ TERN_ELEMENT_MATH int32_t encode_8bit(float value, bool is_signed) {
   for (int decade = 1; decade < 7; ++decade) {
     begin *= 10;
     next *= 2;
-    // Halfway from the last value of the decade below.
+    // Halfway to the last value of the decade below.
     const bool is_above = size >= begin * (1 + 1.8f / next);
     values = is_above ? next : values;
     density = is_above ? next / (9 * begin) : density;
@@ -75,13 +77,13 @@ TERN_ELEMENT_MATH int32_t encode_8bit(float value, bool is_signed) {
                   (place < count ? place : count - 1);
   const float smallest = 1e-6f * (0.1f + 0.45f / lowest);
   if (size < smallest / 2) index = is_signed || size == 0 ? 0 : 1;
-  // The largest has no negative.
+  // The largest value has no negative counterpart.
   const float top = 1 - 0.225f / (64 * lowest);
   if (size >= top && !is_negative) index = is_signed ? 128 : 255;
   return !is_signed ? index : (is_negative ? 127 - index : 127 + index);
 }
 
-/// Magnitudes in the order of numbers, NaN above all.
+/// Returns bits that sort like the magnitudes, with NaN above all.
 TERN_ELEMENT_MATH uint32_t magnitude_bits(float value) {
   uint32_t bits = 0;
   memcpy(&bits, &value, sizeof(bits));
@@ -94,7 +96,7 @@ TERN_ELEMENT_MATH float magnitude_of(uint32_t bits) {
   return value;
 }
 
-/// What the values of a block are divided by before `encode_8bit`.
+/// Divisor for the values of a block before `encode_8bit`.
 TERN_ELEMENT_MATH float divisor_8bit(float magnitude) {
   return magnitude > 0 ? magnitude : 1;
 }

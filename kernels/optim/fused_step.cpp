@@ -27,19 +27,19 @@ std::string describe_layout(const at::Tensor& tensor) {
       fmt::join(tensor.strides(), ", "));
 }
 
-/// Whether one walk over memory visits the same elements of both: equal sizes,
+/// True if one pass over memory visits the same elements of both: equal sizes,
 /// no gaps or overlaps, and the same order of dimensions.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes()) return false;
   if (a.is_contiguous() && b.is_contiguous()) return true;
   for (int64_t i = 0; i < a.dim(); ++i) {
-    // The stride of a dimension of one element says nothing.
+    // The stride of a dimension with one element is arbitrary.
     if (a.size(i) > 1 && a.stride(i) != b.stride(i)) return false;
   }
   return a.is_non_overlapping_and_dense();
 }
 
-/// What an optimizer remembers of its parameters besides their step counts.
+/// An optimizer's state for its parameters, other than step counts.
 struct StateList {
   const char* name;
   at::TensorList list;
@@ -47,7 +47,7 @@ struct StateList {
   const char* why_unused = "";
 };
 
-/// Checks the lists of one fused optimizer step and turns them into pointers.
+/// Checks the lists of one fused optimizer step and converts them to pointers.
 /// Keep it alive until the kernels have been launched.
 class StepUnpacker {
  public:
@@ -103,7 +103,7 @@ class StepUnpacker {
         states.why_unused);
   }
 
-  /// Parameter i with its gradient, weight and step count.
+  /// Returns parameter i with its gradient, weight and step count.
   StepTensor unpack(size_t i) {
     check_param(i);
     StepTensor out{};
@@ -134,7 +134,7 @@ class StepUnpacker {
     return out;
   }
 
-  /// Moment i, and whether it is one of 8 bits.
+  /// Returns moment i, and whether it has 8 bits.
   std::pair<void*, bool> unpack_moment(const StateList& states, size_t i)
       const {
     const bool is_8bit = states.is_used && states.list[i].defined() &&
@@ -158,7 +158,7 @@ class StepUnpacker {
     return {moment.mutable_data_ptr(), true};
   }
 
-  /// Entry i of a kFloat list like `params` that the step writes.
+  /// Returns entry i of a kFloat list like `params` that the step writes to.
   float* unpack(const StateList& states, size_t i) const {
     if (!states.is_used) return nullptr;
     const at::Tensor& state = states.list[i];
@@ -178,7 +178,7 @@ class StepUnpacker {
 
   void check_param(size_t i) const {
     const at::Tensor& param = tensors_.params[i];
-    const bool is_first = i == 0;  // it decides on the device
+    const bool is_first = i == 0;  // determines the device
     const bool has_key = i < tensors_.rounding_keys.size();
     TERN_CHECK_VALUE(
         param.defined() &&
@@ -263,7 +263,7 @@ class StepUnpacker {
   std::deque<at::Tensor> copies_;
 };
 
-/// Tells autograd, as an in-place operation of ATen would.
+/// Increments the version counters, as an in-place operation of ATen would.
 void bump_versions(at::TensorList list) {
   for (const at::Tensor& tensor : list) {
     if (tensor.defined()) tensor.unsafeGetTensorImpl()->bump_version();
@@ -277,7 +277,7 @@ torch::Tensor bytes_of(const Args& args, torch::Device device) {
   return host.to(device);
 }
 
-// Null where `tensor` is undefined.
+// Returns null if `tensor` is undefined.
 template <class Args>
 const Args*
 args_in(const char* where, const torch::Tensor& tensor, torch::Device device) {

@@ -16,10 +16,12 @@ namespace {
 
 static_assert(kStepBlock % kMapBlock == 0);
 
-// Gradients are converted and unscaled, and weights rounded, a block at a
-// time: one loop for all types, and a block of every list stays in L1.
+// Gradients are converted and unscaled, and weights rounded, one block at a
+// time. This allows one loop for all types, and a block of every list stays in
+// L1.
 
-/// 1 / scale if that is exact (a power of two, as loss scales are), else 0.
+/// Returns 1 / scale if that is exact (for a power of two, as loss scales are),
+/// else 0.
 float exact_inverse(float scale) {
   const bool is_power_of_two =
       (std::bit_cast<uint32_t>(scale) & 0x007FFFFFU) == 0;
@@ -35,10 +37,10 @@ TERN_CPU_LOOP void divide(float* __restrict values, int64_t size, float by) {
 
 struct Grad {
   const float* data;
-  float factor;  // times this: the unscaled gradient
+  float factor;  // data times this is the unscaled gradient
 };
 
-/// The gradient: in place if it is float already, else in `buffer`.
+/// Returns the gradient: in place if it is float, otherwise in `buffer`.
 Grad read_grad(
     const StepTensor& tensor,
     float grad_scale,
@@ -70,8 +72,8 @@ TERN_CPU_LOOP void round_block(
   }
 }
 
-/// A block of one tensor, of whose states kStates are in use. A plain step,
-/// without the rarer options, is compiled by itself.
+/// Updates a block of one tensor, which uses kStates states. A plain step,
+/// without the rarer options, is compiled separately.
 template <int kStates, bool kIsPlain, class Step>
 TERN_CPU_LOOP void update_block(
     Step step,
@@ -119,8 +121,9 @@ auto block_of(const AdamStep& step) {
                       : block_with<2, AdamStep>(!step.l2);
 }
 
-/// A block's part in the trust ratio, two sums of squares; the moments stay as
-/// they are. In an order of its own, whatever the instruction set.
+/// Returns a block's contribution to the trust ratio, two sums of squares; does
+/// not change the moments. The order of summation is fixed, whatever the
+/// instruction set.
 template <class Step>
 TERN_CPU_LOOP void measure_block(
     Step step,
@@ -215,7 +218,7 @@ TERN_CPU_LOOP void encode_values(
   }
 }
 
-/// Calls `f(block, values, size)` for the map's blocks of some elements.
+/// Calls `f(block, values, size)` for the map blocks of a range of elements.
 template <class F>
 void for_each_map_block(
     void* moment,
@@ -263,19 +266,19 @@ void encode_moment(
   for_each_map_block(moment, begin, values, size, encode);
 }
 
-/// kStepBlock elements of one tensor, or less at its end.
+/// kStepBlock elements of one tensor, or fewer at its end.
 template <class Tensor>
 struct Block {
   const Tensor& tensor;
   int64_t begin, size;
   Grad grad;
-  float* param;  // of floats
+  float* param;  // if it is float
   float* states[3] = {};
   void* weight = nullptr;
-  alignas(64) float moments[3][kStepBlock];  // those of 8 bits
-  alignas(64) float rounded[kStepBlock];     // parameters of bfloat16
+  alignas(64) float moments[3][kStepBlock];  // decoded 8-bit ones
+  alignas(64) float rounded[kStepBlock];     // bfloat16 parameters
 
-  /// `buffer` has room for kStepBlock gradients.
+  /// `buffer` must have room for kStepBlock gradients.
   Block(
       const Tensor& of,
       float grad_scale,
@@ -360,7 +363,8 @@ void fused_step_cpu(
   std::vector<decltype(make_step(args, 0.0f))> steps(count);
   for (int64_t i = 0; i < count; ++i) {
     sizes[i] = tensors[i].size;
-    // Parameters nearly always march in step: compute the powers once.
+    // Parameters nearly always have the same step count, so the powers are
+    // computed once.
     const bool as_before = i > 0 && *tensors[i].step == *tensors[i - 1].step;
     steps[i] = as_before ? steps[i - 1] : make_step(args, *tensors[i].step);
   }

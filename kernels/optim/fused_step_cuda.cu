@@ -8,7 +8,7 @@ namespace tern {
 namespace {
 
 constexpr int kWidth = 4;
-// What there is room for in `sums`.
+// `sums` has room for two sums per kStepBlock elements, so chunks fit.
 static_assert(kChunk % kStepBlock == 0);
 
 __device__ bool is_skipped(const GradStatePointers& state) {
@@ -18,7 +18,7 @@ __device__ bool is_skipped(const GradStatePointers& state) {
 template <class Tensor>
 constexpr int kStates = sizeof(Tensor::states) / sizeof(void*);
 
-/// One block's part of one tensor.
+/// The part of a tensor that one block processes.
 struct Chunk {
   int64_t begin, end;
   float grad_scale;
@@ -62,7 +62,7 @@ struct Moments {
     }
   }
 
-  /// `largest[s]`: the magnitude of the block of element i.
+  /// \param largest  `largest[s]` is the magnitude of the block of element i.
   __device__ __forceinline__ void store_codes(
       const Tensor& tensor,
       int64_t i,
@@ -85,8 +85,8 @@ struct Moments {
   }
 };
 
-/// `value` in the type of a weight. Where that is the parameter, of bfloat16,
-/// by a random number.
+/// Converts `value` to the type of a weight. Rounds stochastically if the
+/// weight is a bfloat16 parameter.
 template <class Weight>
 __device__ __forceinline__ Weight
 rounded(const StepTensor& tensor, const Step& step, float value, int64_t i) {
@@ -114,8 +114,8 @@ __device__ __forceinline__ Pack<float, kPack> load_params(
   return params;
 }
 
-/// kPack elements from `i` on: all reads, the arithmetic, all writes but those
-/// of the moments.
+/// Updates kPack elements starting at `i`: all loads, the arithmetic, and all
+/// stores except those of the moments.
 template <class Grad, class Weight, int kPack, class Tensor, class Step>
 __device__ __forceinline__ void update_pack(
     const Tensor& tensor,
@@ -137,7 +137,7 @@ __device__ __forceinline__ void update_pack(
     for (int s = 0; s < kCount; ++s) {
       values[s] = moments.values[s].values[j];
     }
-    // Dividing by 1 changes nothing; true division, as the contract says.
+    // Dividing by 1 changes nothing; a true division, as the contract requires.
     const float unscaled = __fdiv_rn(to_float(grad.values[j]), grad_scale);
     update(step, unscaled, param.values[j], values);
 #pragma unroll
@@ -166,8 +166,8 @@ __device__ __forceinline__ void update_floats(
   moments.store_floats(tensor, i);
 }
 
-/// A chunk whose moments have 8 bits. A block of the map is known when all its
-/// elements are, so the threads go in step.
+/// Updates a chunk with 8-bit moments. A block of the map is known only once
+/// all its elements are, so the threads run in step.
 template <class Grad, class Weight, int kPack, class Tensor, class Step>
 __device__ void
 update_codes(const Tensor& tensor, const Step& step, const Chunk& chunk) {
@@ -206,7 +206,7 @@ update_codes(const Tensor& tensor, const Step& step, const Chunk& chunk) {
 
 template <class Tensor>
 __device__ bool is_vectorizable(const Tensor& tensor) {
-  // Chunks begin at multiples of kWidth, so the bases decide.
+  // Chunks begin at multiples of kWidth, so only the base addresses matter.
   bool aligned =
       is_aligned(tensor.param, sizeof(float), kWidth) &&
       is_aligned(tensor.grad, size_in_bytes(tensor.grad_type), kWidth) &&
@@ -241,7 +241,7 @@ update_chunk(const Tensor& tensor, const Step& step, const Chunk& chunk) {
   }
 }
 
-/// Absent weights travel as floats that are not stored.
+/// Missing weights are handled as floats that are not stored.
 template <class Grad, class Tensor, class Step>
 __device__ void
 dispatch_weight(const Tensor& tensor, const Step& step, const Chunk& chunk) {
@@ -254,7 +254,7 @@ dispatch_weight(const Tensor& tensor, const Step& step, const Chunk& chunk) {
   }
 }
 
-/// Added in one order. All threads of a block call it.
+/// Adds in a fixed order. All threads of a block must call it.
 __device__ double sum_of_threads(double value) {
   __shared__ double sums[kThreads];
   sums[threadIdx.x] = value;
@@ -279,7 +279,7 @@ __device__ float grad_at(const StepTensor& tensor, int64_t i) {
   }
 }
 
-/// The sums of one chunk, for the trust ratio of its tensor.
+/// Computes the sums of one chunk, for the trust ratio of its tensor.
 template <class Table, class Args>
 __global__ void __launch_bounds__(kThreads) measure_kernel(
     const __grid_constant__ Table table,
@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(
   tensor.sums[2 * chunk + 1] = change_sum;
 }
 
-/// The first or the second sum of all chunks.
+/// Returns the first or the second sum over all chunks.
 __device__ double sum_of_chunks(const StepTensor& tensor, int which) {
   const int64_t chunks = (tensor.size + kChunk - 1) / kChunk;
   double sum = 0;
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(
   if (is_skipped(state)) return;
   const int index = table.find(blockIdx.x);
   const auto& tensor = table.records[index];
-  // Two powers in double: once a block, not once a thread.
+  // Two powers in double: computed once per block, not per thread.
   __shared__ decltype(make_step(args, 0.0f)) step;
   if (threadIdx.x == 0) {
     step = make_step(args_now(args, args_on_device), *tensor.step);
@@ -374,7 +374,7 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(
   }
 }
 
-/// The step counts of some parameters.
+/// The step counts of several parameters.
 template <int kCapacity>
 struct StepCounts {
   int32_t count;
@@ -384,7 +384,7 @@ struct StepCounts {
 constexpr int kMostStepCounts =
     (kTableBytes - sizeof(int64_t)) / sizeof(float*);
 
-/// Runs behind the update on the same stream, because every block of a tensor
+/// Runs after the update on the same stream, because every block of a tensor
 /// reads its count.
 template <int kCapacity>
 __global__ void advance_kernel(

@@ -6,21 +6,21 @@
 
 #include "tern/kernels/kernel_args.h"
 
-// What fused_step.cpp, which knows tensors, hands to the kernels, which
-// know pointers, and the update of one element, once for the CPU and the CUDA
-// kernels. Nothing of LibTorch or CUDA is included.
+// Arguments that fused_step.cpp, which works with tensors, passes to the
+// kernels, which work with pointers; and the update of one element, shared by
+// the CPU and the CUDA kernels. Includes nothing from LibTorch or CUDA.
 namespace tern {
 
-/// Elements that are summed together, from the first of a tensor on.
+/// Elements that are summed together, counted from the first one of a tensor.
 constexpr int64_t kStepBlock = 1024;
 
 struct StepTensor {
-  /// nullptr: `weight`, of bfloat16, is the parameter.
+  /// nullptr: `weight`, in bfloat16, is the parameter itself.
   float* param;
   const void* grad;
   /// nullptr, or the float16 or bfloat16 copy of `param`.
   void* weight;
-  /// Lookahead's, or nullptr.
+  /// For Lookahead, or nullptr.
   float* slow_weight;
   /// With a trust ratio: room for two sums of each kStepBlock elements.
   double* sums;
@@ -28,11 +28,11 @@ struct StepTensor {
   int64_t size;
   ElementType grad_type, weight_type;
   bool has_8bit_moments;
-  /// For a parameter of bfloat16.
+  /// For a bfloat16 parameter.
   uint32_t rounding_key;
 };
 
-// Moments of 8 bits (dynamic_map.h) or floats. The first alone is signed.
+// Moments in 8 bits (dynamic_map.h) or floats. Only the first one is signed.
 
 struct SgdTensor : StepTensor {
   void* states[1];  // the momentum buffer, or nullptr
@@ -42,13 +42,13 @@ struct AdamTensor : StepTensor {
   void* states[3];  // exp_avg, exp_avg_sq; max_exp_avg_sq or nullptr
 };
 
-/// nullptr: absent. Both on the device of the tensors.
+/// nullptr: unset. Both are on the device of the tensors.
 struct GradStatePointers {
   const float* grad_scale = nullptr;
   const float* found_inf = nullptr;
 };
 
-/// SgdTensor with FusedSgdArgs, AdamTensor with FusedAdamArgs.
+/// For SgdTensor with FusedSgdArgs, and AdamTensor with FusedAdamArgs.
 template <class Tensor, class Args>
 void fused_step_cpu(
     const Tensor* tensors,
@@ -68,8 +68,9 @@ int fused_step_cuda(
     const GradStatePointers& grad_state,
     CUstream_st* stream);
 
-/// The numbers of a step that may have been recorded: those in memory, if there
-/// are any, for the moments that the step was made with.
+/// Returns the arguments of a step that may have been recorded: those in device
+/// memory if there are any, but with the kinds of moments that the step was
+/// recorded with.
 TERN_ELEMENT_MATH FusedSgdArgs
 args_now(const FusedSgdArgs& args, const FusedSgdArgs* on_device) {
   if (!on_device) return args;
@@ -88,7 +89,7 @@ args_now(const FusedAdamArgs& args, const FusedAdamArgs* on_device) {
   return now;
 }
 
-/// Whether a step begins with sums over each tensor.
+/// True if a step begins with sums over each tensor.
 TERN_ELEMENT_MATH bool has_trust_ratio(const FusedSgdArgs& args) {
   return args.trust_coeff != 0;
 }
@@ -96,10 +97,10 @@ TERN_ELEMENT_MATH bool has_trust_ratio(const FusedAdamArgs& args) {
   return args.trust_ratio;
 }
 
-/// What all elements of one parameter share in a step of any kind.
+/// Values shared by all elements of a parameter, for every optimizer.
 struct Step {
   float weight_decay, decay_factor, lookahead_alpha;
-  uint32_t count;  // of the steps before
+  uint32_t count;  // number of earlier steps
   bool l2, looks_ahead;
 };
 
@@ -117,21 +118,22 @@ set_common(Step& step, const Args& args, double steps_done) {
   step.lookahead_alpha = static_cast<float>(args.lookahead.alpha);
 }
 
-/// Weight decay of either kind, before all else.
+/// Applies weight decay of either kind, before everything else.
 TERN_ELEMENT_MATH void decay(const Step& step, float& grad, float& param) {
   param *= step.decay_factor;
   if (step.l2) grad += step.weight_decay * param;
 }
 
-/// The end of a step that looks ahead.
+/// Ends a Lookahead step.
 TERN_ELEMENT_MATH void look_ahead(const Step& step, float& param, float& slow) {
   slow += step.lookahead_alpha * (param - slow);
   param = slow;
 }
 
-/// The bits of one of the two neighbors of `value` in bfloat16, the nearer one
-/// the more often, so that sums of small updates come out right. The random
-/// number is that of a parameter's element in a step, whoever computes it.
+/// Rounds `value` stochastically to bfloat16 and returns the bits: chooses one
+/// of its two neighbors at random, a nearer one with a higher probability, so
+/// that sums of small updates are correct on average. The random number depends
+/// only on parameter, step and element, not on the thread or device.
 TERN_ELEMENT_MATH uint16_t round_stochastically(
     float value,
     uint32_t rounding_key,
@@ -147,7 +149,7 @@ TERN_ELEMENT_MATH uint16_t round_stochastically(
   return static_cast<uint16_t>((is_finite ? bits + noise : bits | quiet) >> 16);
 }
 
-/// The two numbers whose norms over a tensor make its trust ratio.
+/// The two values whose norms over a tensor give its trust ratio.
 struct Measured {
   float param, change;
 };
@@ -176,7 +178,7 @@ measure(const SgdStep& step, float grad, float param, float (&)[1]) {
   return {param, grad};
 }
 
-/// The sums are those of the squares of what `measure` gave.
+/// The sums are of the squares of what `measure` returned.
 TERN_ELEMENT_MATH void trust(
     SgdStep& step,
     const FusedSgdArgs& args,
@@ -220,7 +222,7 @@ make_step(const FusedAdamArgs& args, float steps_done) {
   step.beta2 = static_cast<float>(args.beta2);
   step.square_share = static_cast<float>(1 - args.beta2);
   step.eps = static_cast<float>(args.eps);
-  // In double: in float, 1 - 0.999^1 would be wrong in its fifth digit.
+  // In double, because in float 1 - 0.999^1 would be wrong in its fifth digit.
   const double power2 = pow(args.beta2, t);
   const double correction = 1 - pow(args.beta1, t);
   double step_size = args.lr / correction;
@@ -242,7 +244,8 @@ make_step(const FusedAdamArgs& args, float steps_done) {
   return step;
 }
 
-/// Moves the moments. \return what the step size is multiplied with.
+/// Updates the moments.
+/// \return the value that is multiplied by the step size.
 TERN_ELEMENT_MATH float
 move_moments(const AdamStep& step, float grad, float (&states)[3]) {
   float &exp_avg = states[0], &exp_avg_sq = states[1],
@@ -252,7 +255,7 @@ move_moments(const AdamStep& step, float grad, float (&states)[3]) {
   float square = exp_avg_sq;
   if (step.amsgrad) {
     const float before = max_exp_avg_sq;
-    // A NaN wins, as in torch.maximum.
+    // NaN wins, as in torch.maximum.
     square = square > before || square != square ? square : before;
     max_exp_avg_sq = square;
   }

@@ -19,13 +19,13 @@
 namespace tern {
 namespace {
 
-/// Elements that are looked at together: they stay in L1 on the way, a check
-/// ends early, and starting one costs nothing beside it.
+/// Elements checked together. They stay in L1, a check can end early, and the
+/// cost of starting one is negligible.
 constexpr int64_t kBlock = 4096;
 
 /// The bits of a type, and those of its infinity: an element is not finite if
 /// its bits without the sign are at least these. With a `factor`, the elements,
-/// which then are of a type that computes, are multiplied too.
+/// which must then have an arithmetic type, are also multiplied.
 template <class Bits, Bits kInfinity, class T = Bits, bool kScales = false>
 TERN_CPU_LOOP bool
 has_non_finite(void* data, int64_t size, [[maybe_unused]] float factor) {
@@ -72,7 +72,7 @@ bool unscale_and_check(
     int64_t size,
     float factor) {
   const bool found = visit<true>(data, type, size, factor);
-  if (size_in_bytes(type) > 2) return found;  // scaled on the way
+  if (size_in_bytes(type) > 2) return found;  // scaled already
   alignas(64) float buffer[kBlock];
   to_floats(data, type, buffer, size);
   on_cpu_isa<multiply>(buffer, size, factor);
@@ -130,7 +130,7 @@ void check_grad(
       describe(grad));
 }
 
-/// `inv_scale` nullptr: only checks.
+/// If `inv_scale` is nullptr, only checks.
 void run(
     const char* where,
     at::TensorList grads,
@@ -153,8 +153,8 @@ void run(
       inv_scale ? "tern::unscale_and_check_" : "tern::check_finite",
       std::vector<c10::IValue>(
           {grads, found_inf, inv_scale ? *inv_scale : at::Tensor()}));
-  // Transposed gradients are dense, so the order of their elements does not
-  // matter here. Slices go through a copy.
+  // Transposed gradients are dense, and the order of their elements does not
+  // matter here. Slices are copied.
   const at::NoGradGuard no_grad;
   std::vector<GradTensor> list(grads.size());
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // grad, dense copy

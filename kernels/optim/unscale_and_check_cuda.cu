@@ -3,7 +3,7 @@
 namespace tern {
 namespace {
 
-/// float, but double for double.
+/// Computes in float, but in double for double.
 __device__ double to_math(double value) {
   return value;
 }
@@ -21,7 +21,7 @@ __device__ T from_math(Math value) {
   }
 }
 
-/// One pack of `T`: read, looked at, and written if there is a factor.
+/// Loads one pack of `T`, checks it, and stores it if there is a factor.
 template <class T, int kWidth>
 __device__ __forceinline__ bool visit(T* at, bool is_written, float factor) {
   auto pack = load<kWidth>(at);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) unscale_and_check_kernel(
       break;
   }
   if (found) {
-    *found_inf = 1;  // whoever comes last writes the same
+    *found_inf = 1;  // every writer stores the same value
   }
 }
 

@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMaxLevels = 64;
-// Doubles hold every whole number up to here.
+// Doubles represent every integer up to this one.
 constexpr double kMaxWhole = 9007199254740992.0;
 
 /// A field of an image, a category or an annotation.
@@ -76,9 +76,9 @@ constexpr std::array kSections = {
 };
 constexpr size_t kImages = 0, kCategories = 1, kAnnotations = 2, kNone = 3;
 
-/// Takes nlohmann-json's events: no tree of the file is built. The file is an
-/// object (level 1) with arrays (level 2) of objects (level 3), of which one
-/// field is an array (level 4).
+/// Handles nlohmann-json's events, so that no tree of the file is built. The
+/// file is an object (level 1) with arrays (level 2) of objects (level 3), one
+/// field of which is an array (level 4).
 class CocoReader final : public nlohmann::json_sax<Json> {
  public:
   CocoReader(std::string_view text, const std::string& path)
@@ -128,7 +128,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
     }
     return is_skipped() || scalar("the text " + printable(value));
   }
-  bool binary(binary_t&) override { return true; }  // JSON has none
+  bool binary(binary_t&) override { return true; }  // JSON has no binary values
 
   bool start_object(size_t) override {
     open();
@@ -204,7 +204,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  /// " of annotations[12]", where the reader is.
+  /// Returns the position of the reader: " of annotations[12]".
   std::string place() const {
     if (section_ == kNone) return "";
     std::string text = ", in " + std::string(kSections[section_].name);
@@ -268,7 +268,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
     }
   }
 
-  /// Whether nothing at this level is of interest.
+  /// True if nothing at this level is needed.
   bool is_skipped_at(int levels) const {
     if (levels == 0) return false;
     if (section_ == kNone) return true;
@@ -277,7 +277,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
   }
   bool is_skipped() const { return is_skipped_at(levels_); }
 
-  /// A value that is neither a number nor an expected text.
+  /// Handles a value that is neither a number nor an expected string.
   bool scalar(const std::string& shown) {
     return is_skipped() || unexpected(shown, levels_);
   }
@@ -366,11 +366,11 @@ class CocoReader final : public nlohmann::json_sax<Json> {
   const std::string& path_;
   CocoFile file_;
   std::array<bool, 3> is_seen_ = {};
-  int levels_ = 0;          // objects and arrays that are open
-  size_t section_ = kNone;  // of the array that is read
+  int levels_ = 0;          // open objects and arrays
+  size_t section_ = kNone;  // of the current array
   size_t item_ = 0, next_item_ = 0;
   Field field_ = Field::other;
-  unsigned fields_ = 0;  // that the item has so far
+  unsigned fields_ = 0;  // fields of the item found so far
   bool has_id_ = false;
   int64_t id_ = 0;
   size_t bbox_size_ = 0;
@@ -380,7 +380,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
 
 CocoFile parse_coco(std::span<const uint8_t> bytes, const std::string& path) {
   std::string_view text = as_text(bytes);
-  // nlohmann-json would take a zero byte for the end.
+  // nlohmann-json would treat a zero byte as the end.
   if (const size_t zero = text.find('\0'); zero != text.npos) {
     throw DataError(
         path,

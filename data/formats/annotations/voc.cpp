@@ -14,7 +14,7 @@ namespace tern {
 
 namespace {
 
-// A side of an image; VOC's have some 500 pixels.
+// Maximum side of an image; VOC's have about 500 pixels.
 constexpr double kMaxSide = 1e9;
 
 /// Reads the elements of a parsed file.
@@ -49,7 +49,8 @@ class VocReader {
   }
 
  private:
-  /// Offsets mostly grow from call to call, so most lines are counted once.
+  /// Offsets mostly increase from call to call, so most lines are counted only
+  /// once.
   size_t line_at(size_t offset) {
     offset = std::min(offset, text_.size());
     if (offset < counted_) counted_ = 0, line_ = 1;
@@ -143,7 +144,7 @@ VocFile parse_voc(std::span<const uint8_t> bytes, const std::string& path) {
   if (text.find('\0') != text.npos || !is_utf8(text)) {
     throw DataError(path, "is not UTF-8 text. Convert the file to UTF-8.");
   }
-  // Builds a tree without recursion, and frees it so.
+  // Builds and frees its tree without recursion.
   pugi::xml_document document;
   const pugi::xml_parse_result result = document.load_buffer(
       bytes.data(),

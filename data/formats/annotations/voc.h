@@ -8,33 +8,33 @@
 
 namespace tern {
 
-/// The objects of an image from a Pascal VOC annotation file, with the numbers
-/// that are there.
+/// The objects of an image from a Pascal VOC annotation file, with unchanged
+/// numbers.
 struct VocFile {
   struct Object {
     std::string name;
-    /// As written: VOC's are pixels from 1 on, the last one included.
+    /// As written: VOC counts pixels from 1 and includes the last one.
     double xmin = 0, ymin = 0, xmax = 0, ymax = 0;
     bool difficult = false;
-    /// On which it begins, from 1.
+    /// Line on which it begins, from 1.
     size_t line = 0;
   };
 
-  /// Empty: the file does not tell.
+  /// Empty: not in the file.
   std::string file_name;
-  /// In pixels; 0: the file does not tell.
+  /// In pixels; 0: not in the file.
   int64_t width = 0, height = 0;
   std::vector<Object> objects = {};
 };
 
-/// Parses a Pascal VOC annotation (XML): filename, size and objects, of each
-/// the name, bndbox and difficult. Parts, poses and whatever else it holds are
-/// skipped; a document type is not looked at, so that no entity expands.
+/// Parses a Pascal VOC annotation (XML): filename, size and objects with name,
+/// bndbox and difficult. Skips parts, poses and everything else. A document
+/// type is ignored, so that no entity is expanded.
 ///
 /// \param path  For error messages.
-/// \throws DataError naming the line, if it is no XML or not UTF-8, its root is
-///         not `annotation`, or an object has no name or no bndbox of four
-///         numbers.
+/// \throws DataError that names the line if it is not XML or not UTF-8, if its
+///         root is not `annotation`, or if an object has no name or no bndbox
+///         of four numbers.
 ///
 /// Source: "The PASCAL Visual Object Classes Challenge 2012 Development Kit".
 VocFile parse_voc(std::span<const uint8_t> bytes, const std::string& path);

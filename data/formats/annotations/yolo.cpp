@@ -22,14 +22,14 @@ fail(const std::string& path, size_t line, const std::string& what) {
       what + ". Correct this line of the file.");
 }
 
-/// Takes the next line off `text`.
+/// Removes the next line from `text` and returns it.
 std::string_view next_line(std::string_view& text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   text.remove_prefix(std::min(line.size() + 1, text.size()));
   return line;
 }
 
-/// The numbers of a line.
+/// Reads the numbers of a line.
 void read_numbers(
     std::string_view line,
     const std::string& path,
@@ -71,7 +71,7 @@ std::vector<YoloObject> parse_yolo(
                : values.size() == 6 ? "; a sixth is the score of a prediction"
                                     : ""));
     }
-    // Some tools write 0.000000.
+    // Some tools write 0.000000 as the class.
     if (values[0] != std::trunc(values[0]) || !(std::abs(values[0]) < 1e9)) {
       fail(
           path,
@@ -103,7 +103,7 @@ std::vector<YoloObject> parse_yolo(
       object.width = right - left;
       object.height = bottom - top;
       for (const double value : values) {
-        if (!std::isfinite(value)) object.cx = value;  // for the caller to see
+        if (!std::isfinite(value)) object.cx = value;  // the caller must check
       }
     }
     objects.push_back(object);

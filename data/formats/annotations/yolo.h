@@ -8,25 +8,26 @@
 
 namespace tern {
 
-/// An object from a label file of YOLO, in the units of the file.
+/// An object from a YOLO label file, in the units of the file.
 struct YoloObject {
-  /// Its class by number; it may be below 0.
+  /// Class number; may be negative.
   int64_t label = 0;
-  /// Center and size of the box, relative to the image's: 1 is all of it.
+  /// Center and size of the box, relative to the image: 1 is the whole width or
+  /// height.
   double cx = 0, cy = 0, width = 0, height = 0;
-  /// In the file, from 1.
+  /// Line in the file, from 1.
   size_t line = 0;
 };
 
-/// Parses a label file of YOLO: a line `class cx cy width height` for each
+/// Parses a YOLO label file, with a line `class cx cy width height` for each
 /// object.
 ///
-/// \param polygons  Takes lines of a segmentation dataset, `class x1 y1 x2 y2 x3
-///                  y3 ...`, as the box around the polygon; otherwise they are
-///                  an error.
+/// \param polygons  Accepts lines of a segmentation dataset,
+///                  `class x1 y1 x2 y2 x3 y3 ...`, as the box around the
+///                  polygon; otherwise they are an error.
 /// \param path      For error messages.
-/// \throws DataError naming the line, if it has another number of numbers, or
-///         one is no number or no class.
+/// \throws DataError that names the line if it has the wrong number of values,
+///         or if one is not a number or not a class.
 ///
 /// Source: docs.ultralytics.com, "Object Detection Datasets Overview".
 std::vector<YoloObject> parse_yolo(
@@ -34,11 +35,12 @@ std::vector<YoloObject> parse_yolo(
     const std::string& path,
     bool polygons = false);
 
-/// Parses a list of names, one a line, such as classes.txt. Spaces around a
-/// name, and empty lines at the end, are passed over.
+/// Parses a list of names, one per line, such as classes.txt. Skips spaces
+/// around names and empty lines at the end.
 ///
-/// \param what  What they are, for error messages, such as "class".
-/// \throws DataError naming the line, if one is empty, duplicated or not UTF-8.
+/// \param what  What the names are, for error messages, such as "class".
+/// \throws DataError that names the line if a name is empty, duplicated or not
+///         UTF-8.
 std::vector<std::string> parse_names(
     std::span<const uint8_t> bytes,
     const std::string& path,

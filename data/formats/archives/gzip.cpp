@@ -109,7 +109,7 @@ size_t GzipReader::inflate_some(std::span<uint8_t> bytes) {
   return room - stream.avail_out;
 }
 
-// After a member: nothing, zeros that a tape or a block device added, or
+// After a member comes nothing, zero padding from a tape or a block device, or
 // another member.
 void GzipReader::expect_end_or_next_member() {
   while (input_.empty() || input_[0] == 0) {

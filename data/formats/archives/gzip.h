@@ -9,23 +9,25 @@
 
 namespace tern {
 
-/// Bytes of a file, inflated on the way when they begin as gzip does, else as
-/// they are. Checks the CRC-32 and the length at the end of each gzip member;
-/// several members in a row are one stream.
+/// Reads a file and decompresses it if it begins like gzip; otherwise returns
+/// its bytes unchanged. Checks the CRC-32 and the length at the end of each
+/// gzip member; consecutive members form one stream.
 class GzipReader {
  public:
-  /// \param max_bytes  Most bytes after inflating, so that a small file cannot
-  ///     fill the memory or the disk. They may be 200 times those before;
-  ///     deflate itself ends at 1032, pictures and tables stay under 100.
+  /// \param max_bytes  Maximum number of decompressed bytes, so that a small
+  ///                   file cannot fill the memory or the disk. Beyond 64 MiB
+  ///                   they may also be at most 200 times the compressed ones;
+  ///                   deflate's maximum is 1032, and images and tables stay
+  ///                   below 100.
   explicit GzipReader(ByteFile file, int64_t max_bytes = int64_t{64} << 30);
   ~GzipReader();
 
-  /// Fills `bytes`; fewer only at the end, so 0 means that all is read.
-  /// \throws DataError if the stream is damaged, cut off or over a limit;
+  /// Fills `bytes`. Returns fewer only at the end, so 0 means the end.
+  /// \throws DataError if the stream is damaged, truncated or over a limit;
   ///         IoError.
   size_t read(std::span<uint8_t> bytes);
 
-  /// Bytes taken from the file.
+  /// Bytes read from the file.
   int64_t bytes_in() const { return static_cast<int64_t>(bytes_in_); }
 
  private:
@@ -38,14 +40,14 @@ class GzipReader {
   ByteFile file_;
   int64_t max_bytes_;
   std::vector<uint8_t> buffer_;
-  std::span<uint8_t> input_;  // what is left in buffer_
+  std::span<uint8_t> input_;  // the unread part of buffer_
   uint64_t bytes_in_ = 0;
   int64_t bytes_out_ = 0;
   bool is_over_ = false;
   std::unique_ptr<Inflater> inflater_;  // null: not gzip
 };
 
-/// All that a GzipReader gives.
+/// Returns all bytes of a GzipReader.
 std::vector<uint8_t> gunzip(
     const ByteFile& file,
     int64_t max_bytes = int64_t{64} << 30);

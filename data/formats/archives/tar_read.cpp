@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr uint64_t kBlock = 512;
-// tar fills its last record, of 10 KB unless told otherwise.
+// tar pads its last record, to 10 KB by default.
 constexpr uint64_t kMaxPadding = uint64_t{1} << 20;
 constexpr size_t kHeaderBuffer = 4096, kBuffer = 1 << 16;
 constexpr const char* kOtherSize =
@@ -42,15 +42,15 @@ void refuse_compressed(const ByteFile& file) {
   }
 }
 
-// The name of an entry as the bytes that it is, whatever the locale.
+// Returns the name of an entry as raw bytes, independent of the locale.
 std::string name_of(archive_entry* entry) {
   const char* name = archive_entry_pathname(entry);
   if (name == nullptr) name = archive_entry_pathname_utf8(entry);
   return name != nullptr ? name : "";
 }
 
-// Why an entry is not taken, such as "is a symbolic link"; null if it may be: a
-// regular file or a folder that stays inside.
+// Returns why an entry is rejected, such as "is a symbolic link"; null if it is
+// a regular file or a folder that stays inside.
 const char* fault_of(archive_entry* entry, const std::string& name) {
   if (const char* fault = member_name_fault(name)) return fault;
   if (archive_entry_hardlink(entry) != nullptr) return "is a hard link";
@@ -70,16 +70,17 @@ uint64_t end_of(const TarMember& member) {
   return member.offset + (member.size + kBlock - 1) / kBlock * kBlock;
 }
 
-// Goes through the entries of a tar archive, which libarchive parses.
+// Iterates over the entries of a tar archive; libarchive parses it.
 class TarReader {
  public:
   struct Entry {
     TarMember member;
     bool is_folder = false;
   };
-  // Fills the span with the next bytes of the archive; fewer only at its end.
+  // Fills the span with the next bytes of the archive; returns fewer only at
+  // its end.
   using Give = std::function<size_t(std::span<uint8_t>)>;
-  // Passes over so many bytes, and returns how many there were.
+  // Skips this many bytes, and returns how many there were.
   using Skip = std::function<uint64_t(uint64_t)>;
 
   // Without `skip` all bytes are read.
@@ -98,7 +99,7 @@ class TarReader {
     if (archive_read_open1(archive) != ARCHIVE_OK) fail();
   }
 
-  // The next file or folder; nothing at the end.
+  // Returns the next file or folder; nothing at the end.
   std::optional<Entry> next() {
     const uint64_t end = end_of(at_);
     archive_entry* entry = nullptr;
@@ -110,7 +111,7 @@ class TarReader {
     const auto position =
         static_cast<uint64_t>(archive_filter_bytes(archive_.get(), 0));
     if (result == ARCHIVE_EOF) {
-      // libarchive takes the end of the file for the end of the archive.
+      // libarchive treats the end of the file as the end of the archive.
       if (position < end + kBlock) {
         fail("has no end-of-archive block, so it is cut off");
       }
@@ -132,8 +133,9 @@ class TarReader {
     return Entry{at_, archive_entry_filetype(entry) == AE_IFDIR};
   }
 
-  // The next bytes of the entry; empty at its end. They are bytes of the
-  // archive: `archive_read_data` would fill gaps with any number of zeros.
+  // Returns the next bytes of the entry; empty at its end. Returns only bytes
+  // of the archive: `archive_read_data` would fill gaps with any number of
+  // zeros.
   std::span<const uint8_t> read() {
     const void* bytes = nullptr;
     size_t size = 0;
@@ -185,7 +187,7 @@ class TarReader {
     try {
       *bytes = reader.buffer_.data();
       return static_cast<la_ssize_t>(reader.give_(reader.buffer_));
-    } catch (...) {  // may not pass through C; `fail` throws it again
+    } catch (...) {  // must not pass through C; `fail` rethrows it
       reader.error_ = std::current_exception();
       archive_set_error(archive, EIO, "read failed");
       return ARCHIVE_FATAL;
@@ -207,8 +209,8 @@ class TarReader {
   std::unique_ptr<archive, decltype(&archive_read_free)> archive_{
       archive_read_new(),
       archive_read_free};
-  TarMember at_;       // the entry that was given last
-  uint64_t read_ = 0;  // bytes of it
+  TarMember at_;       // the entry returned last
+  uint64_t read_ = 0;  // bytes of it read so far
   std::string last_whole_;
 };
 
@@ -256,7 +258,7 @@ std::vector<TarMember> read_tar_index(
     end = end_of(member);
     if (!entry->is_folder) members.push_back(std::move(member));
   }
-  // libarchive looks at nothing that comes after the archive's end.
+  // libarchive does not check the data after the archive's end.
   const std::vector<uint8_t> rest =
       file.read(end, std::min(file.size() - end, kMaxPadding));
   const auto is_zero = [](uint8_t byte) { return byte == 0; };
@@ -289,7 +291,8 @@ void extract_tar(
   auto room = static_cast<uint64_t>(options.max_bytes);
   while (const auto entry = reader.next()) {
     is_empty = false;
-    // The folder is ours and holds no links, so names decide where files go.
+    // The folder is new and contains no links, so names alone determine where
+    // files go.
     const std::string& name = entry->member.name;
     const fs::path path = (folder / name).lexically_normal();
     if (entry->is_folder) {
@@ -317,7 +320,7 @@ void extract_tar(
     }
   }
   if (is_empty) throw DataError(archive, "holds no file");
-  // What follows is padding, but for the checksum at the end of a gzip.
+  // The rest is padding, except for the checksum at the end of a gzip file.
   std::array<uint8_t, 4096> padding{};
   while (bytes.read(padding) > 0) {
   }

@@ -13,50 +13,50 @@ namespace tern {
 /// A regular file in a tar archive.
 struct TarMember {
   std::string name;
-  /// Where its bytes are in the archive.
+  /// Position of its bytes in the archive.
   uint64_t offset = 0, size = 0;
 };
 
-/// Lists the files of a plain tar archive, in its order, without reading them:
-/// each can then be had by `file.read(member.offset, member.size)`. Folders are
-/// left out.
+/// Lists the files of an uncompressed tar archive, in its order, without
+/// reading their content; read a file with
+/// `file.read(member.offset, member.size)`. Folders are left out.
 ///
-/// \throws DataError naming the archive and the last file that is whole, if
-///         the archive is compressed, damaged, cut off, goes on after its end,
-///         or holds a link, a device, a sparse file, a file whose size reaches
-///         into another block than its data, a name such as `../x`, or more
-///         than `max_members` entries.
+/// \throws DataError that names the archive and the last complete file if the
+///         archive is compressed, damaged, truncated, continues after its end,
+///         holds a link, a device or a sparse file, a file whose size extends
+///         beyond its data, a name such as `../x`, or more than `max_members`
+///         entries.
 ///
-/// Reads some 4 KB for each file.
+/// Reads about 4 KB per file.
 std::vector<TarMember> read_tar_index(
     const ByteFile& file,
     int64_t max_members = 5'000'000);
 
-/// Told how far a long task is, in bytes; `total` is 0 where it is unknown.
-/// What it throws ends the task.
+/// Reports the progress of a long task, in bytes; `total` is 0 if unknown. An
+/// exception ends the task.
 using ByteProgress = std::function<void(int64_t done, int64_t total)>;
 
 struct ExtractOptions {
-  /// Most files and folders that an archive may hold.
+  /// Maximum number of files and folders in an archive.
   int64_t max_entries = 5'000'000;
-  /// Most bytes that it may hold when inflated, and that its files may have on
-  /// the disk; checked before a file is created.
+  /// Maximum size of the decompressed archive, and of its files on the disk;
+  /// checked before a file is created.
   int64_t max_bytes = int64_t{64} << 30;
-  /// Bytes of the archive that are read, and its size.
+  /// Receives the bytes of the archive read so far, and its size.
   ByteProgress progress = nullptr;
 };
 
-/// Extracts a tar archive, plain or gzipped, into `folder`, which exists and is
-/// empty: a StagingFolder, since after an error it holds what was extracted
-/// until then.
+/// Extracts a tar archive, plain or gzipped, into `folder`, which must exist
+/// and be empty. Use a StagingFolder, since after an error it holds the files
+/// extracted so far.
 ///
-/// Only regular files and folders are accepted, with relative names that stay
-/// inside; modes, owners and times are not taken over.
+/// Accepts only regular files and folders with relative names that stay inside;
+/// does not restore modes, owners and times.
 ///
-/// \throws DataError naming archive and entry if the archive is damaged, cut
-///         off, over a limit, or holds a link, a device, a sparse file, a file
-///         of another size than its data, the same file twice, or a name such
-///         as `../x` or `/x`. IoError if a file cannot be written.
+/// \throws DataError that names archive and entry if the archive is damaged,
+///         truncated, over a limit, or holds a link, a device, a sparse file, a
+///         file whose size differs from its data, a duplicate file, or a name
+///         such as `../x` or `/x`. IoError if a file cannot be written.
 void extract_tar(
     const std::filesystem::path& archive,
     const std::filesystem::path& folder,

@@ -11,7 +11,7 @@ namespace tern {
 
 namespace {
 
-// Where key and field part; npos for a file of no sample.
+// Returns the position between key and field; npos for a file of no sample.
 size_t first_dot(std::string_view name) {
   const size_t slash = name.rfind('/');
   const size_t base = slash == name.npos ? 0 : slash + 1;
@@ -23,7 +23,7 @@ size_t first_dot(std::string_view name) {
 }  // namespace
 
 TarShard::TarShard(std::filesystem::path path) : path_(std::move(path)) {
-  // Before the index: a change while it is read is then found too.
+  // Taken before the index is read, to detect changes in between.
   stamp_ = stamp_of(*file());
   members_ = read_tar_index(ByteFile(path_));
   samples_ = tar_samples(members_, path_.string());

@@ -15,22 +15,24 @@
 
 namespace tern {
 
-/// The sample that a file of a shard belongs to: its name up to the first dot
-/// after the last slash, "cat/0012" of "cat/0012.seg.png".
+/// Returns the key of the sample that a file of a shard belongs to: its name up
+/// to the first dot after the last slash, "cat/0012" for "cat/0012.seg.png".
 std::string_view sample_key(std::string_view name);
 
-/// What it is of that sample: the rest, "seg.png". Empty for a file that
-/// belongs to none: hidden, or without a suffix.
+/// Returns the field of the sample that a file holds: the rest of its name,
+/// "seg.png". Empty for a file that belongs to no sample: hidden or without a
+/// suffix.
 std::string_view sample_field(std::string_view name);
 
-/// Whether two names of fields are the same: case does not count.
+/// True if two field names are equal, ignoring case.
 bool is_same_field(std::string_view a, std::string_view b);
 
-/// The files of a shard in WebDataset's layout, sample by sample, as views of
-/// `members`, which loses those that belong to none.
+/// Groups the files of a shard in WebDataset's layout by sample, as views of
+/// `members`. Removes files that belong to no sample from `members`.
 /// \param path  Of the archive, for messages.
-/// \throws DataError if files of a sample do not stand together, or a sample
-///         has a field twice: half a sample would be taken for a whole one.
+/// \throws DataError if the files of a sample are not consecutive or a sample
+///         has a field twice, since half a sample would then pass for a
+///         complete one.
 std::vector<std::span<const TarMember>> tar_samples(
     std::vector<TarMember>& members,
     const std::string& path);
@@ -41,7 +43,7 @@ class TarShard {
  public:
   /// Reads the archive's index.
   /// \throws DataError as `read_tar_index` and `tar_samples`, or for an archive
-  ///         without a sample; IoError.
+  ///         without samples; IoError.
   explicit TarShard(std::filesystem::path path);
   TarShard(const TarShard&) = delete;
 
@@ -49,23 +51,24 @@ class TarShard {
   const std::vector<std::span<const TarMember>>& samples() const {
     return samples_;
   }
-  /// Size and time of the file, for whoever keeps what was made of it.
+  /// Returns size and time of the file, to validate cached data derived from
+  /// it.
   std::string version() const;
-  /// "train-000003.tar, sample 'cat/0012'"
+  /// Returns, for example, "train-000003.tar, sample 'cat/0012'".
   std::string describe(int64_t sample) const;
 
-  /// Fills `bytes`, of the member's size.
-  /// \throws DataError if the archive is another one by now, or shorter;
-  ///         IoError.
+  /// Fills `bytes`, which has the member's size.
+  /// \throws DataError if the archive was replaced or truncated since it was
+  ///         opened; IoError.
   void read(const TarMember& member, std::span<uint8_t> bytes) const;
 
   /// Closes the file until it is read again, so that a set may have more shards
-  /// than a process may have open files.
+  /// than a process can have open files.
   void close() const;
 
  private:
-  // What tells a file from one that took its place: bytes, seconds and
-  // nanoseconds of its change, device and inode.
+  // Identifies a file, to detect a replaced one: bytes, seconds and nanoseconds
+  // of its change, device and inode.
   using Stamp = std::array<int64_t, 5>;
   Stamp stamp_of(const FileHandle& file) const;
 

@@ -14,7 +14,7 @@ TarWriter::TarWriter(const std::filesystem::path& path)
       file_(path),
       archive_(archive_write_new(), archive_write_free) {
   if (!archive_) throw std::bad_alloc();
-  // GNU's format keeps long names as the bytes that they are.
+  // GNU's format stores long names as raw bytes.
   check(archive_write_set_format_gnutar(archive_.get()));
   constexpr int kBufferBytes = 1 << 20;
   check(archive_write_set_bytes_per_block(archive_.get(), kBufferBytes));
@@ -28,8 +28,8 @@ TarWriter::TarWriter(const std::filesystem::path& path)
 }
 
 TarWriter::~TarWriter() {
-  // Freeing an open archive ends it, which would write. archive_write_fail()
-  // prevents that, but libarchive then forgets its buffer.
+  // Freeing an open archive would write its end. archive_write_fail() prevents
+  // that, but then libarchive leaks its buffer.
   is_abandoned_ = true;
   archive_.reset();
 }
@@ -42,7 +42,7 @@ TarWriter::take_bytes(archive*, void* self, const void* bytes, size_t size) {
     const std::span part(static_cast<const uint8_t*>(bytes), size);
     writer.file_.write(part);
     writer.hash_.update(part);
-  } catch (...) {  // may not pass through C; `check` throws it again
+  } catch (...) {  // must not pass through C; `check` rethrows it
     writer.error_ = std::current_exception();
     writer.is_abandoned_ = true;
   }

@@ -16,8 +16,9 @@ struct archive;
 
 namespace tern {
 
-/// Writes a tar archive of regular files, which appears whole or not at all.
-/// The same files give the same bytes: no times, owners or modes are kept.
+/// Writes a tar archive of regular files, which appears only when it is
+/// complete. The same files give the same bytes, since times, owners and modes
+/// are not stored.
 ///
 ///   TarWriter shard("train-000000.tar");
 ///   shard.add("0001.jpg", image);
@@ -31,8 +32,8 @@ class TarWriter {
   TarWriter(const TarWriter&) = delete;
   TarWriter& operator=(const TarWriter&) = delete;
 
-  /// \throws DataError for a name that no shard may hold, such as `../x`;
-  ///         IoError if the disk is full.
+  /// \throws DataError for a name that is not allowed in a shard, such as
+  ///         `../x`; IoError if the disk is full.
   void add(const std::string& name, std::span<const uint8_t> bytes);
   void add(const std::string& name, std::string_view text) {
     add(name, as_bytes(text));
@@ -41,7 +42,7 @@ class TarWriter {
   /// Bytes of the archive so far.
   uint64_t size() const { return file_.size(); }
 
-  /// Ends the archive and gives it its name.
+  /// Completes the archive and renames it to its name.
   /// \return Its SHA-256, 64 lower-case digits.
   std::string finish();
 

@@ -33,7 +33,7 @@ constexpr uint64_t kEndBytes = 22;
 
 constexpr uint32_t kEncrypted = 1;  // a flag of an entry
 
-// Stands for a number that the zip64 extra field holds.
+// Marks a number that is stored in the zip64 extra field.
 constexpr uint32_t kIn64 = 0xffffffff;
 constexpr uint16_t kZip64Field = 0x0001;
 
@@ -48,12 +48,12 @@ constexpr uint64_t kMaxComment = 0xffff;
   throw DataError(file.path(), reason + ". The file is damaged or cut off");
 }
 
-// Where the table of contents lies.
+// Position of the table of contents.
 struct TableOfContents {
   uint64_t begin = 0, size = 0, entries = 0;
 };
 
-// The record of 22 bytes and a comment that a zip archive ends with.
+// Finds the end record of a zip archive: 22 bytes and a comment.
 uint64_t find_end_record(const ByteFile& file) {
   const uint64_t size = std::min(file.size(), zip::kEndBytes + kMaxComment);
   const std::vector<uint8_t> tail = file.read(file.size() - size, size);
@@ -108,7 +108,7 @@ TableOfContents find_table(const ByteFile& file) {
   return table;
 }
 
-// Walks the table of contents.
+// Iterates over the table of contents.
 class TableReader {
  public:
   TableReader(const ByteFile& file, Bytes bytes) : file_(file), left_(bytes) {}
@@ -163,7 +163,7 @@ class TableReader {
     return bytes;
   }
 
-  // Numbers that do not fit in 32 bits stand in an extra field, in this order.
+  // Numbers that do not fit into 32 bits are in an extra field, in this order.
   void
   read_zip64(Bytes extra, uint64_t& size, uint64_t& packed, uint64_t& header) {
     while (extra.size() >= 4) {
@@ -186,7 +186,8 @@ class TableReader {
   Bytes left_;
 };
 
-// Where the bytes of an entry begin: behind a header that repeats its name.
+// Returns where the bytes of an entry begin: after a header that repeats its
+// name.
 uint64_t find_bytes(
     const ByteFile& file,
     const TableReader::Row& row,

@@ -50,7 +50,7 @@ IdxArray parse_idx(std::span<const uint8_t> bytes, const std::string& path) {
     const int64_t dim = load_be32(&bytes[4 + 4 * i]);
     array.dims.push_back(dim);
     shape += (i == 0 ? "" : ", ") + std::to_string(dim);
-    // A zero further on must not hide a product that is too large.
+    // A later zero must not hide an overflow.
     if (__builtin_mul_overflow(count, dim, &count) || count > kMaxValues) {
       throw DataError(
           path,

@@ -48,7 +48,7 @@ struct HeaderReader {
     return std::to_string(header.width) + " x " + std::to_string(header.height);
   }
 
-  /// Walks the segments up to the frame header (ITU-T T.81, annex B).
+  /// Iterates over the segments up to the frame header (ITU-T T.81, annex B).
   void read_jpeg() {
     size_t at = 2;
     while (bytes.size() - at >= 4) {
@@ -104,7 +104,7 @@ struct HeaderReader {
     }
   }
 
-  /// Walks the chunks of an extended WebP file up to its EXIF.
+  /// Iterates over the chunks of an extended WebP file up to its EXIF.
   void read_webp_orientation() {
     size_t at = 12;
     while (at <= bytes.size() && bytes.size() - at >= 8) {
@@ -158,13 +158,13 @@ struct HeaderReader {
     if (bytes.size() < 34) fail_truncated();
     const uint8_t* info = bytes.data() + 14;
     int bits = 0;
-    bool is_plain = true;  // pixels as they are, neither run lengths nor JPEG
+    bool is_plain = true;  // uncompressed: neither run lengths nor JPEG
     if (load_le32(info) == 12) {
       header.width = load_le16(info + 4);
       header.height = load_le16(info + 6);
       bits = load_le16(info + 10);
     } else {
-      // Signed, because rows from top to bottom have a negative height.
+      // Signed, because a negative height means rows from top to bottom.
       header.width = static_cast<int32_t>(load_le32(info + 4));
       const auto height = static_cast<int32_t>(load_le32(info + 8));
       header.height = height < 0 ? -int64_t{height} : height;
@@ -189,7 +189,7 @@ struct HeaderReader {
   void read_tiff() {
     const TiffTags tags(bytes);
     if (!tags.is_tiff() || !tags.is_whole()) fail_truncated();
-    // Without their values the pixels would be read, but as others.
+    // Without their values the pixels would be decoded wrongly.
     for (const uint16_t tag :
          {TiffTags::kBitsPerSample,
           TiffTags::kStripOffsets,
@@ -255,7 +255,7 @@ struct HeaderReader {
         {"GIF87a", ImageFormat::gif, &HeaderReader::read_gif},
         {"GIF89a", ImageFormat::gif, &HeaderReader::read_gif}};
     for (const auto& [start, format, read_it] : kinds) {
-      // RIFF holds sound as well.
+      // RIFF files may also contain sound.
       if (!has_text(bytes, 0, start) ||
           (start == "RIFF" && !has_text(bytes, 8, "WEBP")) ||
           (format == ImageFormat::pnm && !is_pnm(bytes))) {

@@ -7,47 +7,46 @@
 
 namespace tern {
 
-/// The image formats that are recognized by their first bytes.
+/// Image formats recognized by their first bytes.
 enum class ImageFormat { jpeg, png, webp, bmp, tiff, pnm, gif };
 
 /// "JPEG", "PNG", ...
 const char* to_string(ImageFormat format);
 
-/// What an image file says of itself before its pixels.
+/// What an image file declares before its pixels.
 struct ImageHeader {
   ImageFormat format = ImageFormat::jpeg;
-  /// As stored, before any turning; > 0.
+  /// As stored, before the orientation is applied; > 0.
   int64_t width = 0, height = 0;
-  /// Colors and alpha as stored; 1 for a palette; 0 when the header does not
-  /// tell.
+  /// Colors and alpha as stored; 1 for a palette; 0 if not in the header.
   int channels = 0;
-  /// How the image must be turned to stand upright, 1..8 as in EXIF. Read from
-  /// EXIF in JPEG, PNG and WebP, from the tag of TIFF.
+  /// Rotation or flip needed to show the image upright, 1..8 as in EXIF. Read
+  /// from EXIF in JPEG, PNG and WebP, and from the tag in TIFF.
   int orientation = 1;
 };
 
-/// The most pixels that an image may have unless a program says otherwise:
-/// Pillow's limit, which a file of a few kilobytes can exceed.
+/// Default limit on the pixels of an image. It is Pillow's limit; a file of a
+/// few kilobytes can exceed it.
 inline constexpr int64_t kMaxPixels = 178'956'970;
 
-/// How an image must be turned to stand upright, 1..8 as in EXIF; 1 (as it is)
-/// when the block is damaged or says nothing.
-/// \param bytes  An EXIF block from its "II" or "MM" on.
+/// Returns the rotation or flip needed to show an image upright, 1..8 as in
+/// EXIF; 1 (unchanged) if the block is damaged or has none.
+/// \param bytes  An EXIF block, starting at its "II" or "MM".
 int exif_orientation(std::span<const uint8_t> bytes);
 
-/// A copy of a TIFF file that libtiff neither turns upright nor multiplies by
-/// its alpha: of orientation 1, with alpha that says it was multiplied already.
-/// Empty if `bytes` need no change.
+/// Returns a copy of a TIFF file that libtiff neither rotates nor multiplies by
+/// its alpha: with orientation 1 and alpha marked as premultiplied. Empty if
+/// `bytes` need no change.
 std::vector<uint8_t> tiff_as_stored(std::span<const uint8_t> bytes);
 
-/// Reads the header of an image without decoding or allocating anything; costs
-/// well under a microsecond.
+/// Reads the header of an image without decoding or allocating; takes well
+/// under a microsecond.
 ///
 /// \param bytes       The whole file.
-/// \param path        Its name, for error messages.
+/// \param path        File name for error messages.
 /// \param max_pixels  Limit on width x height.
-/// \throws DataError if it is no image, its header is cut or damaged, or it has
-///         more pixels than allowed.
+/// \throws DataError if it is not an image, its header is truncated or damaged,
+///         or it has more pixels than allowed.
 ImageHeader read_image_header(
     std::span<const uint8_t> bytes,
     std::string_view path = {},

@@ -14,12 +14,12 @@ namespace tern {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-// What NumPy itself writes is below 1 KB; it refuses 10 KB.
+// NumPy writes less than 1 KB and rejects 10 KB.
 constexpr size_t kMaxHeader = 10'000;
 
 // The header is a Python dictionary, such as
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
-// which is JSON with other brackets and words.
+// which is JSON with other brackets and keywords.
 std::string as_json(std::string_view python) {
   std::string json;
   for (; !python.empty(); python.remove_prefix(1)) {
@@ -36,7 +36,7 @@ std::string as_json(std::string_view python) {
   return json;
 }
 
-// "<f4"; of one byte "|u1".
+// Parses "<f4", or "|u1" for one byte.
 bool read_type(const std::string& type, NpyArray& array) {
   constexpr std::string_view kKnown =
       " b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 ";

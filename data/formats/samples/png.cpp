@@ -59,7 +59,7 @@ std::vector<uint8_t> encode_png(
         "; expected their product, sides of 1..32768 and 1 or 3 channels.");
   }
 
-  // Each row goes in unfiltered, which its first byte says.
+  // Rows are unfiltered, as the first byte of each says.
   const auto row_bytes = static_cast<size_t>(width * channels);
   std::vector<uint8_t> rows;
   rows.reserve((row_bytes + 1) * static_cast<size_t>(height));

@@ -12,11 +12,11 @@
 
 namespace tern {
 
-/// The eight bytes that every PNG starts with.
+/// The first eight bytes of every PNG.
 inline constexpr std::array<uint8_t, 8> kPngSignature =
     {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 
-/// The type of a PNG chunk as one number: `png_type("IDAT")`.
+/// Returns the type of a PNG chunk as one number: `png_type("IDAT")`.
 constexpr uint32_t png_type(const char (&name)[5]) {
   uint32_t type = 0;
   for (int i = 0; i < 4; ++i) {
@@ -25,8 +25,8 @@ constexpr uint32_t png_type(const char (&name)[5]) {
   return type;
 }
 
-/// How many numbers a pixel has, by the color type of IHDR: gray, RGB, palette,
-/// gray with alpha, RGBA. 0 for a type that PNG does not have.
+/// Returns the number of values per pixel for a color type of IHDR: gray, RGB,
+/// palette, gray with alpha, RGBA. 0 for an invalid type.
 constexpr int png_channels(uint8_t colour_type) {
   constexpr int kChannels[] = {1, 0, 3, 1, 2, 0, 4};
   return colour_type < std::size(kChannels) ? kChannels[colour_type] : 0;
@@ -35,16 +35,16 @@ constexpr int png_channels(uint8_t colour_type) {
 struct PngChunk {
   uint32_t type;
   std::span<const uint8_t> data;
-  /// What the checksum is computed over: type and data.
+  /// Bytes covered by the checksum: type and data.
   std::span<const uint8_t> checked;
-  /// CRC-32 as the file gives it.
+  /// CRC-32 stored in the file.
   uint32_t crc;
 
-  /// Whether an image cannot be shown without understanding this chunk.
+  /// True if a decoder must understand this chunk to show the image.
   bool is_critical() const { return (type & 0x20000000) == 0; }
 };
 
-/// Walks the chunks of a PNG.
+/// Iterates over the chunks of a PNG.
 ///
 ///   PngChunks chunks(bytes);
 ///   while (std::optional<PngChunk> chunk = chunks.next()) { ... }
@@ -55,8 +55,8 @@ class PngChunks {
   explicit PngChunks(std::span<const uint8_t> bytes)
       : bytes_(bytes), offset_(kPngSignature.size()) {}
 
-  /// The next chunk, up to and with IEND. Nothing after IEND, and nothing when
-  /// the file ends within a chunk.
+  /// Returns the next chunk, up to and including IEND; nothing after IEND, or
+  /// if the file ends within a chunk.
   std::optional<PngChunk> next() {
     constexpr size_t kFrame = 12;  // length, type and CRC, 4 bytes each
     if (is_complete_ || offset_ > bytes_.size() ||
@@ -76,7 +76,7 @@ class PngChunks {
         load_be32(chunk + 8 + length)};
   }
 
-  /// Whether IEND was seen, once `next` returned nothing.
+  /// After `next` returned nothing: true if IEND was found.
   bool is_complete() const { return is_complete_; }
 
  private:
@@ -85,11 +85,11 @@ class PngChunks {
   bool is_complete_ = false;
 };
 
-/// An 8-bit gray or RGB image as a PNG file.
+/// Encodes an 8-bit gray or RGB image as a PNG file.
 ///
 /// \param pixels    [height, width, channels], row by row.
 /// \param channels  1 (gray) or 3 (RGB).
-/// \throws std::invalid_argument if the sizes do not agree.
+/// \throws std::invalid_argument if the sizes do not match.
 std::vector<uint8_t> encode_png(
     std::span<const uint8_t> pixels,
     int64_t width,

@@ -13,7 +13,7 @@ bool is_blank(uint8_t byte) {
   return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-/// Reads the numbers of a header, from behind its "P5" on.
+/// Reads the numbers of a header, starting after its "P5".
 class Numbers {
  public:
   Numbers(std::span<const uint8_t> bytes, std::string_view path)
@@ -44,7 +44,7 @@ class Numbers {
     return number;
   }
 
-  /// What follows the blank behind the last number.
+  /// Returns the data after the blank that follows the last number.
   std::span<const uint8_t> rest() const {
     if (at_ == bytes_.size() || !is_blank(bytes_[at_])) {
       fail("is a damaged PNM file: no blank ends its header");

@@ -6,23 +6,24 @@
 
 namespace tern {
 
-/// A file in one of the binary formats of Netpbm: P5 is gray (PGM), P6 has
-/// colors (PPM). A view of its bytes.
+/// A file in one of Netpbm's binary formats: P5 is gray (PGM), P6 is color
+/// (PPM). A view of its bytes.
 struct PnmFile {
   int64_t width = 0, height = 0;
   int channels = 1;
-  /// Of a value: 1, or 2, the more significant first.
+  /// 1, or 2 with the more significant byte first.
   int64_t bytes_per_value = 1;
-  /// [height, width, channels], and whatever follows it.
+  /// [height, width, channels], and all data after it.
   std::span<const uint8_t> pixels = {};
 };
 
-/// Whether a file begins as one of them.
+/// True if the file begins like one of these formats.
 bool is_pnm(std::span<const uint8_t> bytes);
 
-/// \param path  Its name, for error messages.
-/// \throws DataError if the header is damaged, white is neither 255 nor 65535, or
-///         there are fewer pixels than it says.
+/// \param path  File name for error messages.
+/// \throws DataError if the header is damaged, white is neither 255 nor 65535,
+///         or there are fewer pixels than the header says.
+///
 /// Source: netpbm.sourceforge.net/doc/pgm.html, ppm.html.
 PnmFile parse_pnm(std::span<const uint8_t> bytes, std::string_view path);
 

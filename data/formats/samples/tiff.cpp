@@ -14,8 +14,8 @@ using namespace std::string_view_literals;
 
 constexpr size_t kHeaderBytes = 8, kEntryBytes = 12;
 constexpr uint32_t kByte = 1, kShort = 3, kLong = 4;
-// By type: BYTE, ASCII, SHORT, LONG, RATIONAL, the signed ones, FLOAT, DOUBLE
-// and IFD.
+// Indexed by type: BYTE, ASCII, SHORT, LONG, RATIONAL, the signed types, FLOAT,
+// DOUBLE and IFD.
 constexpr std::array<size_t, 14> kTypeBytes =
     {0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4};
 
@@ -52,7 +52,7 @@ TiffTags::Values TiffTags::find(uint16_t tag) const {
     const size_t count = load32(entry + 4);
     const size_t size = type < kTypeBytes.size() ? kTypeBytes[type] : 0;
     if (size == 0 || count == 0) return {};
-    // Up to four bytes stand in the entry itself, more somewhere else.
+    // Up to four bytes are stored in the entry itself, more at an offset.
     const uint64_t total = uint64_t{size} * count;
     const size_t at = total <= 4 ? entry + 8 : load32(entry + 8);
     if (at > bytes_.size() || total > bytes_.size() - at) {
@@ -133,7 +133,7 @@ class PixelCheck {
     const TiffTags::Values sizes =
         find_either(TiffTags::kTileByteCounts, TiffTags::kStripByteCounts);
     if (compression_ == kOldJpeg) {
-      // One JPEG file, which need not say where its strips are.
+      // A single JPEG file, which need not list its strips.
       const uint64_t start = tags_.value(TiffTags::kOldJpegStart, 0);
       const uint64_t length = tags_.value(TiffTags::kOldJpegLength, 0);
       if (start + length > bytes_.size()) fail_truncated();
@@ -143,13 +143,13 @@ class PixelCheck {
   }
 
  private:
-  /// How the pixels are divided: into tiles, or strips of whole rows. All of
-  /// the first plane come first.
+  /// Division of the pixels into tiles, or strips of whole rows. Blocks of the
+  /// first plane come first.
   struct Blocks {
     bool is_tiled = false;
     uint64_t width = 0, height = 0;  // of one block
     uint64_t across = 1, per_plane = 1, planes = 1;
-    uint64_t row_bytes = 0;  // of one block when it is not compressed
+    uint64_t row_bytes = 0;  // of one uncompressed block
   };
 
   Blocks find_blocks() const {
@@ -188,12 +188,12 @@ class PixelCheck {
           std::to_string(blocks.per_plane));
     }
     const uint64_t count = blocks.per_plane * blocks.planes;
-    // Uncompressed YCbCr leaves out some of its colors.
+    // Uncompressed YCbCr subsamples its colors.
     const bool is_plain = compression_ == kUncompressed &&
                           tags_.value(TiffTags::kPhotometric, 0) != kYCbCr;
-    // Of one plain strip libtiff takes the size from the width and height. A
-    // compressed one without its size is refused: nothing shows where it ends,
-    // and what a cut leaves out would be black.
+    // libtiff computes the size of a single uncompressed strip from width and
+    // height. A compressed strip without a size is rejected: nothing shows
+    // where it ends, and missing data would be decoded as black.
     const bool needs_sizes = !is_plain || blocks.is_tiled || count > 1;
     if (needs_sizes && sizes.count < count) {
       fail_damaged("it does not say how many bytes its pixels take");
@@ -201,7 +201,7 @@ class PixelCheck {
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t offset = tags_.load(offsets, i);
       const uint64_t size = needs_sizes ? tags_.load(sizes, i) : 0;
-      // How GDAL marks a block of nothing but zeros.
+      // GDAL marks a block of only zeros this way.
       if (needs_sizes && offset == 0 && size == 0) continue;
       const uint64_t top = i % blocks.per_plane / blocks.across * blocks.height;
       const uint64_t rows = blocks.is_tiled

@@ -9,7 +9,7 @@
 namespace tern {
 
 /// The tags of the first directory of a TIFF structure: a TIFF file, or the
-/// EXIF block of another image format. BigTIFF is none.
+/// EXIF block of another image format. BigTIFF is not supported.
 class TiffTags {
  public:
   static constexpr uint16_t kWidth = 256, kHeight = 257, kBitsPerSample = 258;
@@ -24,34 +24,35 @@ class TiffTags {
   static constexpr uint16_t kOldJpegStart = 513, kOldJpegLength = 514;
   static constexpr uint16_t kYCbCrCoefficients = 529;
   static constexpr uint16_t kReferenceBlackWhite = 532;
-  /// A value of kPlanarConfig: the colors are stored one after the other.
+  /// Value of kPlanarConfig: each color is stored as a separate plane.
   static constexpr uint32_t kSeparatePlanes = 2;
 
   explicit TiffTags(std::span<const uint8_t> bytes);
 
-  /// Whether the bytes start as a TIFF does.
+  /// True if the bytes start like a TIFF.
   bool is_tiff() const { return is_tiff_; }
-  /// Whether the whole directory lies inside the bytes.
+  /// True if the whole directory is within the bytes.
   bool is_whole() const { return is_whole_; }
 
-  /// The values of a tag; none if it is absent or outside the bytes.
+  /// The values of a tag; none if it is missing or outside the bytes.
   struct Values {
     size_t at = 0, count = 0;
     uint32_t type = 0;
-    /// The tag is there, but a value of it is outside the bytes.
+    /// The tag exists, but some of its values are outside the bytes.
     bool is_cut = false;
   };
   Values find(uint16_t tag) const;
 
-  /// One of several values of type BYTE, SHORT or LONG; 0 for another type.
+  /// Returns one of several values of type BYTE, SHORT or LONG; 0 for another
+  /// type.
   uint32_t load(const Values& values, size_t index) const;
-  /// The first value of such a tag, or `otherwise`.
+  /// Returns the first value of such a tag, or `otherwise` if there is none.
   uint32_t value(uint16_t tag, uint32_t otherwise) const;
 
-  /// Makes the value of a tag 1 in a copy of the bytes, if it is another.
+  /// Sets the value of a tag to 1 in a copy of the bytes.
   void set_to_one(uint16_t tag, std::vector<uint8_t>& copy) const;
 
-  /// 1..8 as in EXIF; 1 where the file says nothing or nonsense.
+  /// Returns 1..8 as in EXIF; 1 if the tag is missing or invalid.
   int orientation() const;
 
  private:
@@ -61,15 +62,16 @@ class TiffTags {
   std::span<const uint8_t> bytes_;
   bool is_big_endian_, is_tiff_ = false, is_whole_ = false;
   size_t entries_ = 0;  // offset of the first entry
-  size_t count_ = 0;    // entries that lie inside the bytes
+  size_t count_ = 0;    // entries within the bytes
 };
 
-/// Checks that a TIFF file holds all the pixels that its tags promise. libtiff
-/// decodes what is missing as black, without an error that OpenCV would see.
+/// Checks that a TIFF file contains all the pixels that its tags declare.
+/// libtiff decodes missing ones as black, without an error that OpenCV would
+/// see.
 ///
 /// \param bytes  A whole file, whose width and height are not 0.
-/// \param path   Its name, for error messages.
-/// \throws DataError if it is truncated, or its tags contradict each other.
+/// \param path   File name for error messages.
+/// \throws DataError if it is truncated or its tags contradict each other.
 void check_tiff_pixels(std::span<const uint8_t> bytes, std::string_view path);
 
 }  // namespace tern

@@ -13,7 +13,7 @@ namespace tern {
 namespace {
 
 constexpr size_t kMaxValues = 1'000'000;
-// Copies of one list count each time.
+// Repeated uses of one list count each time.
 constexpr size_t kMaxItems = 10'000'000;
 constexpr size_t kMaxMarks = 64;
 constexpr size_t kMaxName = 200;
@@ -34,7 +34,7 @@ const Pickle::Value* Pickle::find(const Value& dict, std::string_view key)
   return nullptr;
 }
 
-// The machine that a pickle is a program for, with a stack and a memo.
+// The virtual machine of pickle, with a stack and a memo.
 class PickleParser {
  public:
   PickleParser(
@@ -89,7 +89,7 @@ class PickleParser {
   std::string_view take_text(uint64_t size) { return as_text(take(size)); }
   std::string_view take_line() {
     const size_t end = as_text(bytes_).find('\n', at_);
-    // Fails if there is none.
+    // Fails if there is no line break.
     const size_t size = std::min(end, bytes_.size()) - at_;
     return take_text(size + 1).substr(0, size);
   }
@@ -136,7 +136,7 @@ class PickleParser {
     push(id);
     return pickle_.values_[id];
   }
-  // What was pushed since the last mark.
+  // Returns the values pushed since the last mark.
   std::vector<Id> pop_to_mark() {
     if (marks_.empty()) fail("it has no mark");
     const auto begin =
@@ -153,7 +153,7 @@ class PickleParser {
   }
 
   void put(uint64_t index) {
-    top();  // something is there
+    top();  // checks that the stack is not empty
     if (memo_.size() == kMaxValues) fail("its memo is too large");
     memo_[index] = stack_.back();
   }
@@ -217,7 +217,7 @@ class PickleParser {
       push({.kind = Kind::call, .items = std::move(items)});
     }
   }
-  // OrderedDict() or, from Python 2, OrderedDict([[key, value], ...]).
+  // OrderedDict(), or in files from Python 2 OrderedDict([[key, value], ...]).
   void push_ordered_dict(const Value& arguments) {
     Value dict{.kind = Kind::dict};
     if (!arguments.items.empty()) {
@@ -236,8 +236,8 @@ class PickleParser {
     }
     push(std::move(dict));
   }
-  // The attributes of an object, such as the `_metadata` of a state dict: not
-  // needed.
+  // Drops the attributes of an object, such as the `_metadata` of a state dict,
+  // which are not needed.
   void drop_state() {
     pop();
     const Kind kind = top().kind;
@@ -250,7 +250,7 @@ class PickleParser {
 
   void run(uint8_t op) {
     switch (op) {
-      // Scalars, with the number of bytes that they have.
+      // Scalars, with their number of bytes.
       case 'N':  // NONE
         return push(Value{});
       case 0x88:  // NEWTRUE
@@ -272,7 +272,7 @@ class PickleParser {
         return push({.kind = Kind::real, .real = std::bit_cast<double>(bits)});
       }
 
-      // Strings and bytes, with the number of bytes that their size has.
+      // Strings and bytes, with the number of bytes of their size field.
       case 'U':   // SHORT_BINSTRING
       case 0x8c:  // SHORT_BINUNICODE
         return push_text(Kind::string, take_text(take_number(1)));
@@ -350,7 +350,7 @@ class PickleParser {
         return get(take_number(1));
       case 'j':  // LONG_BINGET
         return get(take_number(4));
-      case 0x95:  // FRAME: its size, which matters to who reads from a pipe
+      case 0x95:  // FRAME: a size, used only when reading from a pipe
         return static_cast<void>(take(8));
       default:
         fail(

@@ -11,9 +11,10 @@
 
 namespace tern {
 
-/// Values of a Python pickle, taken apart and never run: a call of a global is
-/// a value like any other. Values refer to each other by number, so a value may
-/// be in several places, or even in itself; follow them with a bound.
+/// The values of a Python pickle, parsed but never executed: a call of a global
+/// is a value like any other. Values refer to each other by number, so a value
+/// may occur in several places, or even in itself; limit the depth when
+/// following them.
 class Pickle {
  public:
   using Id = uint32_t;
@@ -28,18 +29,18 @@ class Pickle {
     bytes,
     tuple,
     list,
-    dict,        // an OrderedDict too
-    global,      // a name that was not called
+    dict,        // also an OrderedDict
+    global,      // a name that is not called
     call,        // of a global with arguments
-    persistent,  // what `torch.save` puts for a storage
+    persistent,  // a storage written by `torch.save`
   };
 
   struct Value {
     Kind kind = Kind::none;
-    int64_t integer = 0;  // of a boolean too
+    int64_t integer = 0;  // also for boolean
     double real = 0;
-    /// Of string, bytes, big_integer: a view of the bytes parsed. Of global: a
-    /// view of its name, "torch.FloatStorage", which the Pickle holds.
+    /// string, bytes, big_integer: a view of the parsed bytes. global: a view
+    /// of its name, "torch.FloatStorage", which the Pickle holds.
     std::string_view text = {};
     /// tuple, list: elements. dict: key, value, key, value. call: the global
     /// and the tuple of arguments. persistent: the id.
@@ -51,11 +52,11 @@ class Pickle {
   Id root_id() const { return root_; }
   const std::vector<Value>& values() const { return values_; }
 
-  /// How many bytes of the input the pickle took, up to and with its STOP.
+  /// Number of input bytes of the pickle, including its STOP.
   size_t size() const { return size_; }
 
-  /// The value of a dict by a key that is a string; null if there is none, or
-  /// if `dict` is none.
+  /// Returns the value of a dict for a string key; null if there is none or if
+  /// `dict` is not a dict.
   const Value* find(const Value& dict, std::string_view key) const;
 
  private:
@@ -68,16 +69,17 @@ class Pickle {
 };
 
 /// Parses a pickle of protocol 2 to 5 at the start of `bytes`, which must
-/// outlive it; what follows its STOP is left alone. Knows the operations that
-/// `torch.save` uses for containers, tensors, numbers and strings.
+/// outlive the result; ignores what follows its STOP. Supports the operations
+/// that `torch.save` uses for containers, tensors, numbers and strings.
 ///
-/// \param is_allowed  Whether the pickle may mention a name such as
-///     "torch.FloatStorage". Null: none but "collections.OrderedDict", a call
-///     of which becomes a dict.
-/// \param path  For error messages.
-/// \throws DataError if it is damaged or cut off, mentions another name, holds
-///         an operation of no use for weights, nests deeper than 64, or has
-///         more than a million values.
+/// \param is_allowed  Returns true if the pickle may mention a name such as
+///                    "torch.FloatStorage". Null: only
+///                    "collections.OrderedDict", a call of which becomes a
+///                    dict.
+/// \param path        For error messages.
+/// \throws DataError if it is damaged or truncated, mentions another name,
+///         contains an operation that weights do not need, nests deeper than
+///         64, or has more than a million values.
 ///
 /// Source: CPython's Lib/pickletools.py.
 Pickle parse_pickle(

@@ -13,12 +13,13 @@ namespace {
 
 using Kind = Pickle::Kind;
 
-// Far more than the names and sizes of any model need.
+// Much more than the names and sizes of any model need.
 constexpr uint64_t kMaxPickle = uint64_t{64} << 20;
 
 // ---- The zip format, since PyTorch 1.6 ----
 
-// "archive/" where the entries are "archive/data.pkl", "archive/data/0", ...
+// Returns "archive/" if the entries are "archive/data.pkl", "archive/data/0",
+// ...
 std::string folder_of(const ZipArchive& zip, const std::string& path) {
   constexpr std::string_view kPickle = "/data.pkl";
   std::string folder;
@@ -80,7 +81,7 @@ StoredWeights read_zip(const ByteFile& file, const std::string& key) {
 
 // ---- The legacy format: five pickles, then the storages ----
 
-// A long: 0x1950a86a20f9469cfc6c.
+// The integer 0x1950a86a20f9469cfc6c.
 constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr int64_t kProtocol = 1001;
 
@@ -125,7 +126,7 @@ LegacyHead parse_head(std::span<const uint8_t> bytes, const std::string& path) {
 
 StoredWeights read_legacy(const ByteFile& file, const std::string& key) {
   const std::string& path = file.path();
-  // How long the pickles are is known only once they are parsed.
+  // The length of the pickles is known only after parsing.
   const auto bytes = file.read(0, std::min(kMaxPickle, file.size()));
   const LegacyHead head = parse_head(bytes, path);
   const auto refs = storages_in(head.object, path);
@@ -139,7 +140,7 @@ StoredWeights read_legacy(const ByteFile& file, const std::string& key) {
         !index.emplace(ref->first, weights.storages.size()).second) {
       throw DataError(path, "lists a storage that no tensor has, or twice");
     }
-    // The number of elements, then these.
+    // The number of elements, then the elements.
     const auto count = file.read(at, 8);
     const uint64_t size = ref->second.size;
     if (load_le64(count.data()) != size / ref->second.element_bytes) {

@@ -18,15 +18,15 @@ using Value = Pickle::Value;
 // Deeper than any checkpoint.
 constexpr int kMaxDepth = 16;
 
-// Where a value is in what was saved: under a key, or at a number, which is a
-// key too or a place in a list. The outermost value has no place.
+// Position of a value in the saved object: under a key, or at a number, which
+// is an integer key or an index in a list. The outermost value has no position.
 struct Place {
   const Place* outer;
   std::string_view key;
   std::optional<int64_t> number = {};
 };
 
-// "nets/0", "/" for the outermost value.
+// Returns "nets/0", or "/" for the outermost value.
 std::string key_of(const Place* place) {
   std::string key;
   for (; place != nullptr; place = place->outer) {
@@ -39,8 +39,8 @@ std::string key_of(const Place* place) {
   return key.empty() ? "/" : key;
 }
 
-// The same as key_of(place) == key, but copies no name: a file may have one of
-// megabytes in a million places.
+// The same as key_of(place) == key, without copying names: a file may have a
+// name of megabytes in a million places.
 bool is_called(const Place* place, std::string_view key) {
   const auto drop = [&](std::string_view tail) {
     if (!key.ends_with(tail)) return false;
@@ -58,15 +58,15 @@ bool is_called(const Place* place, std::string_view key) {
   return key.empty();
 }
 
-// A dictionary of tensors in what was saved.
+// A dictionary of tensors in the saved object.
 struct Found {
   const Place* place;
   const Value* dict;
   size_t tensors;
-  bool is_whole;  // nothing but tensors in it
+  bool is_whole;  // contains only tensors
 };
 
-// "'model' (10 tensors), 'ema' (10 tensors)"
+// Returns "'model' (10 tensors), 'ema' (10 tensors)".
 std::string list_of(const std::vector<Found>& found) {
   std::string list;
   for (size_t i = 0; i < found.size() && i < 10; ++i) {
@@ -76,8 +76,8 @@ std::string list_of(const std::vector<Found>& found) {
   return list + (found.size() > 10 ? ", ..." : "");
 }
 
-// The dictionaries of tensors at whatever depth, in lists and tuples too, but
-// for those of optimizers.
+// Finds dictionaries of tensors at any depth, also in lists and tuples, except
+// those of optimizers.
 class DictFinder {
  public:
   DictFinder(
@@ -134,7 +134,7 @@ class DictFinder {
     visit(id, &places_.back(), depth + 1);
   }
 
-  // PyTorch's Optimizer.state_dict(), or fastai's.
+  // The result of PyTorch's Optimizer.state_dict(), or fastai's.
   bool is_optimizer(const Value& value) const {
     return pickle_.find(value, "state") != nullptr &&
            (pickle_.find(value, "param_groups") != nullptr ||
@@ -145,7 +145,7 @@ class DictFinder {
   const std::function<bool(const Value&)>& is_tensor_;
   const std::string& path_;
   std::unordered_set<Id> seen_;
-  std::deque<Place> places_;  // their addresses stay
+  std::deque<Place> places_;  // a deque keeps addresses valid
 };
 
 }  // namespace
@@ -163,7 +163,7 @@ const Pickle::Value& choose_state_dict(
         "holds no dictionary of tensors; expected what "
         "torch.save(model.state_dict(), path) writes");
   }
-  // A checkpoint may have a tensor or two beside its one state dict.
+  // A checkpoint may have a few tensors beside its one state dict.
   const auto stands_out = [&](const Found& one) {
     return std::ranges::all_of(found, [&](const Found& other) {
       return other.dict == one.dict ||

@@ -13,7 +13,7 @@ using Id = Pickle::Id;
 using Kind = Pickle::Kind;
 using Value = Pickle::Value;
 
-// Those of tensors have a number at their end, those of parameters too or not.
+// Names for tensors end in a version number; those for parameters may not.
 constexpr std::string_view kRebuildTensor = "torch._utils._rebuild_tensor";
 constexpr std::string_view kRebuildTensorV3 = "torch._utils._rebuild_tensor_v3";
 constexpr std::string_view kRebuildParameter =
@@ -23,7 +23,7 @@ constexpr std::string_view kRebuildFromType =
 constexpr std::string_view kSize = "torch.Size";
 constexpr std::string_view kUntypedStorage = "torch.storage.UntypedStorage";
 
-// Besides the types of storages and of elements.
+// Allowed names other than storage types and dtypes.
 constexpr std::string_view kNames[] = {
     kRebuildTensor,
     "torch._utils._rebuild_tensor_v2",
@@ -36,7 +36,7 @@ constexpr std::string_view kNames[] = {
     "torch.Tensor",
     "torch.nn.parameter.Parameter",
     "torch.device",
-    // What stands beside the weights in fastai's Learner.save.
+    // Names that fastai's Learner.save stores beside the weights.
     "fastcore.foundation.L",
     "numpy.dtype",
     "numpy.core.multiarray.scalar",
@@ -48,15 +48,15 @@ std::string_view without_torch(std::string_view name) {
   return name.starts_with(kTorch) ? name.substr(kTorch.size()) : name;
 }
 
-// What `torch.save` puts into a pickle for a storage.
+// What `torch.save` stores in a pickle for a storage.
 struct StorageRef {
   std::string_view key, type;
   PickledStorage whole = {};
-  // The legacy format has storages that are parts of others: of `key`.
+  // In the legacy format a storage may be a view of another one, `key`.
   uint64_t view_begin = 0, view_size = 0;
 };
 
-// Takes the values of one pickle for what `torch.save` meant by them.
+// Decodes the values of a pickle as `torch.save` writes them.
 class Decoder {
  public:
   Decoder(const Pickle& pickle, const std::string& path)
@@ -113,7 +113,7 @@ class Decoder {
     const StorageRef ref = storage(item(*arguments, 0));
     const auto at = index.find(ref.key);
     if (at == index.end()) fail("lacks the storage of a tensor");
-    // v3 names the type of the elements; before, it was the storage's.
+    // v3 names the dtype of the elements; earlier versions use the storage's.
     const bool is_v3 = how == kRebuildTensorV3;
     const std::string_view type_name =
         is_v3 ? item(*arguments, 6).text : ref.type;
@@ -132,7 +132,8 @@ class Decoder {
         .strides = integers(item(*arguments, 3)),
         .storage = at->second,
         .offset = integer(item(*arguments, 1))};
-    // In PyTorch's own words; a tensor of which neither is true has none.
+    // PyTorch stores these two flags by name; a tensor with neither has no
+    // entry.
     const size_t metadata = is_v3 ? 7 : 6;
     if (metadata < arguments->items.size()) {
       const Value& said = item(*arguments, metadata);
@@ -181,7 +182,7 @@ class Decoder {
     return static_cast<uint64_t>(count);
   }
 
-  // A tuple of integers, or torch.Size of one.
+  // Reads a tuple of integers, or a torch.Size of one.
   std::vector<int64_t> integers(const Value& value) const {
     const bool is_size = called(value) == kSize;
     const Value& tuple = is_size ? item(item(value, 1), 0) : value;
@@ -195,12 +196,12 @@ class Decoder {
     return numbers;
   }
 
-  // The name of what a call calls.
+  // Returns the name of the called global.
   std::string_view called(const Value& call) const {
     return call.kind == Kind::call ? item(call, 0).text : std::string_view();
   }
 
-  // The _rebuild_tensor inside the wrappers of a parameter or of a subclass,
+  // Returns the _rebuild_tensor inside the wrappers of a parameter or subclass,
   // and its arguments.
   std::pair<std::string_view, const Value*> unwrap(const Value& tensor) const {
     std::string_view name = called(tensor);

@@ -24,8 +24,8 @@ uint64_t byte_count(const StoredTensor& tensor, int64_t elements) {
   return static_cast<uint64_t>(elements) * info_of(tensor.type).bytes;
 }
 
-// One entry of the header; the offsets become a storage, still counted from
-// the end of the header.
+// Reads one entry of the header; its offsets become a storage, still relative
+// to the end of the header.
 void read_entry(JsonReader& json, StoredTensor& tensor, StoredBytes& storage) {
   std::string type_name;
   std::vector<int64_t> offsets;
@@ -61,7 +61,8 @@ void read_entry(JsonReader& json, StoredTensor& tensor, StoredBytes& storage) {
   tensor.strides = contiguous_strides(tensor.shape);
 }
 
-// Storages follow each other from `begin` to the end of the file.
+// Checks that storages follow each other without gaps from `begin` to the end
+// of the file.
 void check_layout(
     const StoredWeights& weights,
     uint64_t begin,

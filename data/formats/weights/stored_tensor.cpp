@@ -8,7 +8,7 @@ namespace tern {
 namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 40;
-constexpr size_t kMaxRank = 64;  // of LibTorch
+constexpr size_t kMaxRank = 64;  // LibTorch's limit
 
 constexpr std::array<StoredTypeInfo, 17> kTypes = {{
     {StoredType::boolean, 1, "BOOL", "BoolStorage", "bool"},
@@ -48,7 +48,7 @@ std::optional<StoredType> type_named(
 std::optional<int64_t> element_count(const std::vector<int64_t>& shape) {
   int64_t count = 1;
   for (const int64_t size : shape) {
-    // A zero further on must not hide a product that is too large.
+    // A later zero must not hide an overflow.
     if (size < 0 || __builtin_mul_overflow(count, size, &count) ||
         count > kMaxElements) {
       return std::nullopt;

@@ -31,7 +31,7 @@ enum class StoredType : uint8_t {
   complex128,
 };
 
-/// What the formats call a type; empty where a format has no name for it.
+/// The names of a type in each format; empty if a format has none.
 struct StoredTypeInfo {
   StoredType type;
   uint8_t bytes;
@@ -41,7 +41,7 @@ struct StoredTypeInfo {
 };
 
 const StoredTypeInfo& info_of(StoredType type);
-/// The type that a format calls so:
+/// Returns the type with this name in a format:
 /// `type_named(&StoredTypeInfo::safetensors, "F32")`.
 std::optional<StoredType> type_named(
     std::string_view StoredTypeInfo::*format,
@@ -53,35 +53,36 @@ struct StoredTensor {
   StoredType type = StoredType::float32;
   std::vector<int64_t> shape = {};
   std::vector<int64_t> strides = {};  // in elements
-  size_t storage = 0;                 // which one holds it
-  int64_t offset = 0;                 // of its first element there, in elements
-  bool conj = false, neg = false;     // stands for the conjugate, the negative
+  size_t storage = 0;                 // index of its storage
+  int64_t offset = 0;                 // of its first element, in elements
+  bool conj = false, neg = false;     // a conjugate or negative view
 };
 
-/// A run of bytes of a weight file that one tensor or several views hold.
+/// A range of bytes in a weight file, used by one tensor or several views.
 struct StoredBytes {
   uint64_t begin = 0;  // in the file
   uint64_t size = 0;
-  std::optional<uint32_t> crc32 = {};  // what its bytes must have
+  std::optional<uint32_t> crc32 = {};  // expected CRC-32 of the bytes
 };
 
-/// What a weight file says of its tensors; their bytes stay in the file. Every
-/// storage lies inside the file, and every tensor inside its storage.
+/// The tensors described by a weight file; their bytes stay in the file. Every
+/// storage is within the file, and every tensor within its storage.
 struct StoredWeights {
   std::vector<StoredTensor> tensors;
   std::vector<StoredBytes> storages;
   std::map<std::string, std::string> metadata;
 };
 
-/// Number of elements; nothing if a size is negative or there are more than
-/// 2^40.
+/// Returns the number of elements; unset if a size is negative or there are
+/// more than 2^40.
 std::optional<int64_t> element_count(const std::vector<int64_t>& shape);
 
-/// Strides of a contiguous tensor of a shape that has an element count.
+/// Returns the strides of a contiguous tensor; the shape must have a valid
+/// element count.
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape);
 
-/// What is wrong with the tensor as a view of a storage of `storage_bytes`;
-/// empty if every element lies inside.
+/// Returns what is wrong with the tensor as a view of a storage of
+/// `storage_bytes`; empty if every element is within it.
 std::string view_fault(const StoredTensor& tensor, uint64_t storage_bytes);
 
 }  // namespace tern

@@ -12,9 +12,9 @@ namespace tern {
 
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 20;  // stays in the processor's cache
+constexpr size_t kChunk = size_t{1} << 20;  // fits into the processor's cache
 
-// What a file that holds no weights most likely is.
+// Guesses what a file without weights is.
 const char* guess(std::string_view head) {
   if (head.empty()) return "is empty";
   if (head.starts_with("version https://git-lfs")) {

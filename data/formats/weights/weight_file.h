@@ -9,24 +9,25 @@
 
 namespace tern {
 
-/// The tensors of a file in any of the formats, which its content tells.
+/// Returns the tensors of a weight file in any of the formats, detected from
+/// its content.
 /// \param key  As in `read_pth`.
-/// \throws DataError as `read_safetensors_header` and `read_pth`; if it is
-///         something else, saying what, where that is known; and if there is a
-///         key for a safetensors file, which has no dictionaries.
+/// \throws DataError as `read_safetensors_header` and `read_pth`; for any other
+///         file, saying what it is if that is known; and for a key with a
+///         safetensors file, which has no dictionaries.
 StoredWeights read_weight_header(
     const ByteFile& file,
     const std::string& key = "");
 
 /// Reads a storage and checks its CRC-32 if it has one.
-/// \param bytes  As many as the storage has.
+/// \param bytes  Must have the size of the storage.
 /// \throws DataError if the checksum is wrong or the file ends; IoError.
 void read_storage(
     const ByteFile& file,
     const StoredBytes& storage,
     std::span<uint8_t> bytes);
 
-/// The same for a storage that is in memory already.
+/// The same for a storage that is already in memory.
 void check_storage(
     const ByteFile& file,
     const StoredBytes& storage,
