@@ -80,7 +80,7 @@ def missing_of_lists(root):
             yield f"{file}: only {sorted(names)} are declared for the section {title}"
         yield from (f"{file}: no row of {title} has `{name}`" for name in sorted(names - rows - NOT_LISTED))
         if title == "Transforms":
-            shown = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| \w+ \| (`[^;]*)", section, re.MULTILINE)))
+            shown = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| \w+ \| (`[^;\n]*)", section, re.MULTILINE)))
             yield from (f"{file}: there is no transform `{name}`" for name in shown if name not in names)
 
 
