@@ -1,12 +1,12 @@
 // %% [markdown]
 // # Gradient accumulation in mixed precision
 //
-// Gradient accumulation makes one optimizer step for several small batches, for
-// batch sizes that do not fit into memory. The loss scale may change only
-// between steps: otherwise the accumulated gradients would have different
-// scales. This program accumulates by hand and with the callback
-// `GradientAccumulation`, and compares both with batches that really are that
-// large.
+// Gradient accumulation takes one optimizer step for several small batches, to
+// train with a batch size that does not fit into memory. The loss scale may
+// change only between optimizer steps; otherwise the accumulated gradients
+// would have different scales. This program accumulates by hand and with the
+// callback `GradientAccumulation`, and compares both with training on large
+// batches.
 
 // %%
 #include <algorithm>
@@ -21,7 +21,8 @@
 
 #include "options.h"
 
-// 11 small batches of 8: windows of four, and a last window of three.
+// 11 batches of 8 samples: two accumulation windows of four batches and one of
+// three.
 constexpr int64_t kSamples = 88, kSmall = 8, kGroup = 4;
 
 torch::nn::Sequential make_net() {
@@ -45,7 +46,8 @@ tern::GradScalerOptions scaler_options(torch::Device device) {
 // %% [markdown]
 // ## By hand
 //
-// The loop prints the loss scale of each small batch, and `|` after each step.
+// The loop prints the loss scale of each small batch, and `|` after each
+// optimizer step.
 
 // %%
 torch::Tensor
@@ -122,7 +124,7 @@ int main(int argc, char** argv) try {
       .read(argc, argv);
 
   // %% [markdown]
-  // ## Compared with large batches
+  // ## Comparison with large batches
 
   // %%
   const torch::Device device = tern::DataBunch::default_device();

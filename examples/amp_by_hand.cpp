@@ -1,8 +1,9 @@
 // %% [markdown]
 // # Mixed precision by hand
 //
-// A training loop without the Learner: `AutocastGuard` around forward and loss,
-// `GradScaler` around backward and step. The program prints loss and scale, and
+// A training loop without the Learner. `AutocastGuard` covers the forward pass
+// and the loss; `GradScaler` scales the loss, unscales the gradients and skips
+// steps that overflow. The program prints the loss and the loss scale, and
 // compares the final loss and the time with fp32.
 
 // %%
@@ -42,8 +43,9 @@ Result train(torch::Device device, bool mixed) {
   torch::optim::SGD optimizer(
       net->parameters(),
       torch::optim::SGDOptions(0.1).momentum(0.9));
-  // Disabled, guard and scaler pass everything through: one loop for both. The
-  // scale grows after 25 finite steps, not 2000, so that it grows in this run.
+  // For fp32 the guard and the scaler are disabled and change nothing, so one
+  // loop serves both precisions. The scale grows after 25 finite steps instead
+  // of 2000, so that it grows in this short run.
   tern::GradScaler scaler(
       {.device = device.type(), .growth_interval = 25, .enabled = mixed});
 
@@ -55,9 +57,9 @@ Result train(torch::Device device, bool mixed) {
       const tern::AutocastGuard autocast(device, {}, mixed);
       pred = net->forward(x);
       loss = torch::mse_loss(pred, y);
-    }  // backward stays outside: it uses the types of the forward
+    }  // backward runs outside: it uses the dtypes of the forward pass
     scaler.scale(loss).backward();
-    scaler.step(optimizer);  // unscales; skips if a gradient is not finite
+    scaler.step(optimizer);  // unscales; skips the step on overflow
     scaler.update();
     optimizer.zero_grad();
 

@@ -1,9 +1,9 @@
 // %% [markdown]
 // # Clipping gradients in mixed precision
 //
-// After `backward` the gradients are those of the scaled loss, 65536 times too
-// large. Unscale them first, then clip. This program does so by hand, and with
-// the Learner and its callback `GradientClip`.
+// After `backward` the gradients still contain the loss scale: they are 65536
+// times too large. Unscale them before clipping. This program does so by hand,
+// and with the Learner's callback `GradientClip`.
 
 // %%
 #include <algorithm>
@@ -32,7 +32,7 @@ torch::nn::Sequential make_net() {
       torch::nn::Linear(64, 1));
 }
 
-// The norm that was clipped, and how far the step moved the weights.
+// The gradient norm before clipping, and how far the step moved the weights.
 struct Step {
   double norm_seen, moved;
 };
@@ -104,8 +104,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## With the Learner
   //
-  // `GradientClip` clips the unscaled gradients, with a loss scale and without
-  // one.
+  // `GradientClip` clips the unscaled gradients, with or without a loss scale.
 
   // %%
   const auto train = [&](bool mixed) {
@@ -121,7 +120,7 @@ int main(int argc, char** argv) try {
     double first = 0, largest = 0;
     tern::LambdaCallbackOptions look;
     look.on_step = [&](tern::Learner& l) {
-      // Clipping again at 1e9 changes nothing: it returns the norm.
+      // Clipping at 1e9 changes no gradient; the call returns the norm.
       const double norm =
           tern::clip_grad_norm_(l.optimizer(), 1e9).item<double>();
       if (first == 0) first = clip->norm().item<double>();

@@ -1,10 +1,10 @@
 // %% [markdown]
 // # Your own functions under autocast
 //
-// The backward of a `torch::autograd::Function` runs outside the autocast
-// guard, where nothing is cast. So `forward` saves the autocast state and
-// `backward` restores it. A function that needs fp32 inside casts its inputs
-// with `CastInputs`.
+// The `backward` of a `torch::autograd::Function` runs outside the autocast
+// guard, so its operations are not cast. Therefore `forward` saves the autocast
+// state and `backward` restores it. A function that must compute in fp32 casts
+// its inputs with `CastInputs`.
 
 // %%
 #include <fmt/format.h>
@@ -24,7 +24,8 @@ const char* type_of(const Tensor& tensor) {
 // %% [markdown]
 // ## Two functions
 //
-// The first ignores autocast, the second saves and restores its state.
+// The first function ignores autocast. The second saves and restores the
+// autocast state.
 
 // %%
 // A matrix product that ignores autocast.
@@ -40,7 +41,7 @@ struct Forgetful : torch::autograd::Function<Forgetful> {
   }
 };
 
-// The same with the two lines that it needs.
+// The same function with the two lines that autocast requires.
 struct Remembering : torch::autograd::Function<Remembering> {
   static Tensor
   forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
@@ -60,10 +61,11 @@ struct Remembering : torch::autograd::Function<Remembering> {
 };
 
 // %% [markdown]
-// ## A function that needs fp32 inside
+// ## A function that must compute in fp32
 
 // %%
-// Computes in fp32 for inputs of any type, as a kernel for fp32 alone has to.
+// Computes in fp32 for inputs of any dtype, like a kernel that supports only
+// fp32.
 struct InFloat : torch::autograd::Function<InFloat> {
   static Tensor forward(AutogradContext* ctx, Tensor a, Tensor b) {
     const tern::amp::CastInputs cast(a.device(), torch::kFloat);
@@ -81,8 +83,8 @@ struct InFloat : torch::autograd::Function<InFloat> {
   }
 };
 
-// The sum of f(a * 1, b) under autocast, then backward outside. Returns the
-// gradient of b.
+// Sums the output of F for a and b under autocast, and calls backward outside
+// the guard. Returns the gradient of b.
 template <class F>
 Tensor run(const char* name, const Tensor& a, const Tensor& b, bool low_input) {
   fmt::print("{}:\n", name);
@@ -90,7 +92,8 @@ Tensor run(const char* name, const Tensor& a, const Tensor& b, bool low_input) {
   Tensor loss;
   {
     const tern::AutocastGuard autocast(a.device());
-    // A product before it makes the first input a 16-bit one.
+    // Under autocast a matrix product returns 16 bits, so this converts the
+    // input.
     const Tensor input = low_input ? a.mm(torch::eye(4, a.options())) : a;
     const Tensor y = F::apply(input, leaf);
     fmt::print("  the output is {}\n", type_of(y));
@@ -103,7 +106,7 @@ Tensor run(const char* name, const Tensor& a, const Tensor& b, bool low_input) {
 
 // %%
 int main(int argc, char** argv) try {
-  tern::examples::Options("Functions of one's own under autocast")
+  tern::examples::Options("Runs custom autograd functions under autocast")
       .read(argc, argv);
 
   // %% [markdown]

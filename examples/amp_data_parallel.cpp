@@ -1,10 +1,11 @@
 // %% [markdown]
 // # One batch on several devices
 //
-// `data_parallel` under one outer `AutocastGuard`. Autocast is a setting of a
-// thread, and each replica runs in its own thread: `tern::data_parallel` hands
-// the setting over, so that all replicas compute in the same type. Without two
-// GPUs the program uses the same device twice.
+// Runs `data_parallel` under one outer `AutocastGuard`. Autocast is a
+// per-thread setting, and each replica runs in its own thread.
+// `tern::data_parallel` passes the setting on to these threads, so that all
+// replicas compute in the same dtype. With fewer than two GPUs the program uses
+// one device twice.
 
 // %%
 #include <algorithm>
@@ -19,15 +20,16 @@
 
 #include "options.h"
 
-// The hidden activations of the replicas, which run at the same time.
+// The hidden activations of the replicas, which run concurrently.
 std::mutex mutex;
 std::vector<torch::Tensor> hidden_of_replicas;
 
 // %% [markdown]
-// ## A network that records where its replicas compute, and in which type
+// ## A network that records the device and dtype of its replicas
 
 // %%
-// Replicas are made by clone(), which Cloneable implements with reset().
+// data_parallel copies the network with clone(), which Cloneable implements by
+// calling reset().
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
   void reset() override {
@@ -72,10 +74,10 @@ int main(int argc, char** argv) try {
   const torch::Tensor y = torch::randn({64, 4}).to(devices[0]);
 
   // %% [markdown]
-  // ## The same batch on one device and on all
+  // ## The same batch on one device and on all devices
 
   // %%
-  // Output and gradients of one batch, on one device or on all.
+  // Returns the output and the gradients of one batch, on one device or on all.
   const auto run = [&](bool parallel) {
     net->zero_grad();
     hidden_of_replicas.clear();
@@ -113,8 +115,9 @@ int main(int argc, char** argv) try {
   for (const torch::Tensor& hidden : hidden_of_replicas) {
     holds = holds && hidden.scalar_type() == type;
   }
-  // Relative to the largest element. Gradients are rounded to 16 bits in parts
-  // of another size, so they agree to 8 (bf16) or 11 bits (fp16).
+  // The difference relative to the largest element. Each replica rounds the
+  // gradients of its part of the batch to 16 bits, so they agree only to 8
+  // (bf16) or 11 bits (fp16).
   const auto difference = [&](size_t i) {
     return ((one[i] - all[i]).abs().max() / one[i].abs().max()).item<double>();
   };

@@ -1,11 +1,11 @@
 // %% [markdown]
 // # A gradient penalty in mixed precision
 //
-// The norm of the loss's own gradient is added to the loss, which keeps the
-// network in flat regions. This needs gradients that can be differentiated
-// again. They are taken from the scaled loss, so that they do not underflow in
-// 16 bits, and divided by the scale before use. The program does it by hand and
-// with the callback `GradientPenalty`.
+// A gradient penalty adds the norm of the loss's gradient to the loss, which
+// keeps the weights in flat regions of the loss. This requires gradients that
+// can be differentiated again. They are computed from the scaled loss, so that
+// they do not underflow in 16 bits, and divided by the scale before use. The
+// program does this by hand and with the callback `GradientPenalty`.
 
 // %%
 #include <cmath>
@@ -45,7 +45,7 @@ torch::Tensor loss_of(
   return torch::mse_loss(net->forward(x), y);
 }
 
-// The joint norm of `gradients / divisor`.
+// Returns the joint norm of all `gradients / divisor`.
 torch::Tensor norm_of(const tern::Tensors& gradients, double divisor) {
   tern::Tensors norms;
   for (const torch::Tensor& gradient : gradients) {
@@ -70,7 +70,7 @@ by_hand(const torch::Tensor& x, const torch::Tensor& y, double weight) {
         /*retain_graph=*/true,
         /*create_graph=*/true);
     {
-      // No optimizer owns these gradients, so they are unscaled by hand.
+      // These gradients belong to no optimizer, so they are unscaled by hand.
       const tern::AutocastGuard autocast(x.device());
       loss = loss + weight * norm_of(gradients, scaler.get_scale());
     }

@@ -1,9 +1,9 @@
 // %% [markdown]
 // # Two models, two optimizers, one scaler
 //
-// Two models have two losses and two optimizers, and share one `GradScaler`.
-// Each optimizer skips its own step when its gradients are not finite; the
-// scale changes once, after both. In the third step this program puts an
+// Two models with two losses and two optimizers share one `GradScaler`. Each
+// optimizer skips its step if its own gradients are not finite. The scale is
+// updated once, after both steps. In the third step this program puts an
 // infinite gradient into the second model.
 
 // %%
@@ -37,7 +37,7 @@ int main(int argc, char** argv) try {
   second->to(device);
   torch::optim::Adam first_optimizer(first->parameters(), 1e-3);
   torch::optim::SGD second_optimizer(second->parameters(), 1e-3);
-  // Low, so that only the injected gradient overflows.
+  // A low scale, so that only the injected gradient overflows.
   tern::GradScaler scaler({.device = device.type(), .init_scale = 1024});
 
   // %% [markdown]
@@ -56,7 +56,7 @@ int main(int argc, char** argv) try {
       first_loss = torch::mse_loss(2 * a + 3 * b, y);
       second_loss = torch::mse_loss(3 * a - 5 * b, y);
     }
-    // Both losses go through both models: the graph is needed twice.
+    // Both losses depend on both models, so the graph is needed twice.
     scaler.scale(first_loss).backward({}, /*retain_graph=*/true);
     scaler.scale(second_loss).backward();
     const bool inject = step == 2;
@@ -68,10 +68,10 @@ int main(int argc, char** argv) try {
     const torch::Tensor first_before = first->weight.detach().clone();
     const torch::Tensor second_before = second->weight.detach().clone();
     const double scale_before = scaler.get_scale();
-    scaler.unscale_(first_optimizer);  // as if its gradients were to be clipped
+    scaler.unscale_(first_optimizer);  // as for gradient clipping
     const auto first_result = scaler.step(first_optimizer);
     const auto second_result = scaler.step(second_optimizer);
-    scaler.update();  // once for all
+    scaler.update();  // once, after both steps
     first_optimizer.zero_grad();
     second_optimizer.zero_grad();
 

@@ -1,9 +1,9 @@
 // %% [markdown]
 // # Callbacks
 //
-// What callbacks add to a training: a dry run, a list of who acts where in the
-// loop, averaged weights, early stopping, logs and a profile. The data are two
-// noisy half moons with some wrong labels.
+// Shows what callbacks add to training: a dry run, a list of the callbacks that
+// act at each event of the loop, averaged weights, early stopping, logs and a
+// profile. The dataset is two noisy half moons with some wrong labels.
 
 // %%
 #include <cmath>
@@ -66,14 +66,15 @@ int main(int argc, char** argv) {
   // %% [markdown]
   // ## A dry run
   //
-  // A few batches of training and validation, undone afterwards. A wrong shape
-  // or a label out of range shows up before the long run.
+  // `dry_run` trains and validates on a few batches, and then undoes their
+  // changes. It reveals a wrong shape or a label out of range before the long
+  // run.
 
   // %%
   tern::dry_run(learn, 2);
 
   // %% [markdown]
-  // ## Training with eight callbacks
+  // ## Training with seven callbacks
 
   // %%
   learn.add<tern::Ema>(0.99)
@@ -89,7 +90,7 @@ int main(int argc, char** argv) {
   // %% [markdown]
   // ## Results
   //
-  // After the fit the model holds the averaged weights.
+  // After `fit` the model holds the averaged weights.
 
   // %%
   const double averaged = learn.validate().metrics[0].value;

@@ -1,7 +1,13 @@
-// Trains on a camera while it runs: frames arrive from a thread, the network
-// learns from those that have come so far, and another thread asks the newest
-// network about what the camera sees. The training ends when the camera does.
-// The camera is generated: it films coins, keys and pens that slide by.
+// %% [markdown]
+// # Training on a camera's frames
+//
+// Trains on the frames of a camera while it runs. One thread delivers frames,
+// the network trains on the frames so far, and another thread predicts the
+// newest frame with the network of the last epoch. Training ends when the
+// camera stops. The camera is simulated: it films coins, keys and pens on a
+// conveyor belt.
+
+// %%
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,9 +28,10 @@
 #include "options.h"
 
 // %% [markdown]
-// # The camera
-// A thread that hands over a frame every few milliseconds. The workers at the
-// conveyor belt know what they put on it, so each frame has a label.
+// ## The camera
+//
+// The camera is a thread that delivers a frame every few milliseconds. It is
+// known what was put on the conveyor belt, so each frame has a label.
 
 // %%
 constexpr int kSize = 48;
@@ -62,9 +69,10 @@ Frame film(std::mt19937& rng) {
 }
 
 // %% [markdown]
-// # The frames so far
-// The camera's thread adds frames, the loader's threads draw from them. A frame
-// takes the place of the oldest one once there are `capacity`.
+// ## The frames so far
+//
+// The camera's thread adds frames, and the loader's threads draw random ones.
+// Once the buffer holds `capacity` frames, a new frame replaces the oldest.
 
 // %%
 class FrameBuffer {
@@ -110,10 +118,11 @@ class FrameBuffer {
 };
 
 // %% [markdown]
-// # A stream of random frames
-// `StreamEpochs` makes a dataset of it: an epoch is so many samples, of
-// whatever the buffer has by then. There are frames to draw even after the
-// camera has stopped, so a pass never ends.
+// ## A stream of random frames
+//
+// `StreamEpochs` turns the stream into a dataset: an epoch is a fixed number of
+// samples, drawn from the frames that the buffer holds at that time. The buffer
+// keeps its frames after the camera has stopped, so a pass never ends.
 
 // %%
 class RandomFrames final : public tern::StreamDataset {
@@ -140,7 +149,7 @@ class RandomFrames final : public tern::StreamDataset {
               .clone();
       return tern::Batch{{image}, {torch::tensor({frame.label})}};
     }
-    // Each draw is another frame, so there is none to leave out.
+    // Every draw is random, so there is nothing to skip.
     bool skip() override { return true; }
 
    private:
@@ -157,15 +166,26 @@ int main(int argc, char** argv) try {
   int64_t frames = 3000, epoch_size = 2048;
   double fps = 100;
   tern::examples::Options app("Trains on a camera while it runs");
-  app.add_number("--frames", frames, 100, 10'000'000, "until the camera stops");
+  app.add_number(
+      "--frames",
+      frames,
+      100,
+      10'000'000,
+      "frames before the camera stops");
   app.add_number("--fps", fps, 1, 100'000, "frames per second");
-  app.add_number("--epoch-size", epoch_size, 32, 1'000'000, "samples");
+  app.add_number(
+      "--epoch-size",
+      epoch_size,
+      32,
+      1'000'000,
+      "samples per epoch");
   app.read(argc, argv);
 
   // %% [markdown]
-  // # Frames to validate with
-  // The first hundred are images in memory: a dataset like one of files, with
-  // the same transforms. They are never trained on.
+  // ## Validation frames
+  //
+  // The first hundred frames become a dataset of images in memory, with the
+  // same transforms as a dataset of files. They are not used for training.
 
   // %%
   std::mt19937 scene(42);
@@ -203,10 +223,11 @@ int main(int argc, char** argv) try {
   });
 
   // %% [markdown]
-  // # Training, and answers beside it
-  // After each epoch a copy of the network becomes the one that the other thread
-  // asks. The training stops when the camera has: within an epoch, between two
-  // steps.
+  // ## Training and concurrent predictions
+  //
+  // After each epoch the other thread gets a copy of the network to predict
+  // with. Training stops after the step in which the camera has stopped, even
+  // in the middle of an epoch.
 
   // %%
   tern::Learner learn(
@@ -239,7 +260,7 @@ int main(int argc, char** argv) try {
     }
   });
 
-  buffer->wait_for(64);  // so that a batch has something to draw from
+  buffer->wait_for(64);  // the first batch draws from these frames
   learn.fit(1000, 3e-3);
   camera.join();
   viewer.join();
@@ -247,16 +268,15 @@ int main(int argc, char** argv) try {
   // %%
   const double accuracy = learn.validate().metrics.at(0).value;
   fmt::print(
-      "{} frames, {} steps; {} of {} live frames were named rightly; {:.0f} % "
-      "of "
-      "those kept back\n",
+      "{} frames, {} steps; correct: {} of {} live frames, {:.0f} % of the "
+      "validation frames\n",
       frames,
       steps,
       right,
       asked,
       100 * accuracy);
   if (frames >= 3000 && accuracy < 0.9) {
-    fmt::print(stderr, "it has not learned what it saw\n");
+    fmt::print(stderr, "error: the network has not learned the classes\n");
     return 1;
   }
   return 0;

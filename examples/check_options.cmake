@@ -1,14 +1,13 @@
-# Asks a program for --help, gives it an option that it does not have, and each of
-# its numeric options, which it reads from --help, numbers outside of the range
-# that stands there. That has to end with a sentence, before anything is trained
-# or written.
+# Runs a program with --help, with an unknown option, and with values outside the
+# range of each numeric option that --help lists. Each invalid run must end with an
+# error message before anything is trained or written.
 #
-# cmake -DPROGRAM=build/examples/mnist -P check_options.cmake, in a folder of its own
+# cmake -DPROGRAM=build/examples/mnist -P check_options.cmake, in a separate folder
 separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
 set(folder ${CMAKE_CURRENT_BINARY_DIR}/empty)
 file(REMOVE_RECURSE ${folder})
 file(MAKE_DIRECTORY ${folder})
-# A program that wants data would begin a download here.
+# A program that needs data would download it to this folder.
 set(ENV{TERN_CACHE} ${folder}/cache)
 
 # Runs the program with the arguments; sets `code`, `output`, `error` and `told`.
@@ -23,22 +22,22 @@ macro(run)
   endif()
 endmacro()
 
-# Runs it with the arguments, and `sentence` has to be in the message on stderr.
+# Runs the program with the arguments; its message on stderr must contain `sentence`.
 macro(expect_refusal sentence)
   run(${ARGN})
   string(FIND "${error}" "${sentence}" place)
   if(NOT code MATCHES "^[1-9][0-9]*$" OR place EQUAL -1 OR output)
-    message(FATAL_ERROR "${told}\nExpected a refusal with: ${sentence}")
+    message(FATAL_ERROR "${told}\nExpected an error message with: ${sentence}")
   endif()
 endmacro()
 
 run(--help)
 set(help "${output}")
 if(NOT code EQUAL 0 OR error OR NOT help MATCHES "^[^\n]+\nUsage: [^\n]+\n")
-  message(FATAL_ERROR "${told}\nExpected what it does and its usage.")
+  message(FATAL_ERROR "${told}\nExpected a description and the usage.")
 endif()
 
-# What it cannot do without would be missed first.
+# Required arguments come first, or the program would report them as missing.
 set(required "")
 string(REGEX MATCHALL "\n  [a-z-]+ TEXT REQUIRED" lines "${help}")
 foreach(line IN LISTS lines)
@@ -70,8 +69,8 @@ foreach(option IN LISTS options)
   endif()
   set(above 1${high}0)
   set(many many)
-  # The first option gets all three, the others one each: it takes a third of a
-  # second to load LibTorch.
+  # The first option gets all three values, the others one each, since each run
+  # loads LibTorch for a third of a second.
   foreach(value IN LISTS values)
     expect_refusal("${name}: ${${value}} was given; ${expected}" ${name} ${${value}})
   endforeach()

@@ -2,10 +2,10 @@
 // # A checkerboard
 //
 // A network of 1x1 convolutions learns the gray level of a pixel from its
-// coordinates, in fp32 and then with `AutocastGuard` and `GradScaler`. It is
-// the network of the tutorial "Effective PyTorch". The program writes what it
-// has learned to `checkerboard_{target,fp32,mixed}.png` and the losses to
-// `checkerboard_loss.svg`.
+// coordinates, in fp32 and then with `AutocastGuard` and `GradScaler`. The
+// network is that of the tutorial "Effective PyTorch". The program writes the
+// target and the two learned images to `checkerboard_{target,fp32,mixed}.png`,
+// and plots the losses in `checkerboard_loss.svg`.
 
 // %%
 #include <algorithm>
@@ -27,7 +27,7 @@
 
 struct Result {
   std::vector<double> losses;
-  double final_loss;  // the mean of the last 20th: the curve has spikes
+  double final_loss;  // mean of the last 5 % of steps: the curve has spikes
   double seconds, peak_megabytes;
   torch::Tensor picture;  // [size, size], 0..1
 };
@@ -95,16 +95,18 @@ int main(int argc, char** argv) try {
   int64_t size = device.is_cuda() ? 512 : 128, steps = 500;
   tern::examples::Options app(
       "Learns a checkerboard in fp32 and in mixed precision");
-  app.add_number("--size", size, 8, 4096, "pixels a side");
+  app.add_number("--size", size, 8, 4096, "width and height in pixels");
   app.add_number("--steps", steps, 1, 1'000'000);
   app.read(argc, argv);
-  // As a Learner does on a CPU: each step reuses the memory of the last one.
+  // Lets each step on a CPU reuse the memory of the previous one, as a Learner
+  // does.
   if (device.is_cpu()) tern::keep_freed_memory();
 
   // %% [markdown]
   // ## The task
   //
-  // The input is a pixel's row and column in -1..1, the target its gray level.
+  // The input is the row and column of a pixel, scaled to -1..1; the target is
+  // its gray level.
 
   // %%
   const torch::Tensor line = torch::linspace(-1, 1, size);

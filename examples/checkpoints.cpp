@@ -1,8 +1,9 @@
 // %% [markdown]
-// # A training that survives being killed
+// # Training that resumes after being killed
 //
-// Start it, stop it with Ctrl-C or `kill -9`, and start it again: it resumes
-// where it was, and ends with the weights of an uninterrupted training.
+// Start the program, stop it with Ctrl-C or `kill -9`, and start it again: it
+// resumes from its last checkpoint, and ends with the weights of an
+// uninterrupted run.
 
 // %%
 #include <filesystem>
@@ -20,8 +21,8 @@ int main(int argc, char** argv) try {
   int64_t epochs = 3, every = 50, stop_after = 0;
   bool fresh = false;
   tern::examples::Options app(
-      "Trains MNIST's threes and sevens, and survives being killed");
-  app.add_option("--run", folder, "the folder of the run");
+      "Trains on threes and sevens, and resumes after being killed");
+  app.add_option("--run", folder, "folder for checkpoints");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.add_number(
       "--every",
@@ -34,8 +35,8 @@ int main(int argc, char** argv) try {
       stop_after,
       0,
       1'000'000,
-      "batches; to try a stop; 0: none");
-  app.add_flag("--fresh", fresh, "forget what an earlier start has saved");
+      "batches before a stop, as a test; 0: none");
+  app.add_flag("--fresh", fresh, "delete the checkpoints of earlier runs");
   app.read(argc, argv);
   if (fresh) std::filesystem::remove_all(folder);
 
@@ -43,7 +44,7 @@ int main(int argc, char** argv) try {
   // ## Data and a Learner
 
   // %%
-  tern::seed_everything(42);  // the first weights too
+  tern::seed_everything(42);  // also for the initial weights
   auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
   auto data = tern::ImageDataBunch::from_folder(path);
   auto learn = tern::Learner(
@@ -69,14 +70,15 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Result
   //
-  // The sum of all weights is the same however often the training was stopped.
+  // The sum of all weights is the same no matter how often the run was
+  // interrupted.
 
   // %%
   if (learn.state().result == tern::FitResult::interrupted) {
     fmt::print(
-        "stopped after {}; start me again to go on\n",
+        "stopped after {}; start again to resume\n",
         tern::counted(learn.state().iteration, "batch"));
-    return 75;  // EX_TEMPFAIL of sysexits.h: whoever started it tries again
+    return 75;  // EX_TEMPFAIL of sysexits.h: the caller should try again
   }
   double sum = 0;
   for (const auto& entry : learn.state_dict()) {

@@ -1,10 +1,10 @@
 // %% [markdown]
 // # Several devices in one process
 //
-// Each batch is divided, and each device computes its part with a replica of
-// the model. It takes one line, `learn.to_parallel()`, in any precision.
-// Without two GPUs the program uses the same device twice, which gives the same
-// numbers. Where each GPU can have a process of its own, `ddp.cpp` is faster.
+// Splits each batch across several devices; each device computes its part with
+// a replica of the model. This takes one line, `learn.to_parallel()`, and works
+// in any precision. With fewer than two GPUs the program uses one device twice.
+// If each GPU can have its own process, `ddp.cpp` is faster.
 
 // %%
 #include <cmath>
@@ -42,7 +42,7 @@ int main(int argc, char** argv) try {
   app.read(argc, argv);
 
   // %% [markdown]
-  // ## One line more: `to_parallel`
+  // ## The additional line: `to_parallel`
 
   // %%
   const auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
@@ -59,7 +59,7 @@ int main(int argc, char** argv) try {
   };
 
   // %% [markdown]
-  // ## One device, and all of them
+  // ## One device compared with all
 
   // %%
   const auto devices = all_devices();
@@ -68,8 +68,8 @@ int main(int argc, char** argv) try {
   fmt::print("{} parts of each batch:\n", devices.size());
   const tern::Validation all = train(devices);
 
-  // Sums are rounded in another order, in 16 bits, and training goes on from
-  // there; the nets still agree about the whole set.
+  // Sums are rounded in a different order, in 16 bits, and the difference grows
+  // during training. The losses over the whole validation set still agree.
   const double difference = std::abs(one.loss - all.loss);
   fmt::print("Validation losses differ by {:.2g}\n", difference);
   return difference < 0.02 && all.metrics[0].value > 0.9 ? 0 : 1;

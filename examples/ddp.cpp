@@ -1,16 +1,18 @@
 // %% [markdown]
 // # Several processes
 //
-// MNIST with several processes, one line more than `mnist.cpp`:
+// Trains on MNIST with several processes. Compared with `mnist.cpp`, this takes
+// one more line:
 //
 // ```sh
 // torchrun --no-python --nproc-per-node 2 build/examples/ddp
 // ```
 //
-// Each process computes its share of every batch; gradients are averaged while
-// backward is still running. Stop it with Ctrl-C, or kill one process with
-// `--max-restarts 1`: it resumes from its last checkpoint. It also trains as a
-// single process.
+// Each process computes its share of every batch, and gradients are averaged
+// while the backward pass is still running. The program resumes from its last
+// checkpoint if it is started again after Ctrl-C, or if torchrun restarts it
+// after one process was killed (`--max-restarts 1`). It also runs as a single
+// process.
 
 // %%
 #include <cmath>
@@ -32,22 +34,22 @@ int main(int argc, char** argv) try {
   tern::examples::Options app("Trains on MNIST in several processes");
   app.add_option("--data", data_path, "folder with train/ and valid/");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
-  app.add_option("--folder", run, "of the checkpoints");
+  app.add_option("--folder", run, "folder for checkpoints");
   app.add_flag(
       "--sync-batch-norm",
       options.sync_batch_norm,
-      "BatchNorm over the batches of all processes");
+      "BatchNorm over the global batch");
   app.add_flag(
       "--shard-optimizer",
       options.shard_optimizer,
-      "each process keeps a part of the optimizer's state");
+      "each process keeps a shard of the optimizer state");
   app.read(argc, argv);
 
   // %% [markdown]
   // ## Data and a Learner, as in a single process
 
   // %%
-  tern::seed_everything(42);  // the first weights
+  tern::seed_everything(42);  // for the initial weights
   const std::filesystem::path path =
       data_path.empty()
           ? tern::examples::mnist_or_digits(tern::urls::mnist_sample)
@@ -61,7 +63,7 @@ int main(int argc, char** argv) try {
       {.metrics = {tern::accuracy()}});
 
   // %% [markdown]
-  // ## One line more
+  // ## The additional line
 
   // %%
   learn.to_bf16().to_distributed(options);
@@ -74,7 +76,7 @@ int main(int argc, char** argv) try {
   learn.resume(run, {.if_exists = true});
   learn.fit_one_cycle(epochs, 1e-2);
 
-  // Every rank has these numbers, of the whole validation set.
+  // Every rank gets the same numbers, over the whole validation set.
   const tern::Validation valid = learn.validate();
   if (!communicator(learn).is_main_process()) return 0;
   fmt::print(

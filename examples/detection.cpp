@@ -1,9 +1,10 @@
 // %% [markdown]
 // # Digits on a page
 //
-// A RetinaNet with a ResNet-18 body finds digits on pages that this program
-// draws with MNIST's digits and annotates as COCO does. It prints the mean
-// average precision and draws predictions and targets over the pages.
+// Trains a RetinaNet with a ResNet-18 body to find digits on pages. The program
+// draws the pages with MNIST's digits and writes their boxes in COCO's format.
+// It prints the mean average precision, and draws predictions and targets over
+// the pages.
 
 // %%
 #include <algorithm>
@@ -17,7 +18,7 @@
 
 namespace fs = std::filesystem;
 
-/// Returns whether two boxes overlap.
+/// True if two boxes overlap.
 bool overlap(const tern::Box& a, const tern::Box& b) {
   return a.x1 < b.x2 && b.x1 < a.x2 && a.y1 < b.y2 && b.y1 < a.y2;
 }
@@ -47,7 +48,7 @@ draw_page(const tern::Dataset& digits, const fs::path& file, int64_t size) {
             /*align_corners=*/false)[0][0]
             .to(torch::kByte);
     const int64_t top = between(0, size - side), left = between(0, size - side);
-    // The box is that of the ink.
+    // The box encloses the digit's pixels without its margins.
     const torch::Tensor rows = (drawn > 60).any(1).nonzero();
     const torch::Tensor columns = (drawn > 60).any(0).nonzero();
     const tern::Box box{
@@ -95,13 +96,13 @@ int main(int argc, char** argv) try {
   app.add_option(
       "--mnist",
       mnist,
-      "folder of MNIST's four files; else fetched");
-  app.add_option("--folder", folder, "receives the pages");
+      "folder of MNIST's files; empty: downloaded");
+  app.add_option("--folder", folder, "folder for the drawn pages");
   app.add_number("--pages", pages, 20, 1'000'000, "pages to draw");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
-  app.add_number("--size", size, 48, 4096, "of the pages, in pixels");
+  app.add_number("--size", size, 48, 4096, "page size in pixels");
   app.add_number("--batch-size", batch_size, 1, 4096);
-  app.add_number("--lr", lr, 1e-8, 10, "the highest learning rate");
+  app.add_number("--lr", lr, 1e-8, 10, "maximum learning rate");
   app.add_option("--picture", picture);
   app.add_flag("--bf16", bf16);
   app.read(argc, argv);
@@ -136,8 +137,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Training a detector
   //
-  // The digits are small, and so are the anchors. GroupNorm in the heads (`v2`)
-  // makes up for the missing pretrained weights.
+  // The digits are small, so the anchors are small too. GroupNorm in the heads
+  // (`v2`) compensates for the lack of pretrained weights.
 
   // %%
   auto learn = tern::detection_learner(

@@ -1,9 +1,9 @@
 // %% [markdown]
 // # From training to prediction
 //
-// A small network learns threes and sevens and is exported as one file. A
+// Trains a small network on threes and sevens and exports it as one file. A
 // program that has only this file then predicts single images, a folder, and
-// requests of eight threads at once.
+// concurrent requests from eight threads.
 
 // %%
 #include <chrono>
@@ -23,7 +23,6 @@
 // ## The training program
 
 // %%
-// What a training program does.
 void train_and_export(
     const std::filesystem::path& images,
     const std::string& file) {
@@ -33,7 +32,8 @@ void train_and_export(
       tern::simple_cnn({3, 16, 16, 2}, {.batch_norm = true}),
       {.metrics = {tern::accuracy()}});
   learn.to_bf16().fit_one_cycle(1, 1e-2);
-  // fp32 masters, class names, preprocessing; and a Python program beside it.
+  // Writes the fp32 master weights, class names and preprocessing, and next to
+  // this file a Python program that loads it.
   learn.export_model(file, {.python_loader = true});
 }
 
@@ -41,7 +41,8 @@ void train_and_export(
 // ## Requests from many threads
 
 // %%
-// Eight threads submit requests; one forward pass of the queue serves many.
+// Eight threads submit requests; the queue serves several with each forward
+// pass.
 void ask_from_threads(
     const tern::Predictor& predictor,
     const std::vector<tern::FilePrediction>& files) {
@@ -69,8 +70,8 @@ void ask_from_threads(
 int main(int argc, char** argv) try {
   std::string file = "threes_and_sevens.safetensors";
   tern::examples::Options app(
-      "Trains, exports the model, and asks the exported file");
-  app.add_option("--file", file, "the model's file");
+      "Trains and exports a model, and predicts with the file");
+  app.add_option("--file", file, "file for the model");
   app.read(argc, argv);
 
   // %%
@@ -81,7 +82,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## The predicting program
   //
-  // It has neither the dataset nor a Learner.
+  // This program needs neither the dataset nor a Learner.
 
   // %%
   const auto predictor = tern::Predictor::load(file);

@@ -1,9 +1,9 @@
 // %% [markdown]
 // # A generative adversarial network
 //
-// A generator turns noise into digits, and a discriminator tells them from real
-// ones. Each has its own loss and optimizer. The program draws generated digits
-// in `gan_digits.png`.
+// A generator creates digits from noise, and a discriminator tells them from
+// real digits. Each network has its own loss and optimizer. The program draws
+// generated digits in `gan_digits.png`.
 
 // %%
 #include <fmt/format.h>
@@ -38,11 +38,12 @@ struct GanImpl : nn::Module {
           nn::LeakyReLU(),
           nn::Linear(256, 1)));
 
-  // Noise [N, 64] becomes images [N, 1, 28, 28] in -1..1.
+  // Returns images [N, 1, 28, 28] in -1..1, generated from noise [N, 64].
   torch::Tensor forward(const torch::Tensor& noise) {
     return generator->forward(noise).view({-1, 1, 28, 28});
   }
-  // The loss of classifying images as real (1) or generated (0).
+  // Returns the discriminator's loss for images with the label `real`: 1 for
+  // real images, 0 for generated ones.
   torch::Tensor judge(const torch::Tensor& images, double real) {
     const torch::Tensor logits = discriminator->forward(images.flatten(1));
     return torch::binary_cross_entropy_with_logits(
@@ -57,7 +58,7 @@ int main(int argc, char** argv) try {
   int64_t epochs = 20, batches = 0;
   tern::examples::Options app("Trains a generator of handwritten digits");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
-  app.add_number("--batches", batches, 0, 10'000, "of an epoch; 0: all");
+  app.add_number("--batches", batches, 0, 10'000, "batches per epoch; 0: all");
   app.read(argc, argv);
 
   // %% [markdown]
@@ -74,7 +75,7 @@ int main(int argc, char** argv) try {
   tern::Learner learn(data, gan, {.weight_decay = 0});
 
   // %% [markdown]
-  // ## A loss and an optimizer for each
+  // ## A loss and an optimizer for each network
 
   // %%
   const auto fakes = [&](const torch::Tensor& real) {
@@ -117,9 +118,9 @@ int main(int argc, char** argv) try {
       "gan_digits.png",
       (digits.view({4, 10, 28, 28}).transpose(1, 2).reshape({112, 280}) + 1) /
           2);
-  // Noise is gray, a digit mostly black.
+  // Without training the images are gray; digits are mostly black.
   const double white = (digits.mean().item<double>() + 1) / 2;
-  fmt::print("white: {:.2f} of an image; in MNIST 0.13\n", white);
+  fmt::print("mean brightness: {:.2f}; MNIST has 0.13\n", white);
   return white < 0.3 ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

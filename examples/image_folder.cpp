@@ -12,11 +12,11 @@
 // image_folder report clothing --out model
 // ```
 //
-// A folder has `train/CLASS/*.jpg` and `validation/CLASS/*.jpg` (or `valid/`),
-// or only `CLASS/*.jpg`; a fifth of the photographs is then used for
-// validation. `predict` takes any exported model, and predicts what it was
-// trained for: a class, several labels, numbers, or masks, which `--masks`
-// draws.
+// A folder contains `train/CLASS/*.jpg` and `validation/CLASS/*.jpg` (or
+// `valid/`), or only `CLASS/*.jpg`; in that case a fifth of the photographs is
+// used for validation. `predict` accepts any exported model and predicts what
+// it was trained for: a class, several labels, numbers, or masks. `--masks`
+// draws the masks.
 
 // %%
 #include <filesystem>
@@ -83,7 +83,8 @@ tern::Learner make_learner(const tern::DataBunch& data, const Settings& s) {
            .seed = s.seed}});
 }
 
-// What the run was, what is taken for what, and where it is most wrong.
+// Writes a report on the run, with the confusion matrix and the images with the
+// largest losses.
 void write_report(tern::Learner& learn, const Settings& s, const char* name) {
   const auto interp = tern::ClassificationInterpretation::from(learn);
   const fs::path file = s.out / name;
@@ -126,7 +127,7 @@ tern::PredictionFormat format_of(const Settings& s) {
                               : tern::PredictionFormat::text;
 }
 
-// The classes of the pixels over the photograph as the model sees it.
+// Draws the predicted mask over the photograph as the model gets it.
 void draw_mask(
     const Settings& s,
     const tern::Predictor& predictor,
@@ -168,29 +169,31 @@ void report(const Settings& s) {
 int main(int argc, char** argv) try {
   Settings s;
   std::vector<std::string> files;
-  tern::examples::Options app("Learns to tell folders of photographs apart");
+  tern::examples::Options app("Trains and applies a classifier of photographs");
   app.require_subcommand(1);
-  auto* training = app.add_subcommand("train", "learns and saves");
-  auto* checking = app.add_subcommand("evaluate", "says how often it is right");
-  auto* asking = app.add_subcommand("predict", "says what files show");
-  auto* reporting = app.add_subcommand("report", "shows where it is wrong");
+  auto* training = app.add_subcommand("train", "train a model and save it");
+  auto* checking = app.add_subcommand("evaluate", "print the accuracy");
+  auto* asking = app.add_subcommand("predict", "predict files");
+  auto* reporting = app.add_subcommand("report", "write a report");
   for (auto* command : {training, checking, reporting}) {
     command->fallthrough()->add_option("folder", s.folder)->required();
   }
-  asking->fallthrough()->add_option("files", files, "or folders")->required();
+  asking->fallthrough()
+      ->add_option("files", files, "files or folders")
+      ->required();
   app.add_option("--arch", s.arch, "resnet18, convnext_tiny, swin_t, ...");
   app.add_number("--size", s.size, 8, 4096, "height and width in pixels");
-  app.add_option("--out", s.out, "where the model is");
+  app.add_option("--out", s.out, "folder of the model");
   app.add_number("--epochs", s.epochs, 1, 10'000, "passes over the data");
-  app.add_number("--lr", s.lr, 1e-8, 10, "the highest learning rate");
+  app.add_number("--lr", s.lr, 1e-8, 10, "maximum learning rate");
   app.add_number("--batch-size", s.batch_size, 1, 65536);
   app.add_choice("--precision", s.precision, {"fp32", "fp16", "bf16"});
-  app.add_option("--pretrained", s.pretrained, ".pth or .safetensors");
-  app.add_flag("--published", s.published, "the network's ImageNet weights");
-  app.add_option("--presize", s.presize, "folder for shrunk photographs");
+  app.add_option("--pretrained", s.pretrained, "weights, .pth or .safetensors");
+  app.add_flag("--published", s.published, "start from ImageNet weights");
+  app.add_option("--presize", s.presize, "folder for downscaled photographs");
   app.add_number("--seed", s.seed, 0, UINT32_MAX);
   app.add_choice("--format", s.format, {"text", "csv", "json"});
-  app.add_option("--model", s.model, "an exported one, to predict with");
+  app.add_option("--model", s.model, "exported model to predict with");
   app.add_option("--masks", s.masks, "folder for drawn masks");
   app.read(argc, argv);
 

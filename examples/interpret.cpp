@@ -1,8 +1,8 @@
 // %% [markdown]
 // # Interpreting a classifier
 //
-// Batches, results, confused classes, top losses and Grad-CAM, each drawn in a
-// figure. Without arguments the program trains a network on threes and sevens.
+// Plots batches, results, confused classes, top losses and Grad-CAM. Without
+// arguments the program trains a network on threes and sevens.
 
 // %%
 #include <algorithm>
@@ -27,11 +27,14 @@ int main(int argc, char** argv) try {
   std::string images, out = ".";
   int64_t epochs = 1, size = 28;
   tern::examples::Options app(
-      "Trains an image classifier and draws what it does");
-  app.add_option("--images", images, "your own, in a folder for each class");
-  app.add_number("--size", size, 8, 4096, "height and width that they get");
+      "Trains an image classifier and plots its results");
+  app.add_option(
+      "--images",
+      images,
+      "folder of CLASS/ folders; empty: MNIST's sample");
+  app.add_number("--size", size, 8, 4096, "height and width in pixels");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
-  app.add_option("--out", out, "the folder for the pictures");
+  app.add_option("--out", out, "folder for the plots");
   app.read(argc, argv);
   const std::filesystem::path pictures(out);
   std::filesystem::create_directories(pictures);
@@ -57,7 +60,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Batches and results
   //
-  // The batch shows the augmented images as the model gets them.
+  // `show_batch` draws the augmented images as the model gets them.
 
   // %%
   tern::show_batch(data, pictures / "batch.png");
@@ -68,13 +71,13 @@ int main(int argc, char** argv) try {
   // ## Confused classes and top losses
 
   // %%
-  // One evaluation; everything below uses its predictions.
+  // Evaluates once; the plots below use its predictions.
   const auto interp = tern::ClassificationInterpretation::from(learn);
   interp.plot_confusion_matrix(pictures / "confusion.png");
   interp.plot_top_losses(pictures / "top_losses.png", 9);
   for (const tern::Confusion& pair : interp.most_confused()) {
     fmt::print(
-        "{:4} times {} was taken for {}\n",
+        "{:4} times {} was predicted as {}\n",
         pair.count,
         pair.actual,
         pair.predicted);
@@ -89,7 +92,7 @@ int main(int argc, char** argv) try {
   const tern::GradCam cam =
       tern::plot_grad_cam(learn, file, pictures / "grad_cam.png");
   fmt::print(
-      "the worst is {}: taken for {}, loss {:.2f}; layer {} was asked\n",
+      "largest loss: {}, predicted as {}, loss {:.2f}; Grad-CAM of layer {}\n",
       file,
       cam.prediction.label,
       worst.loss,
@@ -104,13 +107,13 @@ int main(int argc, char** argv) try {
   const double augmented = share_right(learn.tta());
   fmt::print("accuracy {:.4f}, with tta {:.4f}\n", plain, augmented);
 
-  // A file and a folder that have no labels.
+  // Predicts a file and a folder without labels.
   const tern::Prediction one = learn.predict(file);
   const tern::ImagePredictions all =
       tern::get_preds(learn, std::filesystem::path(file).parent_path());
   const auto same = std::count(all.labels.begin(), all.labels.end(), one.label);
   fmt::print(
-      "of {} images beside it {} are taken for {} too\n",
+      "of {} images in its folder {} are predicted as {}\n",
       all.paths.size(),
       same,
       one.label);

@@ -1,9 +1,9 @@
 // %% [markdown]
 // # Corners of a sheet of paper
 //
-// A network predicts the four corners of a sheet of paper, in images that this
-// program draws. It prints the mean distance of the corners in pixels and draws
-// predictions beside their targets.
+// Trains a network to predict the four corners of a sheet of paper, in images
+// that this program draws. It prints the mean distance between predictions and
+// targets in pixels, and draws both side by side.
 
 // %%
 #include <array>
@@ -39,7 +39,7 @@ std::vector<tern::Point> draw_sheet(const fs::path& file, int64_t size) {
   std::vector<tern::Point> corners;
   for (const auto& [right, down] : std::array<std::array<double, 2>, 4>{
            {{-0.5, -0.5}, {0.5, -0.5}, {0.5, 0.5}, {-0.5, 0.5}}}) {
-    // Seen at an angle, so that it is no rectangle.
+    // Moves each corner, as if the sheet were seen at an angle.
     const double u = right * width + side * random_number(-0.04, 0.04);
     const double v = down * height + side * random_number(-0.04, 0.04);
     corners.push_back(
@@ -74,12 +74,12 @@ int main(int argc, char** argv) try {
   double lr = 3e-3;
   bool bf16 = false;
   tern::examples::Options app("Finds the corners of a sheet of paper");
-  app.add_option("--folder", folder, "receives the images");
+  app.add_option("--folder", folder, "folder for the drawn images");
   app.add_number("--images", images, 20, 1'000'000, "images to draw");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
-  app.add_number("--size", size, 32, 4096, "of the images, in pixels");
+  app.add_number("--size", size, 32, 4096, "image size in pixels");
   app.add_number("--batch-size", batch_size, 1, 4096);
-  app.add_number("--lr", lr, 1e-8, 10, "the highest learning rate");
+  app.add_number("--lr", lr, 1e-8, 10, "maximum learning rate");
   app.add_option("--picture", picture);
   app.add_flag("--bf16", bf16);
   app.read(argc, argv);
@@ -96,8 +96,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Batches
   //
-  // Each image has four points, in pixels. Mirroring an image swaps its left
-  // and right corners.
+  // Each image has four points, in pixels. Flipping an image swaps its left and
+  // right corners.
 
   // %%
   const tern::DataBlock block{
@@ -122,7 +122,7 @@ int main(int argc, char** argv) try {
   auto learn = tern::vision_learner(
       data,
       tern::resnet18,
-      {.head = {.dropout = 0},  // random scaling of features moves points
+      {.head = {.dropout = 0},  // dropout rescales features, which moves points
        .learner = {
            .metrics =
                {tern::mean_point_distance(),
@@ -143,14 +143,14 @@ int main(int argc, char** argv) try {
   const double distance = distance_to_targets(found.preds);
   const double of_means = distance_to_targets(targets.mean(0, true));
   fmt::print(
-      "the corners are {:.2f} pixels away in the mean; {:.2f} if each is where "
-      "it is on average\n",
+      "mean distance of the corners: {:.2f} pixels; {:.2f} for a constant "
+      "prediction\n",
       distance,
       of_means);
   tern::show_results(learn, picture, tern::Split::valid, {.count = 6});
   learn.export_model("corners.safetensors");
   if (images >= 1200 && epochs >= 12 && distance > of_means / 3) {
-    fmt::print(stderr, "it has not learned where they are\n");
+    fmt::print(stderr, "error: the network has not learned the corners\n");
     return 1;
   }
   return 0;

@@ -1,13 +1,15 @@
 // %% [markdown]
 // # Background matting: the base network
 //
-// The base network of Lin et al., "Real-Time High-Resolution Background
-// Matting", with the options of its program. It separates a person or a thing
-// from a background of which there is a second photograph. For training,
-// foregrounds with their alphas are placed over other photographs.
+// Trains the base network of Lin et al., "Real-Time High-Resolution Background
+// Matting", with the options of the authors' program. The network separates a
+// person or an object from its background, given a second photograph of the
+// background alone. Training composites foregrounds with known alphas over
+// other photographs.
 //
-// Mixed precision is on. A run that was stopped or killed resumes when it is
-// started again, to the same bits. TensorBoard shows `log/NAME`.
+// Training uses mixed precision. An interrupted run resumes when the program is
+// started again, and ends with bit-identical weights. TensorBoard displays
+// `log/NAME`.
 
 // %%
 #include <string>
@@ -31,7 +33,7 @@ int main(int argc, char** argv) try {
   app.add_option(
       "--model-last-checkpoint",
       checkpoint,
-      "weights of a base network to begin with");
+      "weights of a base network to start from");
   app.read(argc, argv);
 
   // %% [markdown]
@@ -53,7 +55,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Training
   //
-  // The program draws mattes before and after training in `log/NAME`.
+  // The program writes figures of mattes before and after training to
+  // `log/NAME`.
 
   // %%
   run.train(learn, {1e-4, 5e-4, 5e-4});

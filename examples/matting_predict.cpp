@@ -1,9 +1,10 @@
 // %% [markdown]
-// # Background matting: another background
+// # Background matting: replacing the background
 //
-// Places a person or a thing over another background. It needs two photographs
-// from the same position, one with and one without the foreground; or a folder
-// or a video of frames and one photograph of the background.
+// Places a person or an object in front of another background. The program
+// needs two photographs taken from the same position, one with and one without
+// the foreground; or a folder or a video of frames and one photograph of the
+// background.
 //
 // ```sh
 // matting_predict --model-checkpoint checkpoint/base/base.safetensors \
@@ -11,9 +12,9 @@
 // matting_predict ... --video-src me.mp4 --video-bgr room.jpg
 // ```
 //
-// It writes the images to `out/com`, `out/pha` and `out/fgr`, with the folders
-// of the frames. Given the true alphas with `--images-pha`, it prints the
-// errors.
+// It writes composites to `out/com`, alphas to `out/pha` and foregrounds to
+// `out/fgr`, in the same subfolders as the frames. If `--images-pha` names the
+// true alphas, it also prints the errors.
 
 // %%
 #include <chrono>
@@ -33,16 +34,16 @@
 
 namespace fs = std::filesystem;
 
-/// The photograph itself, or all in a folder, by name.
+/// Returns `path` itself or, for a folder, all its images sorted by name.
 std::vector<std::string> photographs(const fs::path& path) {
   if (!fs::is_directory(path)) return {path.string()};
   std::vector<std::string> found = tern::find_image_files(path);
-  if (found.empty()) throw tern::DataError(path.string(), "has no picture.");
+  if (found.empty()) throw tern::DataError(path.string(), "contains no image.");
   return found;
 }
 
-/// What the pictures of each frame are called: by its place below `src`, as
-/// frames of several folders may have the same name.
+/// Returns the file name of each frame's outputs: its path relative to `src`,
+/// since frames in different folders may have the same name.
 std::vector<fs::path> names_of(
     const std::vector<std::string>& frames,
     const fs::path& src) {
@@ -57,8 +58,8 @@ std::vector<fs::path> names_of(
     TORCH_CHECK_VALUE(
         is_new,
         fmt::format(
-            "--images-src has {} and {}, whose pictures would both be called "
-            "{}; rename one of them.",
+            "--images-src has {} and {}, which would both be written as {}; "
+            "rename one of them.",
             first->second,
             frame,
             first->first.string()));
@@ -66,14 +67,14 @@ std::vector<fs::path> names_of(
   return names;
 }
 
-/// Photograph `i` of as many as there are frames, or the only one.
+/// Reads photograph `i`, or the only one if all frames share it.
 torch::Tensor
 read(const std::vector<std::string>& paths, size_t i, int64_t channels = 3) {
   const std::string& path = paths.size() == 1 ? paths[0] : paths.at(i);
   return tern::read_image(path, {.channels = channels});
 }
 
-/// Each frame and its background, which the loader's workers read.
+/// A dataset of frames with their backgrounds, read by the loader's workers.
 class Photographs final : public tern::Dataset {
  public:
   Photographs(
@@ -108,14 +109,15 @@ void check_count(
   TORCH_CHECK_VALUE(
       paths.size() == 1 || paths.size() == frames,
       fmt::format(
-          "{} has {} pictures for {} frames; expected one, or one for each.",
+          "{} has {} images for {} frames; expected one, or one for each "
+          "frame.",
           option,
           paths.size(),
           frames));
 }
 
-/// Options of the network that were given; else they are as in the file, or as
-/// in the paper's program.
+/// Options of the network. Those that are not given are taken from the file or,
+/// for a file without them, from the paper's program.
 struct NetworkOptions {
   std::string type = {}, backbone = "resnet50", mode = "sampling";
   tern::MattingRefineOptions given{.threshold = 0.7};
@@ -128,18 +130,18 @@ struct NetworkOptions {
         "--model-type",
         type,
         {"base", "refine", "mattingbase", "mattingrefine"},
-        "of weights that do not say it");
+        "for files that do not state it");
     app.add_choice(
         "--model-backbone",
         backbone,
         {"resnet101", "resnet50", "mobilenetv2"},
-        "of weights that do not say it");
+        "for files that do not state it");
     scale_option = app.add_number(
         "--model-backbone-scale",
         given.backbone_scale,
         0.01,
         0.5,
-        "of the picture that the base network sees");
+        "scale of the base network's image");
     mode_option = app.add_choice(
         "--model-refine-mode",
         mode,
@@ -166,7 +168,8 @@ struct NetworkOptions {
     return options;
   }
 
-  /// A network of one's own, or with the weights of the paper's program.
+  /// Loads a network that Tern has exported or, with --model-type, weights of
+  /// the paper's program.
   tern::Model load(const fs::path& file) const {
     if (type.empty()) {
       tern::Model model = tern::load_matting_model(file);
@@ -187,7 +190,7 @@ struct NetworkOptions {
   }
 };
 
-/// The background of a video's frame: of its size, or aligned with it.
+/// Returns the background for a video frame: resized to it, or aligned with it.
 torch::Tensor background_of(
     const torch::Tensor& frame,
     const torch::Tensor& background,
@@ -198,7 +201,7 @@ torch::Tensor background_of(
                      {frame.size(0), frame.size(1)});
 }
 
-/// Where the results go: a picture for each frame, or a video.
+/// Writes the results: an image for each frame, or a video.
 class Output {
  public:
   Output(fs::path folder, std::vector<std::string> kinds, bool is_video)
@@ -206,7 +209,7 @@ class Output {
     is_video_ = is_video;
   }
 
-  /// \param name  Of the frame's picture.
+  /// \param name  File name of the frame's images.
   void write(
       const tern::Matte& matte,
       const torch::Tensor& behind,
@@ -220,7 +223,7 @@ class Output {
                                                   : matte.ref;
       TORCH_CHECK_VALUE(
           image.defined(),
-          "--output-types has ref, which only the refining network gives.");
+          "--output-types has ref, which only the refining network computes.");
       if (is_video_) {
         const fs::path file = folder_ / (kind + ".mp4");
         videos_.try_emplace(kind, file, rate).first->second.write(image);
@@ -250,16 +253,19 @@ int main(int argc, char** argv) try {
   int64_t workers = 8;
   bool amp = false, align = false;
   tern::examples::Options app(
-      "Puts what is in front before another background");
+      "Replaces the background of photographs and videos");
   app.add_option("--model-checkpoint", checkpoint)->required();
   network.add_to(app);
   auto* images =
       app.add_option("--images-src", src, "a photograph or a folder");
   app.add_option("--video-src", video, "a video")->excludes(images);
-  app.add_option("--images-bgr", bgr, "without what is in front");
-  app.add_option("--video-bgr", bgr, "the same for a video: a photograph");
-  app.add_option("--target-bgr", target, "the new background; else green");
-  app.add_option("--video-target-bgr", target_of_video, "a video of it");
+  app.add_option("--images-bgr", bgr, "the background alone");
+  app.add_option("--video-bgr", bgr, "a photograph of the video's background");
+  app.add_option("--target-bgr", target, "the new background; empty: green");
+  app.add_option(
+      "--video-target-bgr",
+      target_of_video,
+      "a video as the new background");
   app.add_option("--video-resize", resize, "width and height")
       ->expected(2)
       ->check(CLI::PositiveNumber);
@@ -267,7 +273,7 @@ int main(int argc, char** argv) try {
   app.add_flag(
       "--preprocess-alignment",
       align,
-      "move the background to where the frame was taken from");
+      "align the background with each frame");
   app.add_option("--output-dir", out);
   app.add_option("--output-types", types)
       ->check(CLI::IsMember({"com", "pha", "fgr", "err", "ref"}));
@@ -275,18 +281,23 @@ int main(int argc, char** argv) try {
       "--output-format",
       format,
       {"video", "image_sequences"},
-      "of a video: else a video");
+      "empty: the format of the input");
   app.add_choice("--device", device_name, {"cpu", "cuda"});
-  app.add_number("--num-workers", workers, 0, 64, "which read photographs");
+  app.add_number(
+      "--num-workers",
+      workers,
+      0,
+      64,
+      "threads that read photographs");
   app.add_flag("--amp", amp, "compute in 16 bits");
   app.read(argc, argv);
   TORCH_CHECK_VALUE(
       (!src.empty() || !video.empty()) && !bgr.empty(),
-      "There is nothing to look at; expected --images-src and --images-bgr, or "
+      "There is no input; expected --images-src and --images-bgr, or "
       "--video-src and --video-bgr.");
 
   // %% [markdown]
-  // ## A network from a file, and photographs
+  // ## Loading the network and the photographs
 
   // %%
   const torch::Device device = device_name.empty()

@@ -1,10 +1,12 @@
 // %% [markdown]
 // # Background matting: refinement
 //
-// The second part of background matting: a trained base network sees a smaller
-// image, and a refiner corrects it at full size where it may be wrong. Both are
-// trained together; see `matting_base.cpp`. Start it with torchrun for several
-// GPUs: each process takes its share of the batch.
+// Trains the second stage of background matting. The base network computes a
+// matte of a downscaled image, and a refiner corrects it at full size in
+// regions where it is likely to be wrong. Both are trained together, starting
+// from the base network that `matting_base.cpp` has trained. To use several
+// GPUs, start the program with torchrun: each process computes its share of the
+// batch.
 //
 // ```sh
 // matting_base   --dataset D --backgrounds B
@@ -43,7 +45,7 @@ int main(int argc, char** argv) try {
       refine.backbone_scale,
       0.01,
       0.5,
-      "of the picture that the base network sees");
+      "scale of the base network's image");
   app.add_choice(
       "--model-refine-mode",
       mode,
@@ -75,7 +77,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Training
   //
-  // The program draws mattes before and after training in `log/NAME`.
+  // The program writes figures of mattes before and after training to
+  // `log/NAME`.
 
   // %%
   run.train(learn, {5e-5, 5e-5, 1e-4, 3e-4});

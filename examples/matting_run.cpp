@@ -22,8 +22,8 @@ void set_precision(Learner& learn, const std::string& precision) {
   learn.to_amp(options);
 }
 
-/// Logs images every `interval` training batches and of the first batch of an
-/// evaluation.
+/// Logs images every `interval` training batches and for the first batch of
+/// each evaluation.
 void log_pictures(Learner& learn, int64_t interval) {
   learn.add<LambdaCallback>({.on_batch_end = [interval](Learner& l) {
     const TrainState& state = l.state();
@@ -43,7 +43,7 @@ void log_pictures(Learner& learn, int64_t interval) {
   }});
 }
 
-/// Mean errors on the validation images.
+/// Prints the mean errors on the validation images. `when` labels the line.
 void print_errors(Learner& learn, const char* when) {
   const Validation valid = learn.validate();
   if (!communicator(learn).is_main_process()) return;
@@ -60,7 +60,7 @@ void MattingRun::add_options(Options& app) {
   app.add_option("--dataset", dataset, "folder with pha and fgr")->required();
   app.add_option("--backgrounds", backgrounds, "folder of photographs")
       ->required();
-  app.add_option("--model-name", name, "of the run's folders");
+  app.add_option("--model-name", name, "name of the run's folders");
   app.add_choice(
       "--model-backbone",
       backbone,
@@ -90,11 +90,11 @@ void MattingRun::add_options(Options& app) {
       "--precision",
       precision,
       {"amp", "fp16", "bf16", "fp32"},
-      "amp: fp16 on a GPU, else bf16");
-  app.add_number("--size", size, 16, 8192, "of the pictures, height and width");
-  app.add_number("--rate", rate, 0.001, 1000, "factor on all learning rates");
-  app.add_flag("--one-cycle", one_cycle, "rates that rise and fall");
-  app.add_number("--seed", seed, 0, UINT32_MAX, "of the first weights");
+      "amp: fp16 on a GPU, bf16 on a CPU");
+  app.add_number("--size", size, 16, 8192, "height and width of images");
+  app.add_number("--rate", rate, 0.001, 1000, "factor for all learning rates");
+  app.add_flag("--one-cycle", one_cycle, "one-cycle learning rates");
+  app.add_number("--seed", seed, 0, UINT32_MAX, "seed of the initial weights");
 }
 
 DataBunch MattingRun::data(Range pair_scale) const {
@@ -120,7 +120,7 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
   fs::create_directories(log);
   for (double& lr : rates) lr *= rate;
   set_precision(learn, precision);
-  // The few images of one process are too few for BatchNorm.
+  // One process has too few images for the statistics of BatchNorm.
   learn.to_distributed({.sync_batch_norm = true});
   learn.add<TensorBoard>({.folder = log, .every = loss_interval});
   log_pictures(learn, images_interval);

@@ -10,15 +10,14 @@ namespace tern::examples {
 
 class Options;
 
-/// What the programs that train the two matting networks have in common: most
-/// options, named as in BackgroundMattingV2's programs, and what happens beside
-/// the training.
+/// Options and code shared by the programs that train the two matting networks.
+/// The options are named as in BackgroundMattingV2's programs.
 struct MattingRun {
-  /// Folders with {train,valid}/{pha,fgr} and {train,valid}, or without train
-  /// and valid.
+  /// Folders with {train,valid}/{pha,fgr} and with {train,valid}; or with
+  /// pha and fgr and with images, without train and valid.
   std::string dataset = {}, backgrounds = {};
-  /// Names the folders checkpoint/NAME and log/NAME: each program has one of
-  /// its own, as the two networks do not fit into each other.
+  /// Names the folders checkpoint/NAME and log/NAME. Each program uses another
+  /// name, since the two networks cannot load each other's checkpoints.
   std::string name = {};
   std::string backbone = "resnet50", precision = "amp";
   int64_t size = 512, batch_size = 8, workers = 2, epochs = 8;
@@ -28,14 +27,16 @@ struct MattingRun {
   int64_t loss_interval = 10, images_interval = 2000,
           checkpoint_interval = 5000;
 
+  /// Adds the shared options to `app`.
   void add_options(Options& app);
+  /// Reads the data.
   /// \param pair_scale  See `matting_transforms`.
   DataBunch data(Range pair_scale) const;
-  /// Loss, metrics and Adam without weight decay.
+  /// Returns `loss`, the metrics of matting, and Adam without weight decay.
   LearnerOptions options(Loss loss) const;
-  /// Trains in the wanted precision, goes on from the last checkpoint if there
-  /// is one, writes logs, pictures and at last the network.
-  /// \param rates  For each layer group.
+  /// Trains in `precision`, and resumes from the last checkpoint if there is
+  /// one. Writes checkpoints, logs, figures and, at the end, the network.
+  /// \param rates  Learning rate of each layer group, multiplied by `rate`.
   void train(Learner& learn, std::vector<double> rates) const;
 };
 

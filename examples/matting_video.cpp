@@ -17,7 +17,7 @@ namespace tern::examples {
 
 namespace {
 
-/// A view of [H, W, 3] kByte, contiguous.
+/// Returns a view of a contiguous [H, W, 3] kByte tensor.
 cv::Mat mat_of(const torch::Tensor& image) {
   return {
       static_cast<int>(image.size(0)),
@@ -50,7 +50,7 @@ torch::Tensor align_background(
     cv::BFMatcher(cv::NORM_HAMMING)
         .match(background_features, scene_features, matches);
   }
-  // The best of them, as the paper's program has it.
+  // Keeps the best 15 % of the matches, as the paper's program does.
   std::sort(matches.begin(), matches.end());
   matches.resize(matches.size() * 15 / 100);
   std::vector<cv::Point2f> from, to;

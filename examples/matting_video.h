@@ -9,30 +9,31 @@
 
 namespace tern::examples {
 
-/// [H, W, 3] kByte in another size.
+/// Returns a [H, W, 3] kByte image resized to `size`.
 torch::Tensor resized(const torch::Tensor& image, ImageSize size);
 
-/// The background as it is seen from where the scene was taken, by the features
-/// that both have (ORB) and a homography; where it shows nothing, the scene.
+/// Warps the background to the viewpoint of the scene, by a homography between
+/// matching ORB features. Pixels that the warped background does not cover are
+/// those of the scene.
 /// \param src, bgr  [H, W, 3] kByte, RGB, of any sizes.
 /// \return          As `src`.
-/// \throws c10::ValueError if too little of both is alike.
+/// \throws c10::ValueError if too few features match.
 torch::Tensor align_background(
     const torch::Tensor& src,
     const torch::Tensor& bgr);
 
-/// Frames of a video file.
+/// Reads the frames of a video file.
 class VideoReader {
  public:
-  /// \param size  To resize all frames to.
+  /// \param size  Resizes all frames to this size; empty: keeps their size.
   /// \throws DataError if OpenCV cannot open it.
   explicit VideoReader(
       const std::filesystem::path& file,
       std::optional<ImageSize> size = {});
 
-  /// [H, W, 3] kByte, RGB; nothing at the end.
+  /// Returns the next frame, [H, W, 3] kByte, RGB; empty at the end.
   std::optional<torch::Tensor> next();
-  /// Frames a second.
+  /// Returns the frames per second; 25 if the file does not state them.
   double rate() const;
 
  private:
@@ -40,7 +41,7 @@ class VideoReader {
   std::optional<ImageSize> size_;
 };
 
-/// Writes an MP4 file, as large as its first frame.
+/// Writes an MP4 file with the size of its first frame.
 class VideoWriter {
  public:
   VideoWriter(std::filesystem::path file, double rate);

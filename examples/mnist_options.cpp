@@ -1,9 +1,9 @@
 // %% [markdown]
 // # Handwritten digits, with options
 //
-// `mnist.cpp` with options, which `./dev mnist` runs when it is given some.
-// Expect an accuracy of about 0.97 after one epoch on 3s and 7s, and about 0.99
-// after three epochs with `--full`, on all ten digits.
+// `mnist.cpp` with command-line options; `./dev mnist` runs this program if it
+// gets any option. Expect an accuracy of about 0.97 after one epoch on the 3s
+// and 7s, and about 0.99 after three epochs on all ten digits (`--full`).
 
 // %%
 #include <filesystem>
@@ -22,7 +22,10 @@ int main(int argc, char** argv) try {
   int64_t epochs = 1, workers = -1;
   uint64_t seed = 42;
   tern::examples::Options app("Trains on MNIST in mixed precision");
-  app.add_option("--data", data_path, "folder with train/ and valid/, or IDX");
+  app.add_option(
+      "--data",
+      data_path,
+      "folder of train/ and valid/, or IDX files");
   app.add_flag("--full", full, "all ten digits, from IDX files");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.add_choice("--precision", precision, {"fp32", "fp16", "bf16"});
@@ -31,10 +34,9 @@ int main(int argc, char** argv) try {
       workers,
       -1,
       1024,
-      "threads that load; -1: as many as fit");
+      "loader threads; -1: cores minus one");
   app.add_number("--seed", seed, 0, UINT32_MAX);
-  app.add_option("--plot", plot, "file for the curves of the losses")
-      ->take_last();
+  app.add_option("--plot", plot, "file for the loss plot")->take_last();
   app.read(argc, argv);
 
   // %% [markdown]

@@ -14,7 +14,7 @@ template <class T>
 CLI::Validator range(T low, T high, const char* kind) {
   const auto check = [=](const std::string& text) -> std::string {
     T value{};
-    // A number that is not finite is in no range.
+    // NaN and infinity are outside every range.
     if (CLI::detail::lexical_cast(text, value) && value >= low &&
         value <= high) {
       return "";

@@ -9,8 +9,8 @@
 
 namespace tern::examples {
 
-/// The options of an example program: CLI11's, with a range for each number and
-/// the defaults in --help.
+/// Command-line options of an example program, based on CLI11. Each number has
+/// a range, and --help shows the defaults.
 ///
 ///   Options options("Trains on MNIST");
 ///   options.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
@@ -20,7 +20,7 @@ class Options : public CLI::App {
   /// \param description  One line; --help begins with it.
   explicit Options(const std::string& description);
 
-  /// An option that takes a number from `low` to `high`.
+  /// Adds an option that takes a number from `low` to `high`.
   template <class T>
   CLI::Option* add_number(
       const std::string& name,
@@ -34,7 +34,7 @@ class Options : public CLI::App {
         ->check(in_range(static_cast<Number>(low), static_cast<Number>(high)));
   }
 
-  /// An option that takes one of a few words or numbers.
+  /// Adds an option that takes one of `choices`.
   template <class T>
   CLI::Option* add_choice(
       const std::string& name,
@@ -44,8 +44,8 @@ class Options : public CLI::App {
     return add_option(name, value, description)->check(one_of(choices));
   }
 
-  /// Sets the variables. Ends the program after --help, and after arguments
-  /// that it cannot take with a message and an exit code other than 0.
+  /// Sets the variables from the arguments. Exits after --help. If an argument
+  /// is invalid, prints a message and exits with a code other than 0.
   void read(int argc, const char* const* argv);
 
  private:

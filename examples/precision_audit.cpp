@@ -1,8 +1,9 @@
 // %% [markdown]
 // # Which precision?
 //
-// Does this network train in 16 bits, and if not, which layers do not? The
-// audit of a network that does, and of one that divides by small variances.
+// The precision audit finds out whether a network trains in 16 bits and, if
+// not, which layers do not. This program audits a network that does, and one
+// that divides by small variances.
 
 // %%
 #include <fmt/format.h>
@@ -15,8 +16,9 @@
 // ## A network that normalizes by hand
 
 // %%
-// Normalizes each image by its own variance. In half 1e-8 is 0, and images have
-// constant patches.
+// Normalizes each channel of an image by its own variance. In fp16 the 1e-8
+// rounds to 0, so it no longer prevents a division by 0 where a channel is
+// constant.
 struct NormalizedImpl : torch::nn::Module {
   NormalizedImpl() {
     first = register_module(
@@ -37,7 +39,7 @@ TORCH_MODULE(Normalized);
 
 // %%
 int main(int argc, char** argv) {
-  tern::examples::Options("Asks two networks whether they train in 16 bits")
+  tern::examples::Options("Audits whether two networks train in 16 bits")
       .read(argc, argv);
 
   // %% [markdown]

@@ -1,30 +1,30 @@
-# Runs a program in its test's folder, once for each of the commands. What an
-# earlier run left there is removed first, so that nothing is resumed or taken for
-# this run's. A command that begins with "75: " has to end with that exit code.
-# Lists have | between their parts:
+# Runs a program in its test's folder, once for each command. Files of an earlier
+# run are removed first, so that nothing is resumed or mistaken for output of this
+# run. A command that begins with "75: " must end with this exit code. Lists are
+# separated by |:
 #
 # cmake -DPROGRAM=... "-DCOMMANDS=train data --epochs 1|evaluate data"
 #       -P run_example.cmake
 #
-# With -DARCHIVE=clothing/clothing.tar "-DPATTERNS=*/hat/*|*/dress/*" it unpacks a
-# part of an archive of TERN_DATA into data/ first.
+# With -DARCHIVE=clothing/clothing.tar "-DPATTERNS=*/hat/*|*/dress/*" it first
+# unpacks the matching files of this archive in TERN_DATA into data/.
 #
-# With -DFIND_DATA=build/examples/find_digits the program's TERN_CACHE is the folder
-# above the one that this prints.
+# With -DFIND_DATA=build/examples/find_digits the program's TERN_CACHE is the parent
+# of the folder that this command prints.
 #
-# With "-DNOTEBOOK=python|tools/notebook.py|run|examples/mnist.cpp|pages|--" that
-# command runs it. With -DWRITTEN=drawn/a.png it expects that file, and all that is
-# printed to match EXPECTED.
+# With "-DNOTEBOOK=python|tools/notebook.py|run|examples/mnist.cpp|pages|--" this
+# command runs the program. With -DWRITTEN=drawn/a.png the program must write this
+# file. The whole output must match EXPECTED.
 #
-# The environment's TERN_EMULATOR runs the programs of a build for another processor.
+# The environment variable TERN_EMULATOR names an emulator for a cross-compiled build.
 separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
 string(REPLACE "|" ";" patterns "${PATTERNS}")
 string(REPLACE "|" ";" commands "${COMMANDS}")
 string(REPLACE "|" ";" notebook "${NOTEBOOK}")
 if(ARCHIVE AND NOT DEFINED ENV{TERN_DATA})
   if(DEFINED ENV{CI} AND NOT DEFINED ENV{TERN_DATA_OPTIONAL})
-    message(FATAL_ERROR "TERN_DATA is not set, so there is no ${ARCHIVE}, and under CI no test is left out. "
-      "Set it to the folder with the real data, or TERN_DATA_OPTIONAL=1 where there is none.")
+    message(FATAL_ERROR "TERN_DATA is not set, so there is no ${ARCHIVE}, and CI must not skip tests. "
+      "Set TERN_DATA to the folder with the real data, or set TERN_DATA_OPTIONAL=1 if there is none.")
   endif()
   message("SKIPPED: TERN_DATA is not set, so there is no ${ARCHIVE}")
   return()
@@ -32,8 +32,8 @@ endif()
 
 set(is_unpacked FALSE)
 if(ARCHIVE)
-  # Unpacked for the next time too: to make and remove thousands of files takes
-  # longer than some of the programs.
+  # The unpacked files are kept for the next run: creating and removing thousands of
+  # files takes longer than some of the programs.
   file(TIMESTAMP $ENV{TERN_DATA}/${ARCHIVE} time)
   set(wanted "${ARCHIVE} of ${time}: ${PATTERNS}")
   if(EXISTS ${CMAKE_CURRENT_BINARY_DIR}/unpacked.txt)
@@ -80,5 +80,5 @@ foreach(file IN LISTS WRITTEN)
   endif()
 endforeach()
 if(NOT output MATCHES "${EXPECTED}")
-  message(FATAL_ERROR "what ${PROGRAM} prints does not match ${EXPECTED}")
+  message(FATAL_ERROR "the output of ${PROGRAM} does not match ${EXPECTED}")
 endif()

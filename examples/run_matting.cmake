@@ -1,6 +1,6 @@
-# Trains both matting networks and asks one, in one folder and with the names that
-# the programs choose, as docs/matting.md does. Threes of MNIST are foregrounds,
-# alphas and backgrounds; frames of two folders have the same name.
+# Trains both matting networks and predicts with one of them, in one folder and with
+# the programs' default file names, as docs/matting.md does. MNIST's threes serve as
+# foregrounds, alphas and backgrounds. Frames in several folders have the same name.
 #
 # cmake -DPROGRAMS=build/examples -P run_matting.cmake
 separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
@@ -39,7 +39,7 @@ if(NOT written STREQUAL expected)
   message(FATAL_ERROR "matting_predict has written ${written}; expected ${expected}.")
 endif()
 
-# The folder as a video, and the video again, with other options of the network.
+# Writes the folder of frames as a video, then predicts this video with other options.
 set(predict ${emulator} ${PROGRAMS}/matting_predict --model-checkpoint checkpoint/refine/refine.safetensors
   --device cpu --images-bgr ${first})
 execute_process(
@@ -64,7 +64,7 @@ list(SORT written)
 if(NOT written STREQUAL expected)
   message(FATAL_ERROR "matting_predict has written ${written}; expected ${expected}.")
 endif()
-# A value that is given has an effect.
+# The option changes the result.
 foreach(pixels 16 256)
   execute_process(
     COMMAND ${predict} --images-src frames --model-refine-mode sampling --model-refine-sample-pixels ${pixels}
@@ -79,15 +79,15 @@ execute_process(
   COMMAND ${predict} --images-src frames --model-refine-kernel-size 1 --output-dir again
   RESULT_VARIABLE code ERROR_VARIABLE error)
 if(code EQUAL 0 OR NOT error MATCHES "kernel_size 1")
-  message(FATAL_ERROR "Weights of another kernel: exit code ${code}\n${error}")
+  message(FATAL_ERROR "Weights of another kernel size: exit code ${code}\n${error}")
 endif()
 
-# Both would be out/com/me.png.
+# me.png and me.PNG would both be written to out/com/me.png.
 configure_file(${first} ${CMAKE_CURRENT_BINARY_DIR}/frames/me.PNG COPYONLY)
 execute_process(
   COMMAND ${emulator} ${PROGRAMS}/matting_predict --model-checkpoint checkpoint/refine/refine.safetensors
     --images-src frames --images-bgr ${first} --output-dir again
   RESULT_VARIABLE code ERROR_VARIABLE error)
-if(code EQUAL 0 OR NOT error MATCHES "would both be called me.png" OR EXISTS ${CMAKE_CURRENT_BINARY_DIR}/again)
-  message(FATAL_ERROR "Two frames of one name: exit code ${code}\n${error}")
+if(code EQUAL 0 OR NOT error MATCHES "would both be written as me.png" OR EXISTS ${CMAKE_CURRENT_BINARY_DIR}/again)
+  message(FATAL_ERROR "Two frames with one name: exit code ${code}\n${error}")
 endif()

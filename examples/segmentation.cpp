@@ -1,10 +1,10 @@
 // %% [markdown]
 // # Segmentation of street scenes
 //
-// A U-Net with a ResNet body learns a class for each pixel of CamVid's
+// Trains a U-Net with a ResNet body to classify each pixel of CamVid's
 // photographs (`train/`, `trainannot/`, `val/`, `valannot/`). The program
 // prints the scores of each class and draws predictions over photographs.
-// `--pretrained` takes ImageNet weights.
+// `--pretrained` names a file of ImageNet weights.
 
 // %%
 #include <filesystem>
@@ -64,18 +64,18 @@ int main(int argc, char** argv) try {
   int64_t epochs = 10, height = 120;
   double lr = 1e-3;
   bool bf16 = false;
-  tern::examples::Options app("Learns what each pixel of a street scene shows");
-  app.add_option("folder", folder, "CamVid's photographs")->required();
+  tern::examples::Options app("Classifies each pixel of street scenes");
+  app.add_option("folder", folder, "CamVid's folder")->required();
   app.add_option("--arch", arch);
-  app.add_option("--pretrained", pretrained, ".pth or .safetensors");
+  app.add_option("--pretrained", pretrained, "weights, .pth or .safetensors");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.add_number(
       "--height",
       height,
       24,
       4096,
-      "of the photographs; they are 4 : 3");
-  app.add_number("--lr", lr, 1e-8, 10, "the highest learning rate");
+      "image height in pixels, 3/4 of the width");
+  app.add_number("--lr", lr, 1e-8, 10, "maximum learning rate");
   app.add_option("--picture", picture);
   app.add_flag("--bf16", bf16);
   app.read(argc, argv);
@@ -83,7 +83,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Training a U-Net
   //
-  // The network has an output for each class but void, which the loss ignores.
+  // The network has an output for each class except void, which the loss
+  // ignores.
 
   // %%
   const torch::nn::CrossEntropyLoss loss(
@@ -109,7 +110,7 @@ int main(int argc, char** argv) try {
   fmt::print("\n{}", report.to_string());
   tern::show_results(learn, picture, tern::Split::valid, {.count = 3});
   fmt::print("photographs, targets and predictions are in {}\n", picture);
-  // For image_folder predict --model streets.safetensors.
+  // image_folder predict --model streets.safetensors uses this file.
   learn.export_model("streets.safetensors");
   return 0;
 } catch (const std::exception& error) {

@@ -1,11 +1,11 @@
 // %% [markdown]
 // # Cars in street scenes
 //
-// A RetinaNet finds cars in CamVid's photographs (`train/`, `trainannot/`,
-// `val/`, `valannot/`). The masks become boxes: one around each connected
-// region of cars. The program prints COCO's metrics and draws cars that were
-// found, missed or made up. `--pretrained` takes ImageNet weights for
-// ResNet-18.
+// Trains a RetinaNet to find cars in CamVid's photographs (`train/`,
+// `trainannot/`, `val/`, `valannot/`). Each connected region of cars in a mask
+// becomes a box. The program prints COCO's metrics, and draws detected cars,
+// missed cars and false positives. `--pretrained` names a file of ImageNet
+// weights for ResNet-18.
 
 // %%
 #include <filesystem>
@@ -24,9 +24,8 @@ namespace fs = std::filesystem;
 // ## Boxes from masks
 
 // %%
-/// Returns a box around each connected region of cars in a mask. Specks, which
-/// are parts of hidden cars, are left out. Cars that hide each other are one
-/// region.
+/// Returns a box around each connected region of cars in a mask. Ignores small
+/// regions, which are parts of hidden cars. Cars that overlap form one region.
 tern::ImageBoxes car_boxes(const fs::path& mask) {
   constexpr int kCar = 8, kLeastPixels = 150;
   const cv::Mat classes = cv::imread(mask.string(), cv::IMREAD_GRAYSCALE);
@@ -34,7 +33,7 @@ tern::ImageBoxes car_boxes(const fs::path& mask) {
   const int regions =
       cv::connectedComponentsWithStats(classes == kCar, labels, stats, centers);
   tern::ImageBoxes boxes({}, {classes.rows, classes.cols});
-  for (int i = 1; i < regions; ++i) {  // 0 is what is no car
+  for (int i = 1; i < regions; ++i) {  // 0 is the background
     const double area = stats.at<int>(i, cv::CC_STAT_AREA);
     if (area < kLeastPixels) continue;
     const double left = stats.at<int>(i, cv::CC_STAT_LEFT);
@@ -50,8 +49,8 @@ tern::ImageBoxes car_boxes(const fs::path& mask) {
   return boxes;
 }
 
-/// The photographs with their boxes, whose masks are in the folder beside:
-/// val/1.png -> valannot/1.png.
+/// Returns the photographs with their boxes. The mask of val/1.png is
+/// valannot/1.png.
 tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
   auto items = tern::items_from_folder(folder / "train");
   for (const auto& item : tern::items_from_folder(folder / "val")) {
@@ -86,16 +85,16 @@ int main(int argc, char** argv) try {
   double lr = 1e-3;
   bool bf16 = false;
   tern::examples::Options app("Finds cars in street scenes");
-  app.add_option("folder", folder, "CamVid's photographs")->required();
-  app.add_option("--pretrained", pretrained, ".pth or .safetensors");
+  app.add_option("folder", folder, "CamVid's folder")->required();
+  app.add_option("--pretrained", pretrained, "weights, .pth or .safetensors");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.add_number(
       "--height",
       height,
       24,
       4096,
-      "of the photographs; they are 4 : 3");
-  app.add_number("--lr", lr, 1e-8, 10, "the highest learning rate");
+      "image height in pixels, 3/4 of the width");
+  app.add_number("--lr", lr, 1e-8, 10, "maximum learning rate");
   app.add_option("--picture", picture);
   app.add_flag("--bf16", bf16);
   app.read(argc, argv);

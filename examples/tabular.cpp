@@ -1,6 +1,12 @@
-// Predicts the price of a house from a table with categories, numbers and empty
-// cells: entity embeddings, as fastai's tabular_learner has them. Tern is a
-// library for images and has no layer for tables; this is all that one takes.
+// %% [markdown]
+// # A table of houses
+//
+// Predicts the price of a house from a table of categories, numbers and empty
+// cells, with entity embeddings like those of fastai's `tabular_learner`. Tern
+// is a library for images and has no layers for tables; this program contains
+// all the code that a table needs.
+
+// %%
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -29,9 +35,11 @@
 using Names = std::vector<std::string>;
 
 // %% [markdown]
-// # A table
-// Houses with two columns of categories and three of numbers. One cell in
-// twenty is empty. The price depends on the district and grows with the area.
+// ## The table
+//
+// The houses have two columns of categories and three of numbers. One cell in
+// twenty is empty, except in the column `kind`. The price depends on the
+// district, the kind and the age, and grows with the area.
 
 // %%
 const Names kCategories = {"district", "kind"};
@@ -44,7 +52,7 @@ void write_houses(const std::filesystem::path& file, int64_t count) {
     return std::uniform_real_distribution<double>(low, high)(rng);
   };
   const std::map<std::string, double> per_area =
-      {{"harbour", 9}, {"hill", 7}, {"mill", 4}, {"old town", 8}, {"park", 6}};
+      {{"harbor", 9}, {"hill", 7}, {"mill", 4}, {"old town", 8}, {"park", 6}};
   const Names kinds = {"flat", "house", "villa"};
   std::ofstream out(file);
   out << "district,kind,area,rooms,built,price\n";
@@ -72,9 +80,11 @@ void write_houses(const std::filesystem::path& file, int64_t count) {
 }
 
 // %% [markdown]
-// # Cells as numbers
-// A category is its place in the sorted values of the training rows; 0 is an
-// empty cell or a value that they do not have. An empty number is NaN.
+// ## Encoding the cells
+//
+// A category is encoded as its position, from 1, in the sorted values of the
+// training rows. 0 encodes an empty cell or an unknown value. An empty number
+// becomes NaN.
 
 // %%
 Names values_of(const tern::CsvTable& table, const std::string& column) {
@@ -113,17 +123,20 @@ float number_of(const std::string& cell) {
 }
 
 // %% [markdown]
-// # The network
-// Each category has a vector, of fastai's size. What turns raw numbers into
-// inputs belongs to the network, as buffers: an empty cell becomes the median of
-// the training rows, with a flag that says so, and each column is normalized, as
-// is the price. So whoever loads the model gives it the numbers of the table.
+// ## The network
+//
+// Each category has an embedding, with fastai's rule for its size. The network
+// prepares its inputs with statistics of the training rows, which it keeps in
+// buffers: it replaces an empty cell with the median, adds a flag for empty
+// cells, and normalizes each column. It also scales its output back to prices.
+// So a program that loads the model passes it the raw numbers of the table.
 
 // %%
 struct TabularImpl : torch::nn::Module {
-  /// \param values   The number of values of each category, without 0.
-  /// \param numbers  Those of the training rows, [N, columns].
-  /// \param prices   Those of the training rows, [N].
+  /// \param values   Number of values in each column of categories, without
+  ///                 the code 0.
+  /// \param numbers  Numbers of the training rows, [N, columns].
+  /// \param prices   Prices of the training rows, [N].
   TabularImpl(
       const std::vector<int64_t>& values,
       const torch::Tensor& numbers,
@@ -183,7 +196,7 @@ int main(int argc, char** argv) try {
   std::string file = "houses.csv";
   int64_t houses = 4000, epochs = 10;
   tern::examples::Options app("Predicts prices from a table");
-  app.add_option("--table", file, "receives the generated table");
+  app.add_option("--table", file, "file for the generated table");
   app.add_number("--houses", houses, 100, 10'000'000, "rows");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.read(argc, argv);
@@ -193,7 +206,7 @@ int main(int argc, char** argv) try {
   // %%
   const tern::CsvTable table = tern::read_csv(file);
   const auto rows = static_cast<int64_t>(table.rows.size());
-  const int64_t train_rows = rows * 4 / 5;  // the rows are in no order
+  const int64_t train_rows = rows * 4 / 5;  // the rows are in random order
   std::vector<int64_t> counts;
   std::map<std::string, std::string> vocabularies;  // for the model's file
   torch::Tensor categories = torch::empty(
@@ -249,8 +262,9 @@ int main(int argc, char** argv) try {
   learn.fit_one_cycle(epochs, 1e-2);
 
   // %% [markdown]
-  // # The model in one file
-  // The file has the network, its medians and means, and the vocabularies.
+  // ## The model in one file
+  //
+  // The file contains the network, its medians and means, and the vocabularies.
 
   // %%
   learn.export_model("houses.safetensors", {.metadata = vocabularies});
@@ -267,20 +281,20 @@ int main(int argc, char** argv) try {
     return predictor.predict(inputs).numbers.at(0);
   };
   const float unknown = number_of("");
-  const double villa = price_of({"harbour", "villa"}, {120, 6, 2010});
-  fmt::print("a villa at the harbour costs {:.0f}\n", villa);
+  const double villa = price_of({"harbor", "villa"}, {120, 6, 2010});
+  fmt::print("a villa at the harbor costs {:.0f}\n", villa);
   fmt::print(
-      "one of unknown age {:.0f}\n",
-      price_of({"harbour", "villa"}, {120, 6, unknown}));
+      "a villa of unknown age costs {:.0f}\n",
+      price_of({"harbor", "villa"}, {120, 6, unknown}));
 
   const double error = learn.validate().metrics.at(0).value;
   const double of_mean = (prices - prices.mean()).abs().mean().item<double>();
   fmt::print(
-      "mean error {:.1f}; {:.1f} if each price is the average\n",
+      "mean error {:.1f}; {:.1f} for predicting the mean price\n",
       error,
       of_mean);
   if (epochs >= 10 && houses >= 4000 && error > of_mean / 4) {
-    fmt::print(stderr, "it has not learned what a house costs\n");
+    fmt::print(stderr, "error: the network has not learned the prices\n");
     return 1;
   }
   return 0;

@@ -1,10 +1,11 @@
 // %% [markdown]
-// # All that a street scene shows
+// # Several labels for a street scene
 //
-// Several labels for each of CamVid's photographs (`train/`, `trainannot/`,
-// `val/`, `valannot/`), taken from its mask. The program chooses the threshold
-// above which a label is predicted, prints the scores of each label and label
-// co-occurrence, and exports the model with its threshold.
+// Trains a multi-label classifier of CamVid's photographs (`train/`,
+// `trainannot/`, `val/`, `valannot/`), whose labels are taken from the masks.
+// The program tunes the threshold above which a label is predicted, prints the
+// scores of each label, plots label co-occurrence, and exports the model with
+// its threshold.
 
 // %%
 #include <filesystem>
@@ -35,7 +36,7 @@ const std::vector<std::string> kClasses = {
 // ## Photographs and their labels
 
 // %%
-// The classes that at least a hundredth of the mask's pixels are of.
+// Returns the classes that cover at least 1 % of the mask.
 std::vector<std::string> tags_of(const tern::ImageItem& item) {
   const fs::path image = item.path;  // val/1.png -> valannot/1.png
   const fs::path mask = image.parent_path().string() + "annot";
@@ -75,14 +76,14 @@ int main(int argc, char** argv) try {
   std::string folder, arch = "resnet18", pretrained, out = ".";
   int64_t epochs = 20, height = 120;
   double lr = 3e-3;
-  tern::examples::Options app("Learns all that a street scene shows");
-  app.add_option("folder", folder, "CamVid's photographs")->required();
+  tern::examples::Options app("Predicts several labels for street scenes");
+  app.add_option("folder", folder, "CamVid's folder")->required();
   app.add_option("--arch", arch);
-  app.add_option("--pretrained", pretrained, ".pth or .safetensors");
+  app.add_option("--pretrained", pretrained, "weights, .pth or .safetensors");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
-  app.add_number("--height", height, 24, 4096, "of the photographs");
-  app.add_number("--lr", lr, 1e-8, 10, "the highest learning rate");
-  app.add_option("--out", out, "the folder for pictures and the model");
+  app.add_number("--height", height, 24, 4096, "image height in pixels");
+  app.add_number("--lr", lr, 1e-8, 10, "maximum learning rate");
+  app.add_option("--out", out, "folder for plots and the model");
   app.read(argc, argv);
   const fs::path to = out;
   fs::create_directories(to);
@@ -108,7 +109,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Choosing the threshold
   //
-  // At first it is 0.5; then the value with the best F1 over all labels.
+  // The default threshold is 0.5. `tune_threshold` sets the value with the best
+  // F1 over all labels.
 
   // %%
   const auto before = tern::MultiLabelInterpretation::from(learn).report();

@@ -1,16 +1,16 @@
 // %% [markdown]
 // # Images in tar shards
 //
-// A folder of images is written as tar shards once, and the training reads the
-// shards in place.
+// Writes a folder of images as tar shards once, and then trains on the shards
+// without unpacking them.
 //
 // ```sh
 // tar_shards --data clothing --out shards
 // ```
 //
-// Shards are a few large files, which a network or a disk reads many times
-// faster than a million small ones. Python's webdataset reads them too.
-// `tern-shard` writes them without a program.
+// Shards are a few large files, which are read from a network or a disk many
+// times faster than a million small files. Python's webdataset reads them too.
+// The tool `tern-shard` writes them from the command line.
 
 // %%
 #include <algorithm>
@@ -48,7 +48,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Writing shards
   //
-  // Each image is stored unchanged, beside the number of its class:
+  // Each image is stored unchanged, next to a file with the index of its class:
   // `3/00000012.png` and `3/00000012.cls`. Shards of an earlier run are reused.
 
   // %%
@@ -66,13 +66,13 @@ int main(int argc, char** argv) try {
           static_cast<double>(written.bytes) / 1e6);
     }
   }
-  fmt::print("{} sums are right\n", tern::verify_shards(out));
+  fmt::print("verified the checksums of {} shards\n", tern::verify_shards(out));
 
   // %% [markdown]
   // ## Training on shards
   //
-  // Everything else is as for a folder: transforms, workers, several processes,
-  // checkpoints in the middle of an epoch.
+  // Everything else works as it does for a folder: transforms, workers, several
+  // processes, and checkpoints in the middle of an epoch.
 
   // %%
   std::vector<std::string> train, valid;

@@ -1,13 +1,13 @@
 // %% [markdown]
 // # Fine-tuning
 //
-// A network first learns some classes of clothing from all their photographs.
-// Then it learns other classes from a few photographs each: from random
-// weights, with a new head alone, and by today's recipes, each of them one
-// call. They are compared on photographs of these classes that none of them has
-// seen.
+// Pretrains a network on some classes of clothing with all their photographs.
+// Then trains it on the other classes with a few photographs each: from random
+// weights, with a new head only, and with current fine-tuning recipes, each of
+// which is one call. All of them are evaluated on unseen photographs of these
+// classes.
 //
-// The folder has `train/CLASS/*.jpg` and `validation/CLASS/*.jpg`.
+// The folder contains `train/CLASS/*.jpg` and `validation/CLASS/*.jpg`.
 
 // %%
 #include <algorithm>
@@ -66,9 +66,9 @@ tern::DataBunch bunch_of(
        .workers = 2});
 }
 
-/// `few` training photographs of each class, and up to 100 others of each as
-/// test images.
-/// \param draw  Which `few` photographs.
+/// Returns `few` training photographs of each class, and up to 100 others of
+/// each as the test set.
+/// \param draw  Which photographs: skips the first `draw * few` of each class.
 tern::DataBunch handful(
     const tern::ImageItems& items,
     int64_t few,
@@ -104,18 +104,23 @@ int main(int argc, char** argv) try {
   int64_t size = 64, epochs = 20, few = 20, few_epochs = 20, draws = 3;
   tern::examples::Options app("Fine-tunes a network on few photographs");
   app.add_option("folder", folder)->required();
-  app.add_number("--size", size, 44, 4096, "of the photographs, in pixels");
-  app.add_number("--epochs", epochs, 3, 10'000, "of learning the first kinds");
-  app.add_number("--few", few, 1, 1000, "photographs of each other kind");
-  app.add_number("--few-epochs", few_epochs, 1, 10'000, "of fine-tuning");
-  app.add_number("--draws", draws, 1, 100, "handfuls to take the mean of");
+  app.add_number("--size", size, 44, 4096, "image size in pixels");
+  app.add_number("--epochs", epochs, 3, 10'000, "epochs of the first task");
+  app.add_number("--few", few, 1, 1000, "photographs of each new class");
+  app.add_number(
+      "--few-epochs",
+      few_epochs,
+      1,
+      10'000,
+      "epochs of fine-tuning");
+  app.add_number("--draws", draws, 1, 100, "draws to average over");
   app.read(argc, argv);
 
   // %%
   const tern::ImageItems items = tern::items_from_folder(folder);
   std::set<std::string> kinds;
   for (const auto& item : items) kinds.insert(kind_of(item));
-  // Every other class, so that the two tasks are alike.
+  // Alternates the classes between the two tasks, so that they are similar.
   std::set<std::string> first, other;
   for (const auto& kind : kinds) {
     (first.size() > other.size() ? other : first).insert(kind);
@@ -128,7 +133,7 @@ int main(int argc, char** argv) try {
     return chosen;
   };
   const tern::VisionArch arch = small_convnext;
-  // A head without hidden layers: the tasks have few classes.
+  // The tasks have few classes, so the head has no hidden layers.
   const tern::HeadOptions head{.hidden = {}};
 
   // %% [markdown]
@@ -153,8 +158,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Progressive resizing
   //
-  // It saves time on the longer task: two thirds of the epochs on smaller
-  // images, the last third at full size.
+  // Progressive resizing saves time on the longer task: two thirds of the
+  // epochs use smaller images, and the last third uses the full size.
 
   // %%
   auto progressive = learner_of_first();
@@ -175,8 +180,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## The second task
   //
-  // `measure` trains a new Learner on each sample of photographs and evaluates
-  // it on the unseen ones.
+  // `measure` trains a new Learner on each draw of photographs and evaluates it
+  // on unseen ones.
 
   // %%
   fmt::print(
@@ -231,9 +236,10 @@ int main(int argc, char** argv) try {
   });
 
   // %% [markdown]
-  // ## The head alone
+  // ## Only the head
   //
-  // A Learner with pretrained weights is frozen.
+  // A Learner with pretrained weights starts frozen, so it trains only the
+  // head.
 
   // %%
   measure("the head alone", trained, [&](tern::Learner& learn) {
@@ -243,7 +249,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## fastai's fine_tune
   //
-  // The head for an epoch, then all layers.
+  // `fine_tune` trains the head for one epoch, then all layers.
 
   // %%
   measure("fine_tune", trained, [&](tern::Learner& learn) {
@@ -253,8 +259,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## A learning rate for each block
   //
-  // Each block trains with 0.75 of the next one's learning rate: features
-  // nearer to the image are more general.
+  // Each block trains with 0.75 times the learning rate of the next block,
+  // since features closer to the image are more general.
 
   // %%
   measure("layer_decay", trained, [&](tern::Learner& learn) {
@@ -265,8 +271,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Drop path
   //
-  // During training each block is dropped for a share of the images, the last
-  // one for a tenth.
+  // During training each block is skipped for a random share of the images. The
+  // share rises from 0 for the first block to a tenth for the last.
 
   // %%
   measure("layer_decay, drop path", trained, [&](tern::Learner& learn) {
@@ -278,8 +284,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## LoRA
   //
-  // The network stays frozen, except for an adapter beside each layer and the
-  // head.
+  // The network stays frozen. Only the head and a low-rank adapter of each
+  // layer are trained.
 
   // %%
   measure("add_lora", trained, [&](tern::Learner& learn) {

@@ -7,10 +7,11 @@
 
 namespace tern::tools {
 
-/// The library whose matrix product LibTorch calls in this program, or "".
+/// Returns the library whose matrix product LibTorch calls in this program, or
+/// "".
 ///
-/// It has to be LibTorch's. Debian's OpenCV brings libblas.so.3, which exports
-/// the same names; if that one comes first in the loader's order, LibTorch
+/// It should be LibTorch's own. Debian's OpenCV depends on libblas.so.3, which
+/// exports the same names. If the loader finds that library first, LibTorch
 /// calls it, and a matrix product is up to 37 times slower.
 inline std::string blas_library() {
   void* sgemm = dlsym(RTLD_DEFAULT, "sgemm_");
@@ -19,8 +20,8 @@ inline std::string blas_library() {
   return info.dli_fname;
 }
 
-/// Whether it is LibTorch's: what libtorch_cpu.so, or a library that it was
-/// linked with, exports, and nobody took over.
+/// True if LibTorch calls its own matrix product: the one that libtorch_cpu.so
+/// or a library linked into it exports.
 inline bool has_blas_of_libtorch() {
   Dl_info info{};
   const auto address = reinterpret_cast<void*>(&at::get_num_threads);

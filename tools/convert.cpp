@@ -1,5 +1,5 @@
-// tern-convert: weight files from one format to the other, and a look into
-// them. Nothing of a file is ever run.
+// tern-convert: converts weight files between formats, and lists and verifies
+// them. Never executes code from a file.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -37,7 +37,7 @@ void convert(
   if (!is_pth && kind != ".safetensors") {
     throw DataError(
         out.string(),
-        "has the ending '" + kind +
+        "has the extension '" + kind +
             "'; expected .safetensors, or .pth, .pt, .th or .bin for a file of "
             "torch.save");
   }
@@ -45,7 +45,7 @@ void convert(
   if (is_pth) {
     save_pth(out, state, {.sha256_file = sum});
   } else {
-    // Python's libraries look for the format.
+    // Python's libraries check the entry `format`.
     std::map<std::string, std::string> metadata = {{"format", "pt"}};
     if (is_safetensors(ByteFile(in))) metadata = safetensors_metadata(in);
     save_safetensors(
@@ -113,15 +113,16 @@ int main(int argc, char** argv) try {
   bool sum = false;
   CLI::App app{
       "Converts weight files between safetensors and torch.save's .pth"};
-  app.add_option("in", in, "file to read, whatever its format");
+  app.add_option("in", in, "file to read, in any format");
   app.add_option("out", out, "file to write: .safetensors or .pth");
-  app.add_option("--key", key, "which dictionary of a checkpoint");
+  app.add_option("--key", key, "key of the state dict in a checkpoint");
   app.add_flag("--sha256", sum, "also write OUT.sha256, for sha256sum -c");
-  auto* list = app.add_subcommand("list", "names, types and shapes of a file");
-  auto* verify = app.add_subcommand("verify", "reads all, checks every sum");
+  auto* list = app.add_subcommand("list", "list names, types and shapes");
+  auto* verify =
+      app.add_subcommand("verify", "read everything and check all checksums");
   for (CLI::App* command : {list, verify}) {
     command->add_option("file", file)->required();
-    command->add_option("--key", key, "which dictionary of a checkpoint");
+    command->add_option("--key", key, "key of the state dict in a checkpoint");
   }
   app.require_subcommand(0, 1);
   CLI11_PARSE(app, argc, argv);

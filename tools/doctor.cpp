@@ -1,5 +1,5 @@
-// ./dev doctor: what this machine is, and what is wrong with it. Each problem
-// is a sentence with its cure; the program then ends with 1.
+// ./dev doctor: describes this machine and reports problems, each as a sentence
+// with its remedy. Exits with 1 if there is a problem.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -73,7 +73,7 @@ void report_versions() {
   line("opencv", cv::getVersionString());
   if (cv::getVersionString() != CV_VERSION) {
     problem(fmt::format(
-        "OpenCV's headers are of {} and its libraries of {}: install one "
+        "OpenCV's headers have version {} and its libraries {}: install one "
         "version, then run rm -rf build && ./dev build.",
         CV_VERSION,
         cv::getVersionString()));
@@ -99,23 +99,23 @@ void report_cpu() {
   line(
       "threads",
       fmt::format(
-          "{} in an operation, {} between operations{}",
+          "{} within an operation, {} between operations{}",
           at::get_num_threads(),
           at::get_num_interop_threads(),
           variable ? fmt::format(", OMP_NUM_THREADS={}", variable) : ""));
   if (at::get_num_threads() > cores) {
     problem(fmt::format(
         "An operation uses {} threads on {} cores, which is slower than one "
-        "a core: unset OMP_NUM_THREADS or set it to {}.",
+        "per core: unset OMP_NUM_THREADS or set it to {}.",
         at::get_num_threads(),
         cores,
         cores));
   }
 }
 
-// ---- The BLAS, and what else may be in the program twice ----
+// ---- The BLAS, and libraries that may be loaded twice ----
 
-/// On one thread: on several, another busy program would be measured too.
+/// Measures one thread, since several would also measure other busy programs.
 double matmul_gigaflops() {
   at::set_num_threads(1);
   const int64_t n = 256;
@@ -137,19 +137,19 @@ void report_blas() {
   line(
       "blas",
       fmt::format(
-          "{:.0f} GFLOP/s a thread in a 256x256 matmul, sgemm_ is that of {}",
+          "{:.0f} GFLOP/s per thread in a 256x256 matmul, sgemm_ of {}",
           matmul_gigaflops(),
           fs::path(library).filename().string()));
   if (!has_blas_of_libtorch()) {
     problem(fmt::format(
-        "LibTorch's matrix product is taken over by {}, which can be 37 times "
-        "slower: unset LD_PRELOAD, and in a program of your own link tern or "
+        "LibTorch calls the matrix product of {}, which can be 37 times "
+        "slower: unset LD_PRELOAD, and in your own program link tern or "
         "LibTorch directly, before OpenCV.",
         library));
   }
 }
 
-/// The files mapped into this process whose names start with `prefix`.
+/// Returns the files mapped into this process whose names start with `prefix`.
 std::set<std::string> loaded_libraries(std::string_view prefix) {
   std::set<std::string> files;
   std::ifstream maps("/proc/self/maps");
@@ -172,8 +172,8 @@ void report_duplicates() {
   line("openmp", fmt::format("{}", fmt::join(openmp, ", ")));
   if (openmp.size() > 1) {
     problem(fmt::format(
-        "Two OpenMP libraries share the cores, {}: build with g++, and unset "
-        "LD_PRELOAD.",
+        "Two OpenMP libraries compete for the cores, {}: build with g++, and "
+        "unset LD_PRELOAD.",
         fmt::join(openmp, " and ")));
   }
 }
@@ -215,13 +215,13 @@ void report_cuda() {
   for (const std::string& gpu : gpus) line("gpu", "driver " + gpu);
   const bool is_usable = load_cuda();
   if (is_usable && gpus.empty())
-    line("gpu", "one that nvidia-smi does not see");
+    line("gpu", "found by CUDA but not by nvidia-smi");
   if (is_usable) return;
   if (gpus.empty() && !pci_bus_has_nvidia_gpu()) {
     line("gpu", "none; the CPU is used");
   } else if (gpus.empty()) {
     problem(fmt::format(
-        "There is an NVIDIA GPU but no driver that starts ({}): install driver "
+        "There is an NVIDIA GPU but no working driver ({}): install driver "
         "580 or newer from your distribution, then restart; start a container "
         "with --gpus all.",
         words.substr(0, words.find('\n'))));
@@ -231,12 +231,12 @@ void report_cuda() {
         "580 or newer. Until then Tern trains on the CPU.");
   } else if (const char* seen = std::getenv("CUDA_VISIBLE_DEVICES")) {
     problem(fmt::format(
-        "LibTorch cannot use a GPU while CUDA_VISIBLE_DEVICES is \"{}\"; unset "
-        "it, or name the GPUs to use, as 0.",
+        "LibTorch cannot use a GPU while CUDA_VISIBLE_DEVICES is \"{}\": unset "
+        "it, or set it to the GPUs to use, such as 0.",
         seen));
   } else {
     problem(
-        "The driver shows a GPU that LibTorch cannot use: see the warning "
+        "The driver lists a GPU that LibTorch cannot use: see the warning "
         "above, and run ./dev build after rm -rf ~/.cache/tern/torch-2.11.0.");
   }
 }
@@ -250,8 +250,8 @@ void report_memory() {
   line("memory", fmt::format("{:.1f} GB available", available));
   if (available < 2) {
     problem(
-        "Less than 2 GB of memory are free, too little to compile a file that "
-        "includes LibTorch: end other programs or add swap space.");
+        "Less than 2 GB of memory is available, too little to compile a file "
+        "that includes LibTorch: close other programs or add swap space.");
   }
 }
 
@@ -262,7 +262,8 @@ void report_disk() {
   const fs::space_info space = fs::space(folder, error);
   if (error) {
     problem(fmt::format(
-        "The home folder {} cannot be read ({}): set HOME to one that can.",
+        "The home folder {} cannot be read ({}): set HOME to a readable "
+        "folder.",
         folder.string(),
         error.message()));
     return;
@@ -271,20 +272,20 @@ void report_disk() {
   line("disk", fmt::format("{:.0f} GB free in {}", free, folder.string()));
   if (free < 5) {
     problem(fmt::format(
-        "Less than 5 GB are free in {}: remove what you do not need, for "
-        "instance with ccache --clear or pip cache purge.",
+        "Less than 5 GB is free in {}: remove files, for instance with "
+        "ccache --clear or pip cache purge.",
         folder.string()));
   }
 }
 
-/// Downloads that failed leave generated data of the examples, or the first
-/// part of a file.
+/// Reports what failed downloads have left: generated data of the examples, or
+/// partial files.
 void report_downloads() {
   const fs::path cache = cache_folder({});
   line(
       "data",
       fmt::format(
-          "TERN_DATA is not set: datasets are downloaded to {} when used",
+          "TERN_DATA is not set: datasets are downloaded to {} on first use",
           cache.string()));
   std::error_code none;
   for (const DatasetUrl& dataset : {urls::mnist_sample, urls::mnist}) {
@@ -295,7 +296,7 @@ void report_downloads() {
     }
     problem(fmt::format(
         "The download of {} has failed, so the examples use generated digits: "
-        "remove {} to try again, or set TERN_DATA to a folder that holds {}.",
+        "remove {} to try again, or set TERN_DATA to a folder with {}.",
         dataset.name,
         generated.string(),
         dataset.files[0].name()));
@@ -303,8 +304,8 @@ void report_downloads() {
   for (const auto& entry : fs::directory_iterator(cache / "archives", none)) {
     if (entry.path().extension() != ".part") continue;
     problem(fmt::format(
-        "The download of {} has stopped after {} bytes: whatever needs it "
-        "continues, or starts again after rm {}.",
+        "The download of {} has stopped after {} bytes: the next program that "
+        "needs it resumes the download. To download it again, run rm {}.",
         entry.path().stem().string(),
         entry.file_size(none),
         entry.path().string()));
@@ -318,12 +319,12 @@ void report_data() {
   line("data", fmt::format("TERN_DATA={}", data));
   if (!fs::is_directory(data, none)) {
     problem(fmt::format(
-        "TERN_DATA names {}, which is no folder: set it to the folder of the "
+        "TERN_DATA is {}, which is not a folder: set it to the folder of the "
         "datasets, or unset it.",
         data));
   } else if (!fs::exists(fs::path(data) / "mnist_sample.tgz", none)) {
     problem(fmt::format(
-        "TERN_DATA names {}, which has no mnist_sample.tgz in it: set it to "
+        "TERN_DATA is {}, which does not contain mnist_sample.tgz: set it to "
         "the folder of the datasets, or unset it.",
         data));
   }

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
 # Sourced by ./dev: runs the tests with the instructions of other processors.
-# oneDNN, MKL, LibTorch and Tern's kernels each choose their code by what the
-# processor offers, and so differ in rounding and in scratch memory. The variables
-# below make them choose as on an older processor.
+# oneDNN, MKL, LibTorch and Tern's kernels each choose their code by the processor's
+# instructions, so rounding and scratch memory differ between processors. The
+# variables below make them choose as on an older processor.
 
 isa_names=(native onednn-avx2 onednn-avx512 baseline avx2)
 
-# isa_settings NAME: the environment, a variable a line.
+# isa_settings NAME: prints the environment variables, one per line.
 isa_settings() {
   case $1 in
     native) ;;
@@ -17,8 +17,8 @@ isa_settings() {
   esac
 }
 
-# isa_hides NAME FLAGS: whether a processor with these flags of /proc/cpuinfo has
-# instructions that the setting hides. If not, the setting is what runs anyway.
+# isa_hides NAME FLAGS: true if a processor with these flags of /proc/cpuinfo has
+# instructions that the setting hides. Otherwise the setting equals native.
 isa_hides() {
   local newer
   case $1 in
@@ -33,15 +33,15 @@ isa_hides() {
 
 processor_flags() { grep -m 1 '^flags' /proc/cpuinfo || true; }
 
-# run_isa PRESET NAME|all [CTEST-OPTION...]: the tests under one setting, or under
-# each in turn, which goes on after a failure and ends with a table.
+# run_isa PRESET NAME|all [CTEST-OPTION...]: runs the tests under one setting, or under
+# each in turn. Continues after a failure and prints a table at the end.
 run_isa() {
   local preset=$1 wanted=$2 name failed=0 outcome flags settings table=""
   shift 2
   [ "$wanted" = all ] || expect_names setting "${isa_names[*]}" "all ${isa_names[*]}" "$wanted"
   flags=$(processor_flags)
   [ -n "$flags" ] || [ "$wanted" = native ] || die "/proc/cpuinfo has no flags of x86-64, and these settings" \
-    "are for such processors; ./dev test runs the tests as they are."
+    "are for x86-64 only; run ./dev test without --isa."
   for name in "${isa_names[@]}"; do
     [ "$wanted" = all ] || [ "$wanted" = "$name" ] || continue
     mapfile -t settings < <(isa_settings "$name")
@@ -57,7 +57,7 @@ run_isa() {
     fi
     table+=$(printf 'dev:   %-14s %s: %s' "$name" "${settings[*]:-no variable}" "$outcome")$'\n'
   done
-  say "Settings of instructions:"
+  say "Results by instruction setting:"
   printf '%s' "$table" >&2
   return "$failed"
 }

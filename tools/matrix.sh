@@ -1,10 +1,11 @@
 # shellcheck shell=bash
-# Sourced by ./dev: the versions and compilers that docs/building.md promises, each
-# built and tested in build-matrix/ROW, where ROW is LIBTORCH-COMPILER-OPENCV.
+# Sourced by ./dev: builds and tests Tern with the versions and compilers that
+# docs/building.md promises, each in build-matrix/ROW, where ROW is
+# LIBTORCH-COMPILER-OPENCV.
 
 matrix_versions=(2.9.1 2.10.0 "$torch_version")
 matrix_compilers=(gcc clang)
-# What these hold calls most of LibTorch; the rest of a row needs --whole.
+# These tests call most of the LibTorch API; --whole runs all tests of a row.
 matrix_tests=(kernels/on_the_cpu learner/optimizers learner/loop learner/measuring
   learner/models learner/saving learner/export/onnx/export_onnx
   callbacks/precision callbacks/training callbacks/watching)
@@ -19,8 +20,8 @@ matrix_rows() {
   done
 }
 
-# run_matrix [--whole] [ROW...]: at the end the table of all rows that were ever
-# run. A row that fails does not keep the others from running.
+# run_matrix [--whole] [ROW...]: runs the rows, even after a failure, and then prints
+# a table of these and all earlier rows.
 run_matrix() {
   local whole="" row rows failed=0 folder=$root/build-matrix
   [ "${1:-}" != --whole ] || { whole=1 && shift; }
@@ -37,7 +38,7 @@ run_matrix() {
   return "$failed"
 }
 
-# Prints the row's line of the table.
+# Runs a row and prints its line of the table.
 run_row() {
   local folder=$root/build-matrix/$1 version compiler opencv torch passed
   local started=$SECONDS outcome="not built" options=() targets=() filter=()
@@ -68,9 +69,9 @@ run_row() {
   [ -n "${passed:-}" ]
 }
 
-# The folder of the LibTorch of a minor version. Of another one than ./dev's, only
-# what programs link: CUDA's libraries would be 3 GB more, and the wheel's
-# libtorch_cpu.so names two of them.
+# Prints the folder of LibTorch in a minor version. A version other than ./dev's gets
+# only the libraries that programs link: all of CUDA's would take 3 GB more, and the
+# wheel's libtorch_cpu.so needs only two of them.
 matrix_torch() {
   local version wheels env
   version=$(printf '%s\n' "${matrix_versions[@]}" | grep "^$1[.]")

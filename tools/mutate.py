@@ -1,15 +1,15 @@
-"""Plants the faults of mutants.txt one at a time and asks the tests for each.
+"""Plants the faults of mutants.txt one at a time, and checks that the tests find each.
 
 ./dev mutate [WORD...] [--whole] [--folder CLONE] [--commit REF]
 ./dev mutate --check
 
-In a clone of its own (build-mutate), of what is committed: a fault is planted, the
-programs of its tests are built and run, and the line comes back. It is killed if
-one of these tests, all of which pass without it, fails or hangs. With WORDs only
-the faults whose file or words have one of them. What an earlier call has decided
-for the same commit is not asked again. --whole runs all tests on what survived.
---check only looks whether the sources still have the lines. Exit code 1 if fewer
-than 29 of 30 are killed.
+Works in a clone of the last commit (build-mutate). Plants a fault, builds and runs the
+programs of its tests, and restores the line. A fault is killed if one of these tests,
+all of which pass without the fault, fails or hangs. With WORDs, plants only the faults
+whose file or description contains one of them. Results of an earlier call for the same
+commit are reused. --whole runs all tests on the faults that survive. --check only
+checks that the sources still contain the lines. Exits with 1 if fewer than 29 of 30
+faults are killed.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def read_table() -> list[Mutant]:
 
 
 def planted(source: str, mutant: Mutant) -> str | None:
-    """The source with the fault; None unless it has the line once."""
+    """Returns the source with the fault, or None unless it has the line exactly once."""
     lines = source.split("\n")
     at = [i for i, line in enumerate(lines) if line.strip() == mutant.old]
     if len(at) != 1:
@@ -68,7 +68,7 @@ def planted(source: str, mutant: Mutant) -> str | None:
 
 
 def programs_in(build: pathlib.Path) -> dict[str, str]:
-    """The program of each test that a build has, built or not."""
+    """Returns the program of each test of a build, even if it is not built yet."""
     programs = {}
     for listed in build.rglob("CTestTestfile.cmake"):
         programs |= dict(re.findall(r'add_test\(\[=\[(.+?)\]=\] "(.+?)"',
@@ -93,14 +93,14 @@ def check(mutants: list[Mutant]) -> int:
     for problem in problems:
         print(problem)
     if problems:
-        print("tools/mutants.txt plants faults in lines that have changed. Write the "
-              "new line there, or plant another fault of the kind in its place; tests "
-              "have the names that ctest -N lists.")
+        print("tools/mutants.txt contains lines that have changed in the sources. Update "
+              "these lines, or replace their faults with similar ones; ctest -N lists "
+              "the names of tests.")
     return 1 if problems else 0
 
 
 class Clone:
-    """A clone at a commit, its build, and what is known of the faults there."""
+    """A clone of a commit, its build, and the known results of its faults."""
 
     def __init__(self, folder: pathlib.Path, commit: str):
         self.folder, self.build = folder, folder / "build"
@@ -135,7 +135,7 @@ class Clone:
             env={**os.environ, "GTEST_FAIL_FAST": "1"})
 
     def targets(self, tests: tuple[str, ...]) -> list[str]:
-        """The programs of these tests, as targets of the build."""
+        """Returns the programs of these tests, as targets of the build."""
         programs = programs_in(self.build)
         unknown = [t for t in tests if t not in programs]
         if unknown:
@@ -143,7 +143,7 @@ class Clone:
         return sorted({pathlib.Path(programs[t]).name for t in tests})
 
     def first_failure(self, tests: tuple[str, ...]) -> str:
-        """The name of a test that fails, or nothing."""
+        """Returns the name of the first test that fails, or ""."""
         for test in tests:
             if self.ctest("-R", f"^{test}$").returncode:
                 return test
@@ -154,7 +154,7 @@ class Clone:
         if not new:
             return
         if not self.builds(self.targets(new)):
-            sys.exit("What is committed does not build.")
+            sys.exit("The commit does not build.")
         failure = self.first_failure(new)
         if failure:
             sys.exit(f"{failure} fails before a fault is planted.")
@@ -171,8 +171,8 @@ class Clone:
         source = path.read_text() if path.is_file() else ""
         changed = planted(source, m)
         if changed is None:
-            sys.exit(f"{m.file} does not have the line, once, at this commit. Commit "
-                     "what the table refers to; ./dev mutate --check says more.")
+            sys.exit(f"{m.file} does not contain the line exactly once at this commit. Commit "
+                     "the line first; ./dev mutate --check prints details.")
         path.write_text(changed)
         try:
             targets = [] if whole else self.targets(m.tests)

@@ -1,25 +1,25 @@
-"""Examples in the percent format as executed notebooks and pages.
+"""Turns examples in the percent format into executed notebooks and HTML pages.
 
 notebook.py copy SOURCE COPY                     writes the program to compile
 notebook.py run SOURCE FOLDER [OPTION...] -- PROGRAM [ARGUMENT...]
                                                  runs it; writes FOLDER/NAME.ipynb
-notebook.py html NOTEBOOK...                     writes a page beside each notebook
+notebook.py html NOTEBOOK...                     writes a page next to each notebook
 
-In a source a line `// %% [markdown]` begins a cell of text, in comments, and a
-line `// %%` one of code, as VS Code, Jupytext and Spyder have them. A mark at the
-beginning of a line stands between definitions. A mark that is indented stands
-between two statements of `main`; what the program prints and draws from there on
-belongs to its cell.
+In a source, the line `// %% [markdown]` begins a text cell, whose text is in comments,
+and the line `// %%` begins a code cell, as in VS Code, Jupytext and Spyder. A mark at
+the beginning of a line separates definitions. An indented mark separates two
+statements of `main`; the program's output from there on belongs to its cell.
 
-`copy` puts a call in the place of each indented mark. By it the program tells `run`
-that a cell begins, and waits until `run` has read the output so far and the images
-that have appeared or changed below the current folder. Line numbers stay.
+`copy` replaces each indented mark with a call. With this call the program reports to
+`run` that a cell begins, and waits until `run` has read the output so far and the
+images that have appeared or changed below the current folder. Line numbers do not
+change.
 
-`run` takes `--small`, which reduces images until the notebook can be committed, and
-`--without-images REASON`, which names them in place of showing them. A folder that
-receives more than a dozen images in one cell is a dataset, and is not shown.
+`run --small` shrinks images until the notebook can be committed, and `run
+--without-images REASON` lists them instead of showing them. A folder that receives
+more than a dozen images in one cell is a dataset, and is not shown.
 
-`html` needs Markdown and Pygments, `--small` needs Pillow; the rest needs Python alone.
+`html` needs Markdown and Pygments, `--small` needs Pillow; the rest needs only Python.
 """
 import argparse
 import base64
@@ -50,8 +50,8 @@ METADATA = {
 
 # ---- From a source to cells ----
 
-# A mark is a comment by itself: what looks like one in a string or in another
-# comment is passed over. Numbers are tokens too, for the sake of 10'000.
+# A mark is a whole comment: its text within a string or another comment is ignored.
+# Numbers are tokens too, because of the quotation mark in 10'000.
 TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|R"([^()\s"]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\d(?:'?\w)*|'(?:\\.|[^'\\\n])+'""", re.DOTALL)
 MARK = re.compile(r"// ?%%(?:\s+(.*?))?\s*$")
@@ -93,7 +93,7 @@ def without_blank_ends(lines):
 
 
 def text_of_comments(lines, first):
-    """Markdown from comments; `first` is the number of the first line."""
+    """Returns the Markdown in comments; `first` is the number of the first line."""
     text = []
     for number, line in enumerate(lines, first):
         found = re.match(r"\s*(?://(?: (.*)|(.*)))?$", line)
@@ -104,7 +104,7 @@ def text_of_comments(lines, first):
 
 
 def dedented(lines, indent):
-    """Without `indent`, up to the first line that has less: there `main` ends."""
+    """Removes `indent`, up to the first line with a smaller indentation, where `main` ends."""
     out = []
     for i, line in enumerate(lines):
         if line and not line.startswith(indent):
@@ -114,7 +114,7 @@ def dedented(lines, indent):
 
 
 def cells_of(text):
-    """The cells of a source. The comment that a file begins with is a cell of text,
+    """Returns the cells of a source. A comment at the beginning of a file is a text cell,
     with or without a mark."""
     text = text.replace("\r\n", "\n")
     lines = text.split("\n")
@@ -135,12 +135,12 @@ def cells_of(text):
 
 
 def main_cell(cells):
-    """The number of the cell that holds what is printed before the first indented mark."""
+    """Returns the number of the cell for output before the first indented mark."""
     code = [i for i, cell in enumerate(cells) if cell.kind == "code"]
     return next((i for i in code if re.search(r"^int main\b", cells[i].source, re.MULTILINE)), code[0] if code else 0)
 
 
-# The program's side. TERN_NOTEBOOK has two file descriptors: to `run`, and from it.
+# The program's side. TERN_NOTEBOOK contains two file descriptors: to `run` and from it.
 PREAMBLE = """\
 #include <cstdio>
 #include <cstdlib>
@@ -159,7 +159,7 @@ PREAMBLE = """\
 
 
 def copy_of(text, name):
-    """The program with a call at each cut, and the line numbers of the source."""
+    """Returns the program with a call at each mark and the line numbers of the source."""
     text = text.replace("\r\n", "\n")
     lines = text.split("\n")
     for number, cell in enumerate(cells_of(text)):
@@ -172,7 +172,7 @@ def copy_of(text, name):
 
 
 def images_in(folder):
-    """Every image below a folder, with what tells whether it has changed."""
+    """Returns every image below a folder, with its time and size to detect changes."""
     found = {}
     for path in folder.rglob("*"):
         if path.suffix.lower() in MIME and path.is_file():
@@ -182,14 +182,14 @@ def images_in(folder):
 
 
 class Outputs:
-    """What a program prints and draws, taken cell by cell."""
+    """Collects the output and images of a program, cell by cell."""
 
     def __init__(self, folder, out, err):
         self.folder, self.streams = folder, {"stdout": out, "stderr": err}
         self.seen = images_in(folder)
 
     def take(self):
-        """Since the last call, as outputs of a notebook."""
+        """Returns what is new since the last call, as outputs of a notebook."""
         outputs = []
         for name, file in self.streams.items():
             text = file.read().decode(errors="replace")
@@ -212,7 +212,7 @@ def image_output(data, suffix, name):
 
 
 def run_program(cells, command, folder):
-    """Runs it in `folder`. Returns its exit code and the outputs of each cell."""
+    """Runs a program in `folder`. Returns its exit code and the outputs of each cell."""
     to_us, from_program = os.pipe()
     to_program, from_us = os.pipe()
     outputs = {}
@@ -243,10 +243,10 @@ def run_program(cells, command, folder):
 
 
 def last_cell(source, command):
-    """Where a notebook comes from. `source` and `command` as in its metadata."""
+    """Returns the text of the last cell: the source and command of a notebook."""
     if source.startswith("examples/"):
-        return f"This notebook is [{source}](../../{source}), as it was run by\n\n```sh\nbuild/examples/{command}\n```"
-    return f"This notebook is {source}, as it was run by\n\n```sh\n{command}\n```"
+        return f"This notebook was created from [{source}](../../{source}) by\n\n```sh\nbuild/examples/{command}\n```"
+    return f"This notebook was created from {source} by\n\n```sh\n{command}\n```"
 
 
 def lines_of(text):
@@ -254,7 +254,7 @@ def lines_of(text):
 
 
 def joined(outputs):
-    """Streams that follow each other as one: a cell in a loop is passed many times."""
+    """Joins consecutive streams, since a cell in a loop is entered many times."""
     out = []
     for output in outputs:
         if out and output["output_type"] == "stream" and out[-1].get("name") == output["name"]:
@@ -270,7 +270,7 @@ def joined(outputs):
 
 
 def notebook_of(cells, outputs, source, command):
-    """A notebook in nbformat 4.5, as JSON has it."""
+    """Returns a notebook in nbformat 4.5, as a value for JSON."""
     count = 0
     made = [*cells, Cell("markdown", last_cell(source, command), -1)]
     notebook = {"cells": [], "metadata": {**METADATA, "tern": {"source": source, "command": command}},
@@ -290,7 +290,7 @@ def save(notebook, file):
 
 
 def is_of(notebook, text):
-    """Whether a notebook's cells are those of a source."""
+    """True if the cells of a notebook equal those of a source."""
     tern = notebook["metadata"]["tern"]
     expected = [(cell.kind, cell.source) for cell in cells_of(text)]
     expected.append(("markdown", last_cell(tern["source"], tern["command"])))
@@ -298,7 +298,7 @@ def is_of(notebook, text):
 
 
 def small_image(data, suffix):
-    """The image in at most SMALL_IMAGE bytes: as JPEG where PNG takes more, then smaller."""
+    """Returns the image in at most SMALL_IMAGE bytes: as JPEG if PNG is larger, then with fewer pixels."""
     if suffix == ".svg" or len(data) <= SMALL_IMAGE:
         return data, suffix
     from PIL import Image
@@ -315,7 +315,7 @@ def small_image(data, suffix):
 
 
 def without_images(outputs, reason):
-    """The names of the images that were drawn, and why they are left out. Plots stay."""
+    """Replaces images, but not plots, with their names and the reason for leaving them out."""
     kept, names = [], []
     for output in outputs:
         if output["output_type"] == "display_data" and "image/svg+xml" not in output["data"]:
@@ -339,8 +339,8 @@ def with_small_images(outputs):
 
 
 def tidy(outputs, places):
-    """Without folders of this machine (`places` has what to write in place of each), and
-    without the line that a Learner prints once a minute about its progress."""
+    """Replaces folders of this machine with the names in `places`, and removes the progress
+    line that a Learner prints once a minute."""
     for output in outputs:
         if output["output_type"] == "stream":
             for place, name in places:
@@ -378,7 +378,7 @@ def run(arguments):
 
 
 def style():
-    """That of HtmlPage."""
+    """Returns the style sheet of HtmlPage."""
     return re.search(r'R"css\((.*?)\)css"', (ROOT / "learner/report/html_page.cpp").read_text(), re.DOTALL)[1]
 
 
@@ -414,7 +414,7 @@ def title_of(notebook):
 
 
 def page_of(notebook):
-    """A page by itself: nothing is loaded from elsewhere."""
+    """Returns a self-contained HTML page, which loads no other file."""
     import markdown
 
     body = []
@@ -439,7 +439,7 @@ def page_of(notebook):
 def write_copy(arguments):
     text = copy_of(arguments.source.read_text(), arguments.source.resolve())
     arguments.copy.parent.mkdir(parents=True, exist_ok=True)
-    # An unchanged file is not compiled again.
+    # Keeps the time of an unchanged file, so that it is not compiled again.
     if not arguments.copy.exists() or arguments.copy.read_text() != text:
         arguments.copy.write_text(text)
     return 0
@@ -461,7 +461,7 @@ def main():
     command = commands.add_parser("run")
     command.add_argument("source", type=pathlib.Path)
     command.add_argument("folder", type=pathlib.Path, help="receives the notebook")
-    command.add_argument("--small", action="store_true", help="reduce large images")
+    command.add_argument("--small", action="store_true", help="shrink large images")
     command.add_argument("--without-images", metavar="REASON")
     command.add_argument("command", nargs="+")
     command.set_defaults(call=run)

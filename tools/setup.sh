@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Sourced by ./dev: puts on the machine what Tern is built from. Each function
-# returns at once when its work is done, and repairs work that was cut short:
-# what a stamp file, written last, does not call whole is made again.
+# Sourced by ./dev: installs what Tern is built from. Each function returns
+# immediately if its work is done, and repairs interrupted work: an installation
+# counts as complete only if its stamp file, which is written last, says so.
 
 torch_version=2.11.0
 packages=(
@@ -10,7 +10,7 @@ packages=(
   fonts-dejavu-core libdeflate-dev libssl-dev zlib1g-dev libcli11-dev
   nlohmann-json3-dev libpugixml-dev libgtest-dev libbenchmark-dev libgloo-dev
 )
-# A browser for the pages that the tests read; Ubuntu's is no package.
+# A browser for the tests of web pages. Ubuntu has no Chromium as a Debian package.
 test_packages=()
 if grep -qx ID=debian /etc/os-release 2>/dev/null; then
   # shellcheck disable=SC2034 # ./dev reads it
@@ -25,17 +25,17 @@ peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors ti
   scikit-image onnxruntime==1.32.0 opencv-python-headless pycocotools)
 test_wheels=("tensorboard==2.21.0" "onnxruntime==1.32.0")
 site_wheels=("zensical==0.0.73")
-# Beside the site's: what checks notebooks and reduces their images.
+# For the site's environment too: check notebooks and shrink their images.
 notebook_wheels=("nbformat==5.11.1" "pillow==13.0.0")
 
-# CMakePresets.json knows these two links, whatever they point to.
+# CMakePresets.json refers to these two links.
 cache=$HOME/.cache/tern
 torch_link=$cache/libtorch-$torch_version
 cuda_link=$cache/cuda-13
 torch_env=$cache/torch-$torch_version
 site_env=$cache/site
 
-progress_every=30 # seconds between lines about what takes long, in a log file
+progress_every=30 # seconds between progress lines if output is not a terminal
 
 say() { printf 'dev: %s\n' "$*" >&2; }
 die() {
@@ -43,7 +43,7 @@ die() {
   exit 1
 }
 
-# set_up [PACKAGE...]: these besides the packages that every command needs.
+# set_up [PACKAGE...]: installs these and the packages that every command needs.
 set_up() {
   announce "${packages[@]}" "$@"
   install_packages "${packages[@]}" "$@"
@@ -51,16 +51,16 @@ set_up() {
   use_cuda
 }
 
-# ---- What a long set-up says ----
+# ---- Messages during a long set-up ----
 
-# Before anything is installed: what, and how much of the network, disk and time
-# that takes. Times were measured on 2 cores and a bare Debian 12.
+# Lists what will be installed, with the download size, disk space and time that it
+# takes. Times were measured on 2 cores and a bare Debian 12.
 announce() {
   local parts download disk what all=0 space=0
   update_package_lists "$@"
   parts=$(missing_parts "$@")
   [ -n "$parts" ] || return 0
-  say "To be installed:"
+  say "This will be installed:"
   while IFS=$'\t' read -r download disk what; do
     printf 'dev:   %s\ndev:     %s to download, %s on disk\n' "$what" \
       "$(size "$download")" "$(size "$disk")" >&2
@@ -72,9 +72,9 @@ announce() {
   announced=" that are missing"
 }
 
-# missing_parts PACKAGE... : a line for each, the MB to download, the MB on
-# disk and what it is; with `for_tests`, what they take too. The wheels' sizes are
-# measured.
+# missing_parts PACKAGE... : prints a line for each missing part: the MB to download,
+# the MB on disk, and what it is. With `for_tests` set, includes what the tests need.
+# The sizes of wheels were measured.
 missing_parts() {
   local missing
   if command -v apt-get >/dev/null; then
@@ -89,11 +89,11 @@ missing_parts() {
     printf '105\t220\t%s\n' "CUDA 13's compiler, in $torch_env"
   [ -n "${for_tests:-}" ] || return 0
   [ -n "${TERN_PYTHON:-}" ] || holds "$torch_env" tests "${test_wheels[@]}" ||
-    printf '55\t160\t%s\n' "What tests compare with, in $torch_env: ${test_wheels[*]}"
+    printf '55\t160\t%s\n' "Packages that tests compare with, in $torch_env: ${test_wheels[*]}"
   holds "$site_env" wheels "${site_wheels[@]}" ||
-    printf '22\t140\t%s\n' "What builds the site, in $site_env: ${site_wheels[*]}"
+    printf '22\t140\t%s\n' "Packages that build the site, in $site_env: ${site_wheels[*]}"
   holds "$site_env" notebooks "${notebook_wheels[@]}" ||
-    printf '9\t30\t%s\n' "What checks notebooks, in $site_env: ${notebook_wheels[*]}"
+    printf '9\t30\t%s\n' "Packages that check notebooks, in $site_env: ${notebook_wheels[*]}"
 }
 
 size() {
@@ -103,9 +103,9 @@ size() {
   }'
 }
 
-# logged LOG FOLDER COMMAND... : runs it with its output in the log, and shows
-# the time, the size of the folder (if that is not empty) and the log's last
-# line; says more of the log when the command fails.
+# logged LOG FOLDER COMMAND... : runs the command with its output in LOG. Meanwhile
+# shows the elapsed time, the size of FOLDER (unless it is "") and the log's last
+# line. If the command fails, prints the end of the log.
 logged() {
   local log=$1 folder=$2 failed=0 ticker
   shift 2
@@ -120,11 +120,12 @@ logged() {
   return "$failed"
 }
 
-# In one line that changes or, where output is no terminal, now and then.
+# Updates one line on a terminal; otherwise prints a line every `progress_every` s.
 show_progress() {
   local log=$1 folder=$2 started=$SECONDS every=$progress_every format='%.100s\n' words
   [ ! -t 2 ] || every=1 format='\r%-79.79s'
-  # Waits by `read`, for a `sleep` would outlive this and keep output open.
+  # Waits with `read`, since a `sleep` would outlive this function and keep the output
+  # open.
   exec 8<> <(:)
   while ! read -rt "$every" -u 8 && kill -0 $$ 2>/dev/null; do
     words=$(tail -n 1 "$log" | tr '\r\t' '  ')
@@ -135,7 +136,7 @@ show_progress() {
   done
 }
 
-# alone FUNCTION ARGUMENT... : while no other ./dev changes the cache.
+# alone FUNCTION ARGUMENT... : calls it while no other ./dev changes the cache.
 alone() {
   mkdir -p "$cache"
   exec 9>"$cache/lock"
@@ -147,7 +148,7 @@ alone() {
   exec 9>&-
 }
 
-# The link's target changes in one step, and only if it has to.
+# link TARGET LINK: changes the link atomically, and only if its target differs.
 link() {
   [ "$(readlink "$2" || true)" != "$1" ] || return 0
   mkdir -p "${2%/*}"
@@ -164,26 +165,26 @@ missing_packages() {
   )
 }
 
-# Once, when some of these packages are missing.
+# Fetches the package lists once, if one of these packages is missing.
 update_package_lists() {
   [ -z "${lists_are_new:-}" ] && command -v apt-get >/dev/null &&
     [ -n "$(missing_packages "$@")" ] || return 0
   mkdir -p "$cache"
   as_root true # sudo asks for its password before anything else is shown
-  say "Asking apt-get for its lists of packages"
+  say "Updating the package lists of apt-get"
   logged "$cache/apt.log" "" as_root dpkg --configure -a # of an earlier run
   logged "$cache/apt.log" "" apt_get update || die "apt-get could not fetch" \
-    "its lists of packages; its own words are above. Is there a network?"
+    "its package lists; its output is above. Is there a network?"
   lists_are_new=1
 }
 
-# The MB that apt-get would download for these packages, and those on disk with
-# the archives that it keeps. 0 where it cannot tell; installing then says why.
+# Prints the MB that apt-get would download for these packages, and the MB on disk
+# including the archives that it keeps; 0 if it fails, since installing then says why.
 apt_sizes() {
   { LC_ALL=C apt-get install --assume-no --no-install-recommends "$@" || true; } \
     2>/dev/null | tr -d , | awk '
       function mb(number, unit) {
-        sub("/.*", "", unit) # "Need to get 20 kB/374 MB": the rest is there
+        sub("/.*", "", unit) # "Need to get 20 kB/374 MB": the rest is already downloaded
         return number * (unit == "GB" ? 1000 : unit == "MB" ? 1 : 0.001)
       }
       /^Need to get/ { load = mb($4, $5) }
@@ -196,7 +197,7 @@ install_packages() {
   if ! command -v apt-get >/dev/null; then
     for tool in cmake ninja ccache g++ python3; do
       command -v "$tool" >/dev/null || die "There is no $tool, and this is" \
-        "neither Debian nor Ubuntu. Install what these packages hold: $*"
+        "neither Debian nor Ubuntu. Install the contents of these packages: $*"
     done
     return
   fi
@@ -206,8 +207,8 @@ install_packages() {
   say "Installing Debian packages${announced:-: ${missing[*]}}"
   logged "$cache/apt.log" "" apt_get install --yes --no-install-recommends \
     --no-remove "${missing[@]}" ||
-    die "apt-get could not install the packages; its own words are above and" \
-      "in $cache/apt.log. ./dev never removes a package to make room."
+    die "apt-get could not install the packages; its output is above and" \
+      "in $cache/apt.log. ./dev never removes a package to resolve a conflict."
 }
 
 apt_get() {
@@ -221,7 +222,7 @@ as_root() {
   elif command -v sudo >/dev/null; then
     sudo "${call[@]}"
   else
-    die "Packages are missing, and here is neither root nor sudo." \
+    die "Packages are missing, and installing them needs root or sudo." \
       "Ask an administrator for: apt-get install $(
         missing_packages "${packages[@]}" | xargs
       )"
@@ -230,7 +231,7 @@ as_root() {
 
 # ---- Python environments ----
 
-# A stamp, written last, says which wheels an environment holds.
+# A stamp, written last, lists the wheels of an environment.
 holds() {
   local wheels=""
   read -r wheels 2>/dev/null <"$1/.tern-$2" || return 1
@@ -247,8 +248,8 @@ system_python() {
   fi
 }
 
-# pip_install ENV WHEEL... : afresh, unless a stamp says that ENV is whole. What
-# pip downloads lies in ENV until it is installed, for /tmp may be in memory.
+# pip_install ENV WHEEL... : re-creates ENV first, unless a stamp says that it is
+# complete. pip downloads into ENV, since /tmp may be in memory.
 pip_install() {
   local env=$1
   compgen -G "$env/.tern-*" >/dev/null || {
@@ -259,7 +260,7 @@ pip_install() {
   mkdir "$env/download"
   logged "$cache/pip.log" "$env" env TMPDIR="$env/download" "$env/bin/pip" \
     install --disable-pip-version-check --progress-bar off "${@:2}" ||
-    die "pip could not install ${*:2}; its own words are above and in" \
+    die "pip could not install ${*:2}; its output is above and in" \
       "$cache/pip.log. If the network failed, run the same command again."
   rm -rf "$env/download"
 }
@@ -273,8 +274,8 @@ need_space() {
 
 # ---- LibTorch ----
 
-# torch_of PYTHON [MODULE...]: prints the folder of its torch, if that is ours in
-# version and it can import the modules too.
+# torch_of PYTHON [MODULE...]: prints the folder of its torch if that has our version
+# and Python can also import the modules.
 torch_of() {
   "$1" - "$torch_version" "${@:2}" 2>/dev/null <<'PYTHON'
 import importlib, os, sys
@@ -286,7 +287,7 @@ print(os.path.dirname(torch.__file__))
 PYTHON
 }
 
-# use_torch [MODULE]: TERN_PYTHON names a Python that already has torch, and this.
+# use_torch [MODULE]: TERN_PYTHON names a Python that already has torch and MODULE.
 use_torch() {
   local folder
   if [ -n "${TERN_PYTHON:-}" ]; then
@@ -312,9 +313,9 @@ install_torch() {
   stamp "$torch_env" torch "${torch_wheels[@]}"
 }
 
-# ---- What single commands need ----
+# ---- Tools of single commands ----
 
-# Versions of clang-format disagree; this one is the compiler's.
+# Versions of clang-format disagree, so this is the version of the compiler.
 clang_format() {
   local version=16.0.6 env=$cache/clang-format-16.0.6 formatter
   for formatter in clang-format-16 clang-format; do
@@ -334,13 +335,13 @@ install_clang_format() {
   stamp "$env" wheels "$version"
 }
 
-# The wheels beside torch that the tests read our files with.
+# Installs the wheels with which the tests read Tern's files.
 install_test_tools() {
   [ -n "${TERN_PYTHON:-}" ] ||
     use_wheels "$torch_env" tests 1 "${test_wheels[@]}"
 }
 
-# What makes the site of the documents.
+# Installs what builds the site.
 install_site_tools() {
   install_packages python3-venv doxygen
   use_wheels "$site_env" wheels 1 "${site_wheels[@]}"
@@ -349,7 +350,8 @@ install_site_tools() {
 
 install_peers() { use_wheels "$cache/peers" wheels 12 "${peer_wheels[@]}"; }
 
-# use_wheels ENV STAMP GIGABYTES WHEEL... : in ENV, unless the stamp says so.
+# use_wheels ENV STAMP GIGABYTES WHEEL... : installs the wheels in ENV unless its stamp
+# lists them; needs GIGABYTES of free space.
 use_wheels() { holds "$1" "$2" "${@:4}" || alone install_wheels "$@"; }
 
 install_wheels() {
@@ -360,7 +362,7 @@ install_wheels() {
   stamp "$1" "$2" "${@:4}"
 }
 
-# What can be said before anything is installed.
+# Describes the machine without installing anything.
 describe_machine() {
   local tool
   # shellcheck disable=SC1091
@@ -374,8 +376,8 @@ describe_machine() {
   done
 }
 
-# Names what is missing, or was cut short or damaged, and ends with 1 if anything
-# is: ./dev doctor cannot even be compiled then.
+# Lists what is missing, incomplete or damaged. Exits with 1 if there is anything,
+# since the program of ./dev doctor cannot be compiled then.
 check_set_up() {
   local problems
   problems=$(set_up_problems)
@@ -385,23 +387,23 @@ check_set_up() {
   exit 1
 }
 
-# One problem a line, each with its cure.
+# Prints one problem per line, each with its remedy.
 set_up_problems() {
   local missing tried='' damaged
   if command -v apt-get >/dev/null; then
     mapfile -t missing < <(missing_packages "${packages[@]}")
     [ "${#missing[@]}" -eq 0 ] || echo "These packages are not installed:" \
       "${missing[*]}. ./dev build installs them$(last_error "$cache/apt.log")."
-    [ -z "$(dpkg --audit)" ] || echo "Some packages are installed by half:" \
-      "dpkg --audit names them, dpkg --configure -a (as root) ends it."
+    [ -z "$(dpkg --audit)" ] || echo "Some packages are only partly installed:" \
+      "dpkg --audit lists them, dpkg --configure -a (as root) completes them."
   fi
   if [ -n "${TERN_PYTHON:-}" ]; then
     torch_of "$TERN_PYTHON" numpy >/dev/null || echo "TERN_PYTHON is $TERN_PYTHON," \
       "which cannot import torch $torch_version and numpy."
   elif ! holds "$torch_env" torch "${torch_wheels[@]}"; then
     [ ! -e "$torch_env" ] || tried=1
-    echo "LibTorch $torch_version is not installed${tried:+ whole}:" \
-      "$torch_env is ${tried:+what an attempt that failed has left}$(
+    echo "LibTorch $torch_version is not installed${tried:+ completely}:" \
+      "$torch_env is ${tried:+left over from a failed attempt}$(
         [ -n "$tried" ] || echo missing
       ). ./dev build installs it$(last_error "$cache/pip.log")."
   else
@@ -415,8 +417,8 @@ set_up_problems() {
       "./dev build installs it$(last_error "$cache/pip.log")."
 }
 
-# Why the newest attempt in a log failed, as the end of a sentence; nothing if
-# it has not.
+# Prints why the newest attempt in a log failed, as the end of a sentence; nothing if
+# it succeeded.
 last_error() {
   local error
   error=$(tac "$1" 2>/dev/null | sed '/^$/q' |
@@ -424,7 +426,7 @@ last_error() {
   [ -z "$error" ] || echo "; the last attempt ended with \"$error\", see $1"
 }
 
-# The first files that are missing or have another size than their wheel says.
+# Prints the first files that are missing or differ in size from their wheel's record.
 damaged_files() {
   "$1/bin/python" - 2>/dev/null <<'PYTHON' || echo "$1/bin/python does not run"
 from importlib.metadata import distributions
@@ -438,9 +440,9 @@ print("\n".join(sorted(bad)[:3]))
 PYTHON
 }
 
-# ---- The CUDA toolkit: always needed to configure, a GPU never ----
+# ---- The CUDA toolkit: needed to configure even without a GPU ----
 
-# The first complete toolkit 13 among the places where one is usually found.
+# Prints the first complete CUDA toolkit 13 among the usual places.
 installed_cuda() {
   local nvcc root
   nvcc=$(readlink -f "$(command -v nvcc || true)" || true)
@@ -465,7 +467,7 @@ use_cuda() {
 
 install_cuda() {
   [ -d "$torch_env" ] || die "No CUDA toolkit 13 is found. Install one, or" \
-    "name its folder in CUDA_HOME; it is needed to compile, a GPU is not."
+    "set CUDA_HOME to its folder; compiling needs it, but no GPU."
   ! holds "$torch_env" cuda "${cuda_wheels[@]}" || return 0
   say "Installing the CUDA compiler into $torch_env (no toolkit 13 is found)"
   local begun=$torch_env/.cuda-begun again=()
@@ -477,7 +479,7 @@ install_cuda() {
   rm "$begun"
 }
 
-# The wheels leave out the names that a linker looks for.
+# Adds the library names that a linker looks for, which the wheels leave out.
 complete_cuda_wheels() {
   local library
   ln -sfn lib "$1/lib64"

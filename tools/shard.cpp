@@ -1,5 +1,5 @@
-// tern-shard: a folder of images as tar shards in WebDataset's layout, and the
-// check of their sums.
+// tern-shard: writes a folder of images as tar shards in WebDataset's layout,
+// and verifies their checksums.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -53,28 +53,36 @@ int main(int argc, char** argv) try {
   std::string folder, out;
   bool keep_order = false;
   tern::ShardImagesOptions options;
-  CLI::App app{"Writes image folders as tar shards, WebDataset's layout"};
+  CLI::App app{"Writes image folders as tar shards in WebDataset's layout"};
   auto* write = app.add_subcommand(
       "write",
-      "FOLDER/CLASS/*.jpg as OUT/train-000000.tar and so on, with sums");
+      "write FOLDER/CLASS/*.jpg as OUT/train-000000.tar, ... with checksums");
   write->add_option("folder", folder)->required();
   write->add_option("out", out)->required();
-  write->add_option("--name", options.name, "what the shards are called")
+  write->add_option("--name", options.name, "prefix of the file names")
       ->capture_default_str();
-  write->add_option("--max-samples", options.max_samples, "images in a shard")
+  write
+      ->add_option(
+          "--max-samples",
+          options.max_samples,
+          "maximum images in a shard")
       ->capture_default_str();
-  write->add_option("--max-bytes", options.max_bytes, "size of a shard")
+  write->add_option("--max-bytes", options.max_bytes, "maximum size of a shard")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
       ->capture_default_str();
-  write->add_option("--seed", options.seed, "of the images' random order")
+  write->add_option("--seed", options.seed, "seed of the random order")
       ->capture_default_str();
-  write->add_flag("--keep-order", keep_order, "class by class instead");
+  write->add_flag(
+      "--keep-order",
+      keep_order,
+      "keep the images sorted by class");
   write->add_option("--workers", options.workers, "threads; -1: all cores");
-  auto* verify = app.add_subcommand("verify", "compares all shards' sums");
+  auto* verify =
+      app.add_subcommand("verify", "verify the checksums of all shards");
   verify->add_option("folder", folder)->required();
   auto* list = app.add_subcommand(
       "list",
-      "the samples of a shard, each with its fields and their bytes");
+      "list the samples of a shard with their fields and sizes");
   list->add_option("shard", folder)->required();
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);

@@ -1,17 +1,17 @@
 # shellcheck shell=bash
-# Sourced by ./dev: what Tern is compiled with and run in for aarch64, as
-# cmake/aarch64-linux.cmake expects it.
+# Sourced by ./dev: installs the sysroot in which Tern is compiled and run for
+# aarch64, as cmake/aarch64-linux.cmake expects it.
 
 sysroot=$cache/arm64
 arm_packages=(
   build-essential clang-16 lld-16 cmake ninja-build ccache git pkg-config
   python3-venv qemu-user debian-archive-keyring
 )
-# libtorch_cpu.so of the wheel names both of CUDA's libraries, and calls neither.
+# The wheel's libtorch_cpu.so links both CUDA libraries but calls neither.
 sysroot_wheels=("torch==$torch_version" "nvidia-cuda-runtime==13.0.*"
   "nvidia-cuda-cupti==13.0.*")
 
-# The libraries among ./dev's packages, and those of the compiler.
+# Prints the libraries among ./dev's packages, and those of the compiler.
 sysroot_packages() {
   printf '%s\n' libc6-dev libstdc++-12-dev "${packages[@]}" |
     grep -E '(-dev|^fonts-.*)$'
@@ -25,14 +25,14 @@ use_sysroot() {
 
 install_sysroot() {
   ! holds "$sysroot" arm64 "$@" || return 0
-  say "Making a Debian 12 for arm64 in $sysroot: 270 MB of packages and 430 MB" \
-    "of LibTorch to download, 2.0 GB on disk. Nothing of it is installed here."
+  say "Creating a Debian 12 for arm64 in $sysroot: 270 MB of packages and 430 MB" \
+    "of LibTorch to download, 2.0 GB on disk. The system itself is not changed."
   need_space 4
   rm -rf "$sysroot"
   mkdir -p "$sysroot"
   download_packages "$sysroot/apt"
   unpack_packages "$sysroot/apt"
-  # What Debian's update-alternatives would link.
+  # The links that Debian's update-alternatives would create.
   ln -sf blas/libblas.so.3 lapack/liblapack.so.3 "$sysroot/usr/lib/aarch64-linux-gnu"
   mend_links
   local platforms=()
@@ -44,8 +44,8 @@ install_sysroot() {
   stamp "$sysroot" arm64 "$@"
 }
 
-# download_packages FOLDER: with lists and a state of its own, so that the
-# machine's apt-get knows nothing of arm64.
+# download_packages FOLDER: uses its own package lists and state, so that the
+# machine's apt-get is not affected by arm64.
 download_packages() {
   mkdir -p "$1/state/lists/partial" "$1/cache/archives/partial"
   touch "$1/state/status"
@@ -61,12 +61,12 @@ download_packages() {
   for command in update "install --download-only --yes ${wanted[*]}"; do
     # shellcheck disable=SC2086
     logged "$cache/apt.log" "$1" env APT_CONFIG="$1/apt.conf" apt-get -q $command ||
-      die "apt-get could not download packages of arm64; its own words are" \
+      die "apt-get could not download packages of arm64; its output is" \
         "above and in $cache/apt.log. Is there a network?"
   done
 }
 
-# unpack_packages FOLDER: as dpkg would, but what nobody compiles with.
+# unpack_packages FOLDER: as dpkg would, without documentation and translations.
 unpack_packages() {
   local package
   for package in "$1"/cache/archives/*.deb; do
@@ -77,7 +77,7 @@ unpack_packages() {
   done
 }
 
-# Absolute links lead out of the sysroot.
+# Makes absolute links point into the sysroot.
 mend_links() {
   local link target
   find "$sysroot" -lname '/*' -printf '%p\t%l\n' |

@@ -1,7 +1,7 @@
-"""What ./dev test prints at its end: the slowest ten tests, and how many were
-skipped for which reason, those within programs of many tests included.
+"""Prints the summary of ./dev test: the ten slowest tests, and how many tests were
+skipped for which reason, including tests within a program.
 
-    python3 tools/test_summary.py RESULTS.xml    what ctest --output-junit wrote
+    python3 tools/test_summary.py RESULTS.xml    the output of ctest --output-junit
 """
 import collections
 import re
@@ -13,12 +13,12 @@ SKIPPED_WITHIN = re.compile(
     r"^\S+:\d+: Skipped\n(?P<reason>.*?)\n\n?\[  SKIPPED \] \S+ \(\d+ ms\)$",
     re.MULTILINE | re.DOTALL,
 )
-# Scripts print theirs in one line.
+# Scripts print the reason in one line.
 SKIPPED_SCRIPT = re.compile(r"^SKIPPED: (?P<reason>.*)$", re.MULTILINE)
 
 
 def skipped(output):
-    """The reasons in the output of one test, one for each that was skipped."""
+    """Yields a reason for each skipped test in the output of a program."""
     for pattern in SKIPPED_WITHIN, SKIPPED_SCRIPT:
         for match in pattern.finditer(output):
             yield " ".join(match["reason"].split())

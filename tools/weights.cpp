@@ -1,5 +1,5 @@
-// tern-weights: the weights that networks begin with, as {.pretrained = true}
-// takes them.
+// tern-weights: downloads and checks the pretrained weights that {.pretrained =
+// true} uses.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -36,7 +36,7 @@ void list(const FetchWeightsOptions& options) {
   }
 }
 
-// From `mirror`, if it is not empty.
+// Downloads weights, from `mirror` if it is not empty.
 void fetch(
     const std::vector<std::string>& names,
     const std::string& mirror,
@@ -50,7 +50,7 @@ void fetch(
   }
 }
 
-// Checks the sum, and that the network can be loaded.
+// Checks the SHA-256 of a file, and that its network can be loaded.
 void verify(const std::string& name, const fs::path& file) {
   const std::string hash = verify_weights(file);
   const VisionArch arch(name);
@@ -58,7 +58,7 @@ void verify(const std::string& name, const fs::path& file) {
   fmt::print("{}: SHA-256 {}, {}\n", name, hash, report.to_string());
 }
 
-// Says of each file what is wrong with it. Returns whether all are right.
+// Prints what is wrong with each file. Returns true if all are valid.
 bool verify_all(
     std::vector<std::string> names,
     const FetchWeightsOptions& options) {
@@ -84,28 +84,29 @@ bool verify_all(
 int main(int argc, char** argv) try {
   std::vector<std::string> names;
   std::string folder, mirror;
-  CLI::App app{"Fetches and checks the published weights of networks"};
+  CLI::App app{"Downloads and checks the published weights of networks"};
   const auto command = [&](const char* name, const char* what) {
     CLI::App* made = app.add_subcommand(name, what);
     made->add_option(
         "--folder",
         folder,
-        "where the files are; else TERN_WEIGHTS, else the cache");
+        "folder of the files; default: TERN_WEIGHTS, else the cache");
     return made;
   };
-  auto* list = command("list", "networks, their files, and which are here");
-  auto* fetch = command("fetch", "downloads weights, or goes on with it");
-  auto* verify = command("verify", "checks sums, and loads the networks");
+  auto* list =
+      command("list", "list networks, their files, and where these are");
+  auto* fetch = command("fetch", "download weights, or resume a download");
+  auto* verify = command("verify", "check the SHA-256 and load the networks");
   fetch->add_option("names", names, "such as convnext_tiny")->required();
   fetch->add_option(
       "--mirror",
       mirror,
-      "address of a folder that has the files, instead of their authors'");
-  verify->add_option("names", names, "none: of all weights that are here");
+      "URL of a folder with the files, instead of the authors' URLs");
+  verify->add_option("names", names, "default: all downloaded weights");
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);
 
-  // The answers go to stdout, for a script to read.
+  // Progress goes to stderr, so that scripts can read the results from stdout.
   tern::FetchWeightsOptions options = {.sink = tern::terminal(stderr)};
   if (!folder.empty()) {
     if (fetch->parsed()) tern::make_folders(folder);

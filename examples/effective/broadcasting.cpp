@@ -1,8 +1,8 @@
 // %% [markdown]
 // # Broadcasting
 //
-// After "Broadcasting the good and the ugly" of the tutorial Effective PyTorch:
-// a dimension of size 1 is repeated as needed, without a copy.
+// Broadcasting repeats a dimension of size 1 as needed, without a copy. Based
+// on "Broadcasting the good and the ugly" in the tutorial Effective PyTorch.
 
 // %%
 #include <algorithm>
@@ -18,11 +18,13 @@
 // %% [markdown]
 // ## Merging features
 //
-// Each of 64 x 128 items gets the features of its group.
+// This module combines the features of an item with those of its group. Below
+// it gets 64 groups of 128 items each.
 
 // %%
-// Merges the features of two inputs whose leading sizes broadcast.
-// linear(concat(a, b)) is linear1(a) + linear2(b): no tiling, no concatenation.
+// Combines the features of two inputs whose leading dimensions broadcast.
+// linear(cat(a, b)) equals linear1(a) + linear2(b), so nothing has to be tiled
+// or concatenated.
 struct MergeImpl : torch::nn::Module {
   MergeImpl(int64_t in1, int64_t in2, int64_t out)
       : linear1(register_module("linear1", torch::nn::Linear(in1, out))),
@@ -45,7 +47,7 @@ double megabytes(std::initializer_list<torch::Tensor> tensors) {
   return bytes / 1e6;
 }
 
-// The fastest of five calls.
+// Returns the time of the fastest of five calls.
 template <class F>
 double milliseconds(const F& function) {
   double best = 1e9;
@@ -61,11 +63,11 @@ double milliseconds(const F& function) {
 
 // %%
 int main(int argc, char** argv) try {
-  tern::examples::Options("Broadcasting: what it saves, and a trap")
+  tern::examples::Options("Shows what broadcasting saves, and a pitfall")
       .read(argc, argv);
 
   // %% [markdown]
-  // ## One column as 1000 columns
+  // ## Repeating a column with `repeat` and `expand`
 
   // %%
   const torch::NoGradGuard no_grad;
@@ -90,7 +92,7 @@ int main(int argc, char** argv) try {
   const torch::Tensor items = torch::rand({64, 128, 256});
   const torch::Tensor groups = torch::rand({64, 1, 512});
   Merge merge(256, 512, 128);
-  // The same as one layer: its weight is both, side by side.
+  // The equivalent single layer: its weight is the two weights side by side.
   torch::nn::Linear joint(256 + 512, 128);
   joint->weight.copy_(
       torch::cat({merge->linear1->weight, merge->linear2->weight}, 1));

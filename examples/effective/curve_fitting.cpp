@@ -1,8 +1,8 @@
 // %% [markdown]
 // # Fitting a curve
 //
-// After "PyTorch basics" of the tutorial Effective PyTorch: derivatives by
-// autograd, and a curve fitted by gradient descent.
+// Derivatives with autograd, and a curve fitted by gradient descent. Based on
+// "PyTorch basics" in the tutorial Effective PyTorch.
 
 // %%
 #include <utility>
@@ -21,7 +21,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## A derivative
   //
-  // The derivative of g(u(x)) with u = x * x and g = -u. By hand it is -2x.
+  // The derivative of g(u(x)) with u = x * x and g = -u is -2x.
 
   // %%
   const torch::Tensor at = torch::tensor(3.0, torch::requires_grad());
@@ -32,9 +32,10 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## A curve
   //
-  // The samples are y = 5x^2 + 3 with noise. The model is a parabola with
-  // unknown coefficients, a x^2 + b x + c. With x in -2..2 the three terms have
-  // similar sizes; over -10..10 the gradient of a would drown that of c.
+  // The samples are y = 5x^2 + 3 plus noise. The model is the parabola a x^2 +
+  // b x + c with unknown coefficients. For x in -2..2 the three terms have
+  // similar magnitudes; for x in -10..10 the gradient of a would be far larger
+  // than the gradient of c.
 
   // %%
   torch::manual_seed(1);

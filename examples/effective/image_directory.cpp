@@ -1,9 +1,9 @@
 // %% [markdown]
 // # Your own dataset
 //
-// A directory of images as a dataset of your own: the loader's workers decode
-// in parallel what the class below reads. The program prints images per second
-// for 0, 1 and 2 workers; all of them give the same batches.
+// A custom dataset over a directory of images, which the loader's workers read
+// and decode in parallel. The program prints the images per second for 0, 1 and
+// 2 workers, and checks that the batches are the same for each.
 
 // %%
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr tern::ImageSize kSize = 128;
 // ## The dataset
 
 // %%
-// Every image below a folder, resized to kSize; the target is its number.
+// All images below a folder, resized to kSize. The target is the image's index.
 class Pictures final : public tern::Dataset {
  public:
   explicit Pictures(const std::filesystem::path& folder) {
@@ -37,15 +37,15 @@ class Pictures final : public tern::Dataset {
         paths_.push_back(entry.path().string());
       }
     }
-    std::ranges::sort(paths_);  // a folder is listed in any order
+    std::ranges::sort(paths_);  // directory iteration has no fixed order
   }
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
 
-  // Called by several workers at once, so it changes no member.
+  // Several workers call this concurrently, so it must not change a member.
   tern::Batch get_batch(
       c10::ArrayRef<int64_t> indices,
       const tern::BatchContext& context) const override {
-    // Memory of an earlier batch, pinned where there is a GPU.
+    // Reuses the memory of an earlier batch; pinned if there is a GPU.
     const torch::Tensor images = context.empty(
         {static_cast<int64_t>(indices.size()), kSize.height, kSize.width, 3},
         torch::kByte);
@@ -59,7 +59,7 @@ class Pictures final : public tern::Dataset {
     }
     return {{images}, {torch::tensor(indices)}};
   }
-  // Names the file when decoding fails.
+  // Error messages name this file if decoding fails.
   std::string describe(int64_t index) const override { return paths_[index]; }
 
  private:
@@ -70,8 +70,8 @@ class Pictures final : public tern::Dataset {
 int main(int argc, char** argv) try {
   std::string data;
   int64_t epochs = 1;
-  tern::examples::Options app("How fast a folder of images is read");
-  app.add_option("--data", data, "a folder; without it MNIST's sample");
+  tern::examples::Options app("Measures how fast a folder of images is read");
+  app.add_option("--data", data, "folder of images; empty: MNIST's sample");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.read(argc, argv);
   if (data.empty())
@@ -100,7 +100,8 @@ int main(int argc, char** argv) try {
     for (int64_t epoch = 0; epoch < epochs; ++epoch) {
       for (const tern::Batch& batch : loader) {
         images += batch.size();
-        // Times the count, so that the order of the batches matters too.
+        // Multiplied by the image count, so that the order of the batches
+        // matters too.
         checksum += images * (batch.inputs[0].sum().item<int64_t>() +
                               batch.targets[0][0].item<int64_t>());
       }

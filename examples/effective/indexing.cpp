@@ -1,8 +1,9 @@
 // %% [markdown]
 // # Indexing and operators
 //
-// After "Take advantage of the overloaded operators" of the tutorial Effective
-// PyTorch: slices and operators in C++, and why slicing in a loop is slow.
+// Slices and operators of tensors in C++, and why a loop over slices is slow.
+// Based on "Take advantage of the overloaded operators" in the tutorial
+// Effective PyTorch.
 
 // %%
 #include <chrono>
@@ -16,7 +17,7 @@ using torch::Tensor;
 using torch::indexing::None;
 using torch::indexing::Slice;
 
-// The mean over 20 calls.
+// Returns the mean time of 20 calls.
 template <class F>
 double microseconds(const F& function) {
   function();
@@ -39,7 +40,7 @@ int main(int argc, char** argv) try {
       .read(argc, argv);
 
   // %% [markdown]
-  // ## Indexing, and the functions behind it
+  // ## Indexing and the equivalent functions
 
   // %%
   torch::manual_seed(1);
@@ -71,9 +72,9 @@ int main(int argc, char** argv) try {
       x.clamp_max(0.5));
 
   // %% [markdown]
-  // ## Operators, and the functions behind them
+  // ## Operators and the equivalent functions
   //
-  // Python's `x ** y` and `x @ y` have no operator in C++: use `pow` and
+  // C++ has no operators for Python's `x ** y` and `x @ y`: use `pow` and
   // `matmul`.
 
   // %%
@@ -90,8 +91,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Slices in a loop
   //
-  // Without Python a slice is cheap. What remains is the cost of 500 small
-  // additions, so `unbind()` gains less than the tutorial says.
+  // A slice is cheap in C++, and most of the time goes into the 500 small
+  // additions. So `unbind()` gains less than the tutorial says for Python.
 
   // %%
   fmt::print("The sum of 500 rows:\n");

@@ -1,9 +1,9 @@
 // %% [markdown]
 // # Your own modules
 //
-// After "Encapsulate your model with Modules" of the tutorial Effective
-// PyTorch: modules with parameters, buffers and submodules, which the Learner
-// trains like any other.
+// Custom modules with parameters, buffers and submodules, which the Learner
+// trains like any other module. Based on "Encapsulate your model with Modules"
+// in the tutorial Effective PyTorch.
 
 // %%
 #include <cmath>
@@ -22,7 +22,8 @@
 // ## A line, and a line with a kink
 
 // %%
-// y = a x + b. Registered tensors have names, for the optimizer and for files.
+// y = a x + b. Registered parameters are trained, and all registered tensors
+// are saved under their names.
 struct LineImpl : torch::nn::Module {
   LineImpl()
       : a(register_parameter("a", torch::rand(1))),
@@ -30,7 +31,7 @@ struct LineImpl : torch::nn::Module {
         largest(register_buffer("largest", torch::zeros({}))) {}
 
   torch::Tensor forward(const torch::Tensor& x) {
-    // A buffer is state that no gradient changes: here, the largest x so far.
+    // A buffer is state without a gradient: here the largest x seen so far.
     if (is_training()) largest.copy_(torch::maximum(largest, x.max()));
     return a * x + b;
   }
@@ -38,7 +39,7 @@ struct LineImpl : torch::nn::Module {
 };
 TORCH_MODULE(Line);
 
-// A line with a kink, made of our own module and LibTorch's.
+// A line with a kink, built from the module above and LibTorch's modules.
 struct BentLineImpl : torch::nn::Module {
   BentLineImpl()
       : line(register_module("line", Line())),
@@ -93,7 +94,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Training the line
   //
-  // y = 5x + 3, with noise of standard deviation 0.05.
+  // The target is y = 5x + 3 plus noise with a standard deviation of 0.05.
 
   // %%
   torch::manual_seed(1);
@@ -110,7 +111,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Training the line with a kink
   //
-  // The same line with + 4 |x|.
+  // The target is the same line plus 4 |x|.
 
   // %%
   BentLine bent;
@@ -122,7 +123,7 @@ int main(int argc, char** argv) try {
   kinked.fit(10, 0.03);
   list(bent);
 
-  // A straight line would leave the variance of 4 |x|: 16 / 12.
+  // The best straight line has the variance of 4 |x| as its loss: 16 / 12.
   const double loss = kinked.recorder().epochs().back().valid_loss;
   const bool holds =
       std::abs(a - 5) < 0.1 && std::abs(b - 3) < 0.1 && loss < 0.05;

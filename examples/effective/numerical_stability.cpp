@@ -1,9 +1,10 @@
 // %% [markdown]
 // # Numerical stability
 //
-// After "Numerical stability in PyTorch" of the tutorial Effective PyTorch:
-// formulas that are right on paper and fail in 32 or 16 bits, and formulas that
-// do not. Values and gradients are compared with the stable formula in 64 bits.
+// Formulas that are correct on paper but fail in fp32 or fp16, and stable
+// formulas that do not. Values and gradients are compared with the stable
+// formula in fp64. Based on "Numerical stability in PyTorch" in the tutorial
+// Effective PyTorch.
 
 // %%
 #include <cmath>
@@ -29,19 +30,21 @@ Tensor naive_softmax(const Tensor& logits) {
   return exp / exp.sum();
 }
 
-// On paper, subtracting the largest logit changes nothing; no exp exceeds 1.
+// Subtracting the largest logit does not change the result mathematically, and
+// keeps every exp at most 1.
 Tensor stable_softmax(const Tensor& logits) {
   const Tensor exp = (logits - logits.max()).exp();
   return exp / exp.sum();
 }
 
-// The labels are one half each. A probability that rounds to 0 has the log
-// -infinity, however stable the softmax was.
+// Both labels are 0.5. The log of a probability that rounds to 0 is -infinity,
+// even if the softmax is stable.
 Tensor naive_cross_entropy(const Tensor& logits) {
   return -0.5 * stable_softmax(logits).log().sum();
 }
 
-// log and exp cancel before anything is rounded.
+// Computes the log of the softmax directly, so that no probability can round to
+// 0.
 Tensor stable_cross_entropy(const Tensor& logits) {
   const Tensor shifted = logits - logits.max();
   return -0.5 * (shifted - shifted.logsumexp(0)).sum();
@@ -63,8 +66,8 @@ std::string text(const Tensor& tensor) {
 
 using Function = Tensor (*)(const Tensor&);
 
-// Prints what `f` gives in `dtype`, with the gradient of its first number, and
-// returns whether both are what `exact` gives in 64 bits, but for rounding.
+// Prints the value of `f` in `dtype` and the gradient of its first element.
+// Returns true if both agree with those of `exact` in fp64, up to rounding.
 bool show(
     const char* name,
     Function f,
@@ -95,7 +98,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Underflow and overflow
   //
-  // x * y / y is x, unless y is 0 or infinite as a float.
+  // x * y / y equals x, unless y underflows to 0 or overflows to infinity in
+  // fp32.
 
   // %%
   bool holds = true;

@@ -1,10 +1,11 @@
 // %% [markdown]
 // # A stream of images
 //
-// After "Building efficient custom data loaders" of the tutorial Effective
-// PyTorch: an iterable dataset over tar files. In the tutorial each worker
-// needs its own part, or every image comes once per worker. Here one worker at
-// a time reads the stream and all of them decode, so nothing has to be divided.
+// An iterable dataset over tar files, based on "Building efficient custom data
+// loaders" in the tutorial Effective PyTorch. In the tutorial each worker must
+// read its own part of the stream; otherwise every image would be returned once
+// per worker. Here only one worker at a time reads the stream while all of them
+// decode in parallel, so the stream does not have to be divided.
 
 // %%
 #include <chrono>
@@ -27,8 +28,8 @@ constexpr tern::ImageSize kSize = 64;
 // ## The stream
 
 // %%
-// The images of tar files, still encoded, with their classes. Each file is
-// opened, and downloaded if it is a URL, when its turn comes.
+// Yields the encoded images of tar files with their classes. Opens each file,
+// and downloads it first if it is a URL, only after the previous one has ended.
 class TarImages final : public tern::StreamDataset {
  public:
   explicit TarImages(std::vector<std::string> tars) : tars_(std::move(tars)) {}
@@ -48,7 +49,8 @@ class TarImages final : public tern::StreamDataset {
       return tern::Batch{{sample.tensor("png")}, {sample.tensor("cls")}};
     }
 
-    // Lets a training resume in the middle of an epoch without reading.
+    // Lets training resume in the middle of an epoch without reading the images
+    // before it.
     bool skip() override { return find_next() && ++place_ > 0; }
 
    private:
@@ -74,7 +76,7 @@ class TarImages final : public tern::StreamDataset {
 // ## Decoding a sample
 
 // %%
-// Called by several workers at once.
+// Several workers call this concurrently.
 tern::Batch
 decode(const tern::Batch& sample, const tern::BatchContext&, tern::SampleRng) {
   const torch::Tensor& bytes = sample.inputs[0];
@@ -87,7 +89,7 @@ decode(const tern::Batch& sample, const tern::BatchContext&, tern::SampleRng) {
   return {{image}, sample.targets};
 }
 
-// All images of one epoch, in order.
+// Returns all images of one epoch, in order.
 torch::Tensor read_all(
     const std::shared_ptr<const tern::Dataset>& images,
     int64_t workers) {
@@ -111,7 +113,10 @@ torch::Tensor read_all(
 int main(int argc, char** argv) try {
   std::string folder;
   tern::examples::Options app("Trains on a stream of images from tar files");
-  app.add_option("--data", folder, "CLASS/*.png; without it MNIST's sample");
+  app.add_option(
+      "--data",
+      folder,
+      "folder of CLASS/*.png; empty: MNIST's sample");
   app.read(argc, argv);
   if (folder.empty()) {
     folder =
@@ -144,7 +149,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Training on the stream
   //
-  // A buffer of 1000 images shuffles it.
+  // The sampler shuffles the stream in a buffer of 1000 images.
 
   // %%
   tern::seed_everything(0);

@@ -1,10 +1,10 @@
 // %% [markdown]
 // # TorchScript
 //
-// After "Optimizing runtime with TorchScript" of the tutorial Effective
-// PyTorch: a script compiled in C++, compared with a loop and with one batched
-// operation. Then the Learner loads a TorchScript model from a file and trains
-// it.
+// Compiles a script in C++ and compares it with a loop and with one batched
+// operation. Then trains a TorchScript model from a file with the Learner.
+// Based on "Optimizing runtime with TorchScript" in the tutorial Effective
+// PyTorch.
 
 // %%
 #include <chrono>
@@ -23,7 +23,7 @@ using torch::Tensor;
 // %% [markdown]
 // ## Batch gather
 //
-// `output[i] = tensor[i][indices[i]]`, in three ways.
+// Three ways to compute `output[i] = tensor[i][indices[i]]`.
 
 // %%
 Tensor gather_in_a_loop(const Tensor& tensor, const Tensor& indices) {
@@ -48,7 +48,7 @@ Tensor gather_batched(const Tensor& tensor, const Tensor& indices) {
   return tensor.flatten(0, 1).index({indices + offset});
 }
 
-// The mean over 10 calls, after the first few, which compile.
+// Returns the mean time of 10 calls, after three calls that compile the script.
 template <class F>
 double milliseconds(const F& function) {
   for (int i = 0; i < 3; ++i) function();
@@ -63,7 +63,7 @@ double milliseconds(const F& function) {
 // ## A model in a file
 
 // %%
-// Writes what Python's torch.jit.script(net).save(file) would.
+// Writes a file like that of torch.jit.script(net).save(file) in Python.
 void write_model(const std::string& file) {
   torch::jit::Module net("Net");
   net.register_attribute("training", c10::BoolType::get(), true);
@@ -82,7 +82,7 @@ def forward(self, x):
   net.save(file);
 }
 
-// Points, and whether they are inside the circle of radius 1.
+// Random points with label 1 inside the circle of radius 1, else 0.
 std::shared_ptr<tern::Dataset> points(int64_t count) {
   const Tensor x = torch::rand({count, 2}) * 3 - 1.5;
   const Tensor y = (x.norm(2, 1) < 1).to(torch::kLong);
@@ -97,7 +97,7 @@ int main(int argc, char** argv) try {
       .read(argc, argv);
 
   // %% [markdown]
-  // ## Time of the three ways
+  // ## Timing the three ways
 
   // %%
   torch::manual_seed(1);
@@ -134,7 +134,7 @@ int main(int argc, char** argv) try {
   learn.to_fp32();
   const double trained = learn.validate().metrics[0].value;
 
-  // The Learner trains `net` itself, so it is saved directly.
+  // The Learner trains `net` in place, so `net` can be saved directly.
   net.save("trained.pt");
   tern::Learner again(
       data,

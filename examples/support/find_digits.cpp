@@ -1,6 +1,7 @@
-// Prints the folder of MNIST's sample, or, where neither data nor a network
-// are, of generated digits in its form. A program that knows nothing of these,
-// such as mnist, finds them when TERN_CACHE is the folder above.
+// Prints the folder of MNIST's sample or, if it is not on this machine and
+// cannot be downloaded, of generated digits in the same layout. A program
+// without support for generated digits, such as mnist, finds them if TERN_CACHE
+// names the parent folder.
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@ int main() try {
       "{}",
       tern::examples::mnist_or_digits(
           tern::urls::mnist_sample,
-          {.sink = tern::terminal(stderr)})  // stdout is the answer alone
+          {.sink = tern::terminal(stderr)})  // stdout gets only the path
           .string());
   return 0;
 } catch (const std::exception& error) {

@@ -27,15 +27,15 @@ struct Point {
 };
 using Line = std::vector<Point>;
 
-// A pen stroke through points of the unit square, y downwards; `curved` ones
-// are smooth, the others have corners.
+// A pen stroke through points of the unit square, with y downwards. A `curved`
+// stroke is smooth; others have corners.
 struct Stroke {
   bool curved;
   Line points;
 };
 using Shape = std::vector<Stroke>;
 
-// The ways to write each digit.
+// Returns the ways to write a digit.
 const std::vector<Shape>& shapes(int digit) {
   static const std::vector<std::vector<Shape>>* const all =
       new std::vector<std::vector<Shape>>{
@@ -215,7 +215,7 @@ const std::vector<Shape>& shapes(int digit) {
   return (*all)[static_cast<size_t>(digit)];
 }
 
-// The points of a smooth curve through `points` (Catmull-Rom).
+// Returns the points of a smooth curve through `points` (Catmull-Rom).
 Line smooth(const Line& points) {
   constexpr int kSteps = 6;
   const auto last = static_cast<int>(points.size()) - 1;
@@ -238,8 +238,9 @@ Line smooth(const Line& points) {
   return out;
 }
 
-// One hand's slant, size, place and wobble: unit square to pixels. The ranges
-// are such that a small network finds 3 against 7 about as hard as on MNIST.
+// The slant, size, position and wobble of one handwriting; maps the unit square
+// to pixels. With these ranges, telling 3 from 7 is about as hard for a small
+// network as on MNIST.
 class Hand {
  public:
   explicit Hand(SampleRng& rng)
@@ -313,8 +314,8 @@ void append_uint32(std::vector<uint8_t>& out, int64_t value) {
   }
 }
 
-// Pictures to check with are numbered from here on, so that none is among
-// those to learn from.
+// Validation images are numbered from here, so that none equals a training
+// image.
 constexpr int64_t kFirstValid = int64_t{1} << 32;
 
 void write_idx_pair(
@@ -413,7 +414,7 @@ fs::path mnist_or_digits(
   const std::string name(dataset.name);
   fs::path digits = cache_folder(options.cache) / "generated" / name;
   UntarOptions real = options;
-  const bool has_failed = is_whole_data(digits);  // and is not tried again
+  const bool has_failed = is_whole_data(digits);  // so do not try again
   real.allow_download = options.allow_download && !has_failed;
   std::string reason;
   try {

@@ -84,7 +84,7 @@ mkdir -p "$work/home/.cache/tern/torch-2.11.0/bin"
 printf '%s\n' "" "first attempt" "ERROR: an old one" "" "second attempt" \
   "Collecting torch" "ERROR: no route" >"$work/home/.cache/tern/pip.log"
 text=$(on_machine "$root/dev" doctor)
-expect "doctor after a failed download" "$text" "is not installed whole" \
+expect "doctor after a failed download" "$text" "is not installed completely" \
   "ended with \"ERROR: no route\"" "exit 1"
 printf '%s\n' "" "third attempt" >>"$work/home/.cache/tern/pip.log"
 expect_none "an error of an earlier attempt" \

@@ -1,9 +1,9 @@
-"""Adds up what ncu --csv --metrics gpu__time_duration.sum printed, for each kernel:
+"""Sums the output of ncu --csv --metrics gpu__time_duration.sum by kernel:
 
     kernel_times.py LOG...
 
-Of a log in which Tern's optimizer runs more than once, only the whole training
-steps from its first to its last launch count, and the times are those of one.
+If Tern's optimizer runs more than once in a log, counts only the whole training
+steps between its first and its last launch, and prints the times per step.
 """
 import collections
 import csv
@@ -15,7 +15,7 @@ MICROSECONDS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1, "usecond": 1, "ms": 1e3, "
 
 
 def kernels_in(log):
-    """(name, microseconds) of each launch."""
+    """Yields (name, microseconds) for each launch."""
     lines = log.read_text(errors="replace").splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if first is None:
@@ -28,7 +28,7 @@ def kernels_in(log):
 
 
 def short(name):
-    """Without arguments and the namespaces that all have."""
+    """The name without arguments and common namespaces."""
     name = re.sub(r"\(anonymous namespace\)::|\(.*|void |at::native::|tern::", "", name)
     return name[:90]
 

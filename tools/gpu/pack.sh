@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Sourced by ./dev: `./dev gpu pack` builds here what a few minutes on a GPU machine
-# are to run, and puts it into .gpu, which git ignores and which is copied there
-# beside the tree. That machine has torch, CUDA, CMake and a compiler, but neither
-# packages nor a network; docs/gpu.md has the two commands.
+# Sourced by ./dev: `./dev gpu pack` builds programs here for a few minutes on a GPU
+# machine. It puts them into .gpu, which git ignores; copy .gpu to that machine along
+# with the tree. The GPU machine has torch, CUDA, CMake and a compiler, but no Debian
+# packages and no network. docs/gpu.md shows the two commands.
 
 gpu_programs=(tests/kernels_on_a_gpu_test tests/data_on_a_gpu_test tests/learner_cuda_modules_test
   tests/callbacks_on_a_gpu_test tests/learner_combos_combos_test tests/bench/gpu_timed)
@@ -10,17 +10,17 @@ gpu_programs=(tests/kernels_on_a_gpu_test tests/data_on_a_gpu_test tests/learner
 pack_for_gpu() {
   local pack=$root/.gpu build=$root/build-pack data stage variant
   local -a variants=()
-  # What is missing is said before anything is installed or built.
+  # Checks for missing files before anything is installed or built.
   data=${TERN_DATA:-$root/../shared/data}
   [ -d "$data/mnist" ] || die "There is no folder mnist in '$data', and the trainings that compare" \
-    "precisions need its digits: name the folder that has it in TERN_DATA."
+    "precisions need its digits: set TERN_DATA to the folder that contains mnist."
   set_up
   install_packages patch xz-utils
   [ ! -d "$root/tools/gpu/variants" ] ||
     mapfile -t variants < <(find "$root/tools/gpu/variants" -name '*.diff' | sort)
   for variant in "${variants[@]}"; do
     (cd "$root" && patch --dry-run --silent -p1 <"$variant") >&2 ||
-      die "$variant does not fit the sources any more. Mend it, or remove it if it was measured."
+      die "$variant no longer applies to the sources. Update it, or remove it if it was measured."
   done
 
   configure pack
@@ -31,7 +31,7 @@ pack_for_gpu() {
   strip_programs "$build" "$stage/pre" "${gpu_programs[@]}"
   bash "$root/tools/gpu/list_tests.sh" "$build" >"$stage/pre/tests.txt"
   [ -s "$stage/pre/tests.txt" ] || die "CTest lists no test with the label gpu."
-  grep -E '^CMAKE_CXX_COMPILER:' "$build/CMakeCache.txt" >"$stage/pre/CMakeCache.txt" # for the rows' page
+  grep -E '^CMAKE_CXX_COMPILER:' "$build/CMakeCache.txt" >"$stage/pre/CMakeCache.txt" # for the page with the rows
   mkdir -p "$stage/pre/variants"
   for variant in "${variants[@]}"; do
     build_variant "$variant" "$build/variants/$(basename "$variant" .diff)"
@@ -53,9 +53,9 @@ pack_for_gpu() {
     "There: bash .gpu/there.sh SECONDS"
 }
 
-# The tree with one patch, built in a copy of its own; ccache has all but the kernels
-# that the patch changes. The copied files keep their times, so that a second pack
-# compiles only what is new.
+# Builds a copy of the tree with one patch. ccache has everything except the kernels
+# that the patch changes. Copied files keep their times, so that a second pack
+# compiles only new code.
 build_variant() {
   local diff=$1 copy=$2
   mkdir -p "$copy"
@@ -66,13 +66,13 @@ build_variant() {
   (root=$copy && configure pack && build pack kernels_on_a_gpu_test gpu_timed)
 }
 
-# The files that git knows or does not ignore, each followed by a null byte.
+# Prints the files that git tracks or does not ignore, each followed by a null byte.
 tree_files() {
   (cd "$root" && git ls-files -z --cached --others --exclude-standard |
     while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done)
 }
 
-# strip_programs BUILD TO PROGRAM... : without symbols, with the modules beside.
+# strip_programs BUILD TO PROGRAM... : copies programs and modules without symbols.
 strip_programs() {
   local build=$1 to=$2 file
   shift 2
@@ -85,7 +85,7 @@ strip_programs() {
   done
 }
 
-# What a build there needs and that machine lacks: headers and static libraries.
+# Copies the headers and static libraries that a build on the GPU machine lacks.
 pack_libraries() {
   local sys=$1 library lib=/usr/lib/x86_64-linux-gnu
   mkdir -p "$sys/include" "$sys/lib" "$sys/share/cmake"

@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
-# bash .gpu/there.sh [SECONDS [PART...]]: what ./dev gpu pack has packed, run within
-# SECONDS (430) on a machine with a GPU, in the root of the copied tree. Parts, in
-# this order whatever order they are named in:
-#   facts     compilers, packages, driver, the rates of a copy and of a matrix product
-#   build     builds there instead of using the packed programs; only if named, or if
-#             the packed programs do not run
+# bash .gpu/there.sh [SECONDS [PART...]]: runs what ./dev gpu pack has packed, within
+# SECONDS (430), on a machine with a GPU, in the root of the copied tree. The parts
+# run in this order, whatever the order of the arguments:
+#   facts     compilers, packages, driver, speed of a copy and of a matrix product
+#   build     builds on that machine instead of using the packed programs; only if
+#             named, or if the packed programs do not run
 #   tests     all GPU tests
-#   combos    trainings put together at random, as ./dev combos draws them
-#   variants  the optimizer's kernels as they are and as tools/gpu/variants changes
-#             them, tested and then timed in turn
-#   rows      comparisons with PyTorch, the most wanted first
-#   profile   where the time of an optimizer step and of a step of ResNet-50 goes
-#   sanitize  compute-sanitizer over the kernels' tests
+#   combos    random trainings, like ./dev combos
+#   variants  the optimizer's kernels, unchanged and with each patch of
+#             tools/gpu/variants, tested and then timed alternately
+#   rows      comparisons with PyTorch, the most important first
+#   profile   kernel times of an optimizer step and of a training step of ResNet-50
+#   sanitize  compute-sanitizer on the kernels' tests
 #   converge  accuracies of five precisions with three seeds
-# Each step has a limit of its own, and a part that fails does not end the others,
-# unless there is no GPU or no program to run. Results are in $OUT: summary.txt,
-# facts.txt, gpu.md (docs/gpu.md with the measured rows), logs.tgz. The exit code is 0
-# if every part succeeded; a part that was not packed counts as failed. DEVICE=cpu
-# rehearses all of it without a GPU: tests skip, rows are small. ROWS="NAME..." names
-# the rows; ROUNDS, ROW_SECONDS and COMBOS_SECONDS are others' limits.
+# Each step has its own time limit. A part that fails does not stop the others, unless
+# there is no GPU or no program to run. Results are written to $OUT: summary.txt,
+# facts.txt, gpu.md (docs/gpu.md with the measured rows) and logs.tgz. The exit code is
+# 0 if every part succeeded; a part that was not packed counts as failed. DEVICE=cpu
+# rehearses everything without a GPU, with skipped tests and small rows. ROWS="NAME..."
+# selects the rows. ROUNDS limits the rounds of each row, ROW_SECONDS its time, and
+# COMBOS_SECONDS the time of the part combos.
 set -uo pipefail
 
 limit=${1:-430}
@@ -41,22 +42,22 @@ mkdir -p "$OUT" "$logs"
 rm -f "$OUT"/{summary.txt,facts.txt,gpu.md,logs.tgz}
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_IB_DISABLE=1
-# A test that skips for want of a GPU would count as a success.
+# Makes tests fail without a GPU, since a skipped test would count as a success.
 [ "$device" = cpu ] || export TERN_NEEDS_GPU=1
 TERN_COMMIT=$(cat "$packed/commit.txt" 2>/dev/null || echo "unknown commit")
 export TERN_COMMIT
 
-# ---- What every part uses ----
+# ---- Functions of all parts ----
 
 seconds_left() { echo $((limit - SECONDS)); }
 is_wanted() { [[ " $parts " == *" $1 "* ]]; }
 say() { printf '%4d s  %s\n' "$SECONDS" "$*" | tee -a "$OUT/summary.txt"; }
 save_logs() { tar -C "$work" -czf "$work/logs.tgz" logs && cp "$work/logs.tgz" "$OUT/logs.tgz"; }
-# within SECONDS: these, or those that are left of all.
+# within SECONDS: prints the smaller of SECONDS and the seconds left.
 within() { echo $(($1 < $(seconds_left) ? $1 : $(seconds_left))); }
 
-# step NAME SECONDS COMMAND... : at most so many seconds, with its output in
-# logs/NAME.log, and a line in the summary.
+# step NAME SECONDS COMMAND... : runs the command for at most SECONDS, with its output
+# in logs/NAME.log, and adds a line to the summary.
 step() {
   local name=$1 most code started=$SECONDS note=""
   most=$(within "$2")
@@ -80,7 +81,7 @@ note() {
   [ "${outcome[$1]:-rc 0}" != "rc 0" ] || outcome[$1]=$said
 }
 
-# At the end, however that comes: an outcome for each part.
+# Runs at every exit: prints the outcome of each part and saves the logs.
 finish() {
   local code=$? part
   for part in $all_parts; do
@@ -95,20 +96,20 @@ finish() {
 }
 trap finish EXIT
 
-# ---- Where things are ----
+# ---- Paths ----
 
 torch=$("$python" -c 'import importlib.util as util
 print(util.find_spec("torch").submodule_search_locations[0])') || {
-  say "$python has no torch; TERN_PYTHON names a Python that has."
+  say "$python has no torch; set TERN_PYTHON to a Python that has it."
   exit 1
 }
 site=$(dirname "$torch")
-# The disk is cold there: 3 GB of libraries are read once, while the facts are printed.
+# The disk cache is cold: reads 3 GB of libraries while the facts are printed.
 (timeout 60 cat "$torch"/lib/libtorch_cuda.so "$torch"/lib/libtorch_cpu.so "$site"/nvidia/cu13/lib/lib{cublas,cublasLt,cudart,nvrtc}.so* \
   "$site"/nvidia/cudnn/lib/*.so* "$site"/nvidia/nccl/lib/*.so* >/dev/null 2>&1) &
 warming=$!
 if [ -e "$packed/pre.tar.xz" ]; then
-  # By Python, for there may be no xz.
+  # Unpacked by Python, since xz may be missing.
   "$python" -W ignore -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$packed/pre.tar.xz" "$work"
 fi
 export LD_LIBRARY_PATH=$torch/lib:$site/nvidia/cu13/lib:$site/nvidia/nccl/lib:$site/nvidia/cudnn/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -187,7 +188,7 @@ if is_wanted facts; then
   say "facts: $(grep -hE '^(import torch|CUDA|copy)' "$logs/facts.log" | cut -c1-160 | tr '\n' ' ')"
   cp "$logs/facts.log" "$OUT/facts.txt"
   if [ "$device" = cuda ] && ! grep -q '^CUDA' "$logs/facts.log"; then
-    say "PyTorch sees no GPU, so nothing else is run; facts.txt has the error."
+    say "PyTorch finds no GPU, so nothing else is run; facts.txt has the error."
     exit 1
   fi
 fi
@@ -222,7 +223,7 @@ if is_wanted build; then
   fi
 fi
 
-# ---- The GPU tests: a process for each file, all at once; those of memory alone ----
+# ---- The GPU tests: one process per file, all concurrently; memory tests alone ----
 
 program_of() { awk -v test="$1" '$1 == test { print $2 }' "$pre/tests.txt"; }
 
@@ -231,7 +232,8 @@ run_test() {
     timeout -k 3 "$(within "$2")" "./$(program_of "$1")" --file="$1") >"$logs/${1//\//_}.log" 2>&1
 }
 
-# note_tests PART CODE: that all were skipped is a failure, but for a rehearsal.
+# note_tests PART CODE: if all tests were skipped, that is a failure, except in a
+# rehearsal.
 note_tests() {
   if [ "$device" = cpu ] && [ "$2" = "$all_skipped" ]; then
     note "$1" 0
@@ -247,7 +249,7 @@ report_test() {
   local log=$logs/${1//\//_}.log code=$2
   say "$1: $(count_of "$log" OK) ok, $(count_of "$log" FAILED) failed," \
     "$(count_of "$log" SKIPPED) skipped, rc $code"
-  # The first lines of each failure: enough to mend it from.
+  # Prints the first lines of each failure, which usually suffice to fix it.
   if [ "$code" != 0 ] && [ "$code" != "$all_skipped" ]; then
     grep -E '^\[  FAILED  \] .*\([0-9]+ ms\)|Failure$|Segmentation|terminate called|CUDA error|what\(\)' -A 3 "$log" |
       cut -c1-200 | head -40 | tee -a "$OUT/summary.txt"
@@ -262,7 +264,7 @@ if is_wanted tests; then
     started=$SECONDS
     declare -A running=()
     while read -r test _; do
-      [ "$test" != callbacks/memory_cuda ] || continue # it takes the whole device's memory
+      [ "$test" != callbacks/memory_cuda ] || continue # it uses all memory of the device
       run_test "$test" 90 &
       running[$test]=$!
     done <"$pre/tests.txt"
@@ -279,8 +281,8 @@ if is_wanted tests; then
       report_test callbacks/memory_cuda "$code"
     fi
     say "tests: ${outcome[tests]:-rc 0}, $((SECONDS - started)) s"
-    # Each that failed once more, alone and launch by launch, so that the error is
-    # that of the kernel that made it.
+    # Runs each failed test again, alone and with synchronous launches, so that the
+    # error names the kernel that caused it.
     while read -r test _; do
       log=$logs/${test//\//_}.log
       failed=$(grep -E '^\[  FAILED  \] .*\([0-9]+ ms\)' "$log" | sed -E 's/^\[  FAILED  \] ([^ ,]+).*/\1/' |
@@ -293,7 +295,7 @@ if is_wanted tests; then
   fi
 fi
 
-# ---- Trainings put together at random, in several processes ----
+# ---- Random trainings, in several processes ----
 
 if is_wanted combos; then
   program=$pre/tests/learner_combos_combos_test
@@ -319,7 +321,7 @@ if is_wanted combos; then
   fi
 fi
 
-# ---- Variants of the optimizer's kernels, in turn with those of the tree ----
+# ---- Variants of the optimizer's kernels, alternating with those of the tree ----
 
 if is_wanted variants; then
   if [ ! -d "$work/pre/variants" ]; then
@@ -338,7 +340,7 @@ if is_wanted variants; then
         --gtest_filter='FusedOptimizerCudaTest.*'
       code=$?
       note_tests variants "$code"
-      # A variant that is wrong is not timed.
+      # A variant that fails its test is not timed.
       [ "$code" != 0 ] && [ "$code" != "$all_skipped" ] || timed+=("$variant")
     done
     for round in 1 2 3; do
@@ -355,13 +357,13 @@ if is_wanted variants; then
   fi
 fi
 
-# ---- Rows, the most wanted first ----
+# ---- Rows, the most important first ----
 
-# The last row may compile for a minute.
+# The last row may take a minute to compile.
 rows=(adam_fused adam_resnet50 mlp_graph mnist_cnn_graph resnet50_fp16 resnet50_amp augment resnet50_bf16
   resnet50_fp32 matting_base_fp16 resnet50_fp16_graph checkerboard_fp16 resnet18_fp16 feed resnet50_fp16_compile)
 [ -z "${ROWS:-}" ] || read -r -a rows <<<"$ROWS"
-# What the parts after this one need.
+# Seconds reserved for the parts after this one.
 for_converge=$(is_wanted converge && echo 50 || echo 0)
 for_profile=$(is_wanted profile && echo 70 || echo 0)
 reserve=$(($(is_wanted sanitize && echo 60 || echo 0) + for_profile + for_converge))
@@ -378,16 +380,16 @@ if is_wanted rows; then
     step rows "$time" "$python" tests/bench/peers/gpu.py "${rows[@]}" --rounds "${ROUNDS:-2}" \
       --device "$device" --build "$pre" --limit "${ROW_SECONDS:-60}" --deadline "$((time - 10))"
     note rows $?
-    # The tables' lines, and what was not measured.
+    # The lines of the tables, and the rows that were not measured.
     grep -E '^### |^\| [^w-]|^[a-z0-9_]+: ' "$logs/rows.log" | cut -c1-160 | tee -a "$OUT/summary.txt"
     save_logs
   fi
 fi
 
-# ---- Where the time goes: each kernel's duration, and the optimizer's in detail ----
+# ---- Profile: the duration of each kernel, and details of the optimizer's ----
 
-# profile NAME SECONDS OPTION... -- PROGRAM...: Nsight Compute leaves the clocks as
-# they are.
+# profile NAME SECONDS OPTION... PROGRAM...: runs Nsight Compute without changing the
+# clocks.
 profile() {
   local name=$1 most=$2
   shift 2
@@ -401,7 +403,7 @@ if is_wanted profile; then
     note profile "$([ "$device" = cpu ] && echo 0 || echo "no ncu")"
   else
     program=$pre/tests/bench/gpu_timed durations=(--metrics gpu__time_duration.sum --csv)
-    # Without the launches that make the tensors.
+    # Excludes the launches that create the tensors.
     of_a_step='regex:step_kernel|check_kernel|advance_kernel|amp_update|clamp|addcmul'
     for job in adam adam_resnet50; do
       profile "kernels_of_$job" 30 "${durations[@]}" --kernel-name "$of_a_step" --launch-skip 12 --launch-count 24 \
@@ -412,7 +414,7 @@ if is_wanted profile; then
       --section WarpStateStats --section LaunchStats --kernel-name regex:step_kernel --launch-skip 2 --launch-count 1 \
       "$program" --job adam --steps 2 --json "$logs/profiled.json"
     note profile $?
-    # At least one whole step, of 540 launches in fp16, behind the first ones.
+    # At least one whole step (540 launches in fp16), after the first steps.
     for precision in fp16 bf16; do
       profile "kernels_of_resnet50_$precision" 45 "${durations[@]}" --launch-skip 2000 --launch-count 1300 \
         "$program" --job resnet50 --precision "$precision" --steps 2 --json "$logs/profiled.json"
@@ -447,7 +449,7 @@ if is_wanted sanitize; then
   fi
 fi
 
-# ---- Convergence: figures of accuracy, so all trainings run at once ----
+# ---- Convergence: measures accuracy only, so all trainings run concurrently ----
 
 if is_wanted converge; then
   if [ ! -d "${TERN_DATA:-}/mnist" ]; then

@@ -2,11 +2,11 @@
 
 build.py ROOT PAGES SITE
 
-The documents of ROOT, a page for each public header, one for each example, and
-those of other files that documents link to are laid out as ROOT is, in SITE-pages;
-Zensical makes SITE of them. A link that leads nowhere ends it. The page of an example
-has the outputs of its notebook, in PAGES or else in docs/notebooks, where that is of
-today's source.
+Writes the documents of ROOT and a page for each public header, each example and each
+other file that documents link to into SITE-pages, in the layout of ROOT. Zensical builds
+SITE from these pages. A dead link is an error. The page of an example shows the outputs
+of its notebook, from PAGES or else docs/notebooks, if the notebook matches the current
+source.
 """
 import base64
 import html
@@ -25,7 +25,7 @@ import notebook
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "examples/README.md",
              "docs/notebooks/README.md")
-# The guides, by what a reader is about to do; those beside the home page first.
+# The guides, grouped by the reader's task. The guides of START follow the home page.
 START = ("tutorial", "from_fastai_and_pytorch", "building", "limits", "faq")
 GUIDES = {
     "Data": ("images", "data", "shards"),
@@ -83,7 +83,7 @@ class Site:
         self.dead = []
 
     def notebook(self, source):
-        """With the outputs of the last run, where that was of today's source."""
+        """Returns the notebook with the outputs of the last run, if the source has not changed since."""
         text = source.read_text()
         for folder in self.pages, self.root / "docs/notebooks":
             file = folder / f"{source.stem}.ipynb"
@@ -97,14 +97,14 @@ class Site:
         file.write_text(text)
 
     def target(self, page, link):
-        """Where a document's link leads on the site."""
+        """Returns the target on the site of a link in a document."""
         path, _, place = link.partition("#")
         if re.match(r"(https?|mailto):", link) or not path:
             return link
         file = os.path.normpath(os.path.join(os.path.dirname(page), path))
         source = self.root / file
         if (self.stage / file).is_file() and file not in self.documents:
-            return link  # made for the site
+            return link  # a page of the site itself
         if file in self.documents or source.suffix in (".png", ".jpg", ".svg"):
             if not source.is_file():
                 self.dead.append(f"{page}: {link}")
@@ -122,12 +122,12 @@ class Site:
         return f"{path}.md"
 
     def rewritten(self, page, text):
-        """With links that hold on the site; names in code lead to the reference."""
+        """Adapts the links to the site, and links names in code to the reference."""
 
         def prose(piece):
             piece = LINK.sub(lambda match: f"{match[1]}({self.target(page, match[2])})", piece)
 
-            # There the first column has other libraries' names.
+            # In this document the first column has names of other libraries.
             foreign = r"|^\| .* \| (?=[^|]*\|$)" if "/from_" in page else ""
 
             def code(match):
@@ -170,7 +170,7 @@ class Site:
     # ---- Examples ----
 
     def example_cards(self, text):
-        """The tables of examples/README.md as cards with a picture each."""
+        """Writes the tables of examples/README.md as cards, each with an image."""
 
         def card(match):
             cells = [cell.strip() for cell in match[0].strip().strip("|").split(" | ")]
@@ -193,12 +193,12 @@ class Site:
         return "".join(out) + ("\n</div>\n" if inside else "")
 
     def thumbnail(self, name):
-        """The first image of an example's page."""
+        """Returns the first image of an example's page."""
         made = self.examples[name][0]
         return next((self.image(name, number, output) for number, output in outputs_of(made) if image_of(output)), None)
 
     def image(self, name, number, output):
-        """An image of an output, as a file beside the page."""
+        """Writes the image of an output to a file next to the page."""
         mime, data = image_of(output)
         file = self.stage / "examples" / "images" / f"{name}_{number}.{mime.partition('/')[2].partition('+')[0]}"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +209,7 @@ class Site:
         for name, (made, source) in self.examples.items():
             numbers = iter(range(1_000_000))
             parts = []
-            for cell in made["cells"][:-1]:  # the last one says where the notebook comes from
+            for cell in made["cells"][:-1]:  # the last one names the source and the command
                 text = "".join(cell["source"])
                 if cell["cell_type"] == "markdown":
                     parts.append(text)
@@ -217,8 +217,8 @@ class Site:
                 parts.append(f"```cpp\n{text}\n```")
                 parts += [self.output(name, next(numbers), output) for output in cell["outputs"]]
             command = made["metadata"]["tern"]["command"]
-            run = f"This page was written by\n\n```sh\nbuild/examples/{command}\n```" if command else \
-                f"`./dev examples {name}` runs it, and adds what it prints and draws."
+            run = f"This page was created by\n\n```sh\nbuild/examples/{command}\n```" if command else \
+                f"`./dev examples {name}` runs it, and adds its output and images to this page."
             self.sources.add(source)
             parts.append(f"The whole program: [{source}]({os.path.relpath(source, 'examples')}.md). {run}\n")
             self.write(f"examples/{name}.md", "\n\n".join(parts))
@@ -276,25 +276,25 @@ class Site:
         self.write("style.css", f':root {{ {light} }}\n[data-md-color-scheme="slate"] {{ {dark} }}\n{style}')
         settings = {**SETTINGS, "docs_dir": self.stage.name, "site_dir": site.name, "nav": self.navigation()}
         config = self.stage.with_name(f"{site.name}.yml")
-        config.write_text(json.dumps(settings, indent=1))  # which is YAML too
+        config.write_text(json.dumps(settings, indent=1))  # JSON is also YAML
         zensical = pathlib.Path(sys.executable).with_name("zensical")
         return subprocess.run([zensical, "build", "--strict", "--clean", "--config-file", config], cwd=config.parent).returncode
 
 
 def page_colors(root):
-    """The colors of code and rules, light and dark, as HtmlPage has them."""
+    """Returns the colors of code and rules of HtmlPage, light and dark."""
     text = (root / "learner/report/html_page.cpp").read_text()
     blocks = re.findall(r":root {(.*?)}", text, re.DOTALL)[:2]
     return [" ".join(re.findall(r"--[\w-]+: [^;]+;", block)) for block in blocks]
 
 
 def outputs_of(made):
-    """Each output with its number."""
+    """Yields each output with its number."""
     return enumerate(output for cell in made["cells"] for output in cell.get("outputs", ()))
 
 
 def image_of(output):
-    """The type and the bytes of an output's image, or None."""
+    """Returns the type and the bytes of an output's image, or None."""
     for mime in notebook.MIME.values():
         if mime in output.get("data", {}):
             text = "".join(output["data"][mime])

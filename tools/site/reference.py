@@ -1,7 +1,7 @@
-"""One page of Markdown for each public header, in the header's own order.
+"""Writes a Markdown page for each public header, in the order of the header.
 
-Doxygen says what a header declares and where; signatures and comments are taken
-from there as they stand in the file, so that a page reads as its header does.
+Doxygen finds the declarations of a header and their lines. Signatures and comments are
+copied from these lines of the file, so that a page reads like its header.
 """
 import collections
 import dataclasses
@@ -34,8 +34,8 @@ INCLUDE_GRAPH = NO
 INCLUDED_BY_GRAPH = NO
 """
 TOPS = {
-    "learner": "The Learner, what it is made of, and beside it what it can do",
-    "callbacks": "What takes part in the training loop",
+    "learner": "The Learner, its parts, and its features",
+    "callbacks": "Callbacks of the training loop",
     "data": "Datasets, loaders, files",
     "vision": "Images: decoding, transforms, networks, plots",
     "kernels": "Fused operations on tensors, on CPU and GPU",
@@ -51,11 +51,11 @@ class Entity:
     members: list = dataclasses.field(default_factory=list)
 
 
-PRIVATE = "Private to Tern"  # says a comment of what is no part of the interface
+PRIVATE = "Private to Tern"  # in the comment of a header or class that is not part of the interface
 
 
 def public_headers(root):
-    """What cmake/InstallHeaders.cmake installs, but for headers that are private."""
+    """Returns the headers that cmake/InstallHeaders.cmake installs, except private ones."""
     script = (root / "cmake/InstallHeaders.cmake").read_text()
     roots = re.search(r"set\(roots ([^)]*)\)", script)[1].split()
     found = []
@@ -69,7 +69,7 @@ def public_headers(root):
 
 
 def is_private(header):
-    """Whether the comment of a file says so, which stands above its namespace."""
+    """True if the comment of a file, above its namespace, marks it as private."""
     return PRIVATE in " ".join(header.read_text().partition("\nnamespace ")[0].replace("///", "").split())
 
 
@@ -85,7 +85,7 @@ def run_doxygen(root, headers, folder):
 
 
 def entities_of(xml):
-    """The entities of each header, in order; members of classes within them."""
+    """Returns the entities of each header, in order; classes contain their members."""
     files = collections.defaultdict(list)
     classes = {}
     for entry in ElementTree.parse(xml / "index.xml").getroot():
@@ -121,13 +121,13 @@ def entities_of(xml):
 
 
 class Header:
-    """The text of a header."""
+    """The text of a header, with access to its declarations and comments."""
 
     def __init__(self, path):
         self.lines = path.read_text().splitlines()
 
     def first_line(self, line):
-        """Where the declaration begins whose name is in `line`; both from 0."""
+        """Returns the first line of the declaration whose name is in `line`; both from 0."""
         while line > 0:
             above = self.lines[line - 1].split("//")[0].rstrip()
             if not above or above[-1] in ";{}:" or above.startswith("#"):
@@ -136,20 +136,19 @@ class Header:
         return line
 
     def comment(self, line):
-        """The lines of the comment above, without slashes."""
+        """Returns the lines of the comment above `line`, without slashes."""
         first = line
         while first > 0 and self.lines[first - 1].lstrip().startswith("///"):
             first -= 1
         return [text.lstrip()[3:] for text in self.lines[first:line]]
 
     def remark(self, line):
-        """The comment behind a declaration of one line, and those below it that
-        go on with it."""
+        """Returns the comment at the end of a one-line declaration, or ""."""
         code, slashes, text = self.lines[line].partition("  // ")
         return text if slashes and code.strip() else ""
 
     def section(self, line):
-        """The name of the section of a class that a line stands in."""
+        """Returns the name of the section of a class that contains a line."""
         for text in reversed(self.lines[:line]):
             if match := re.match(r" +// ---- (.*) ----", text):
                 return match[1]
@@ -158,7 +157,7 @@ class Header:
         return ""
 
     def signature(self, first):
-        """A declaration without its body, indented as a declaration of a file."""
+        """Returns a declaration without its body, without the indentation of a class."""
         depth, text = 0, ""
         for line in self.lines[first:]:
             code = line.split("  //")[0]
@@ -186,7 +185,7 @@ def dedent(text):
 
 
 def paragraphs(comment):
-    """The parts of a comment: ("text" | "code" | "\\param" ..., lines)."""
+    """Yields the parts of a comment: ("text" | "code" | "\\param" ..., lines)."""
     part = None
     after_blank = False
     lines = [part for raw in comment for part in re.split(r"(?<=\S) (?=\\(?:throws|return)\b)", raw)]
@@ -221,7 +220,7 @@ def paragraphs(comment):
 
 
 class Reference:
-    """Pages of all headers, and where a name is explained."""
+    """The pages of all headers, and the heading that explains each name."""
 
     def __init__(self, root, headers, xml):
         self.root = root
@@ -236,7 +235,7 @@ class Reference:
                 if entity.kind in ("class", "enum") or text.comment(text.first_line(entity.line - 1)):
                     self.names.setdefault(entity.name, f"{header}.md#{anchor(entity.name)}")
 
-        # What `learn.fit()` means in a text.
+        # Resolves `learn.fit()` in a text.
         learner = Header(root / "learner/learner.h")
         self.methods = {
             member.name: f"learner/learner.h.md#{anchor(f'Learner::{member.name}')}"
@@ -246,12 +245,12 @@ class Reference:
         }
 
     def link(self, page, text):
-        """A link from a page to what explains a name of code, or None."""
+        """Returns a link from a page to the heading that explains a name, or None."""
         name = re.sub(r"^(tern::)|[(<].*$", "", text)
         if name.startswith("learn."):
             target = self.methods.get(name.removeprefix("learn."))
         else:
-            # Short ones in small letters are variables: `lr`, `x`.
+            # Short lowercase names are variables: `lr`, `x`.
             target = self.names.get(name) if len(name) > 3 or name[:1].isupper() else None
         if not target:
             return None
@@ -259,7 +258,7 @@ class Reference:
         return f"{os.path.relpath(file, pathlib.Path(page).parent)}#{place}"
 
     def prose(self, page, text):
-        """Text of a comment as Markdown, with links to headers and classes."""
+        """Returns the text of a comment as Markdown, with links to headers and classes."""
         parts = text.split("`")
         for i, part in enumerate(parts):
             if i % 2:
@@ -311,8 +310,8 @@ class Reference:
         return "\n\n".join(out)
 
     def function(self, page, header, group, level, owner):
-        """Overloads that follow each other, under one heading: one without a
-        comment belongs to that before it."""
+        """Returns consecutive overloads under one heading; an overload without a comment
+        shares the comment of the one before."""
         parts = []  # (signatures, comment)
         for entity in group:
             first = header.first_line(entity.line - 1)
@@ -342,7 +341,7 @@ class Reference:
         return [part for code, doc in rows for part in (f"```cpp\n{code};\n```", doc)]
 
     def members(self, page, header, members, level, owner=""):
-        """A class's or file's entities, in order."""
+        """Returns the entities of a class or file, in order."""
         out, quiet, fields, section = [], [], [], ""
 
         def flush():
@@ -417,7 +416,7 @@ class Reference:
         ]
 
     def page(self, file):
-        """A header's page; its name is the header's with .md behind."""
+        """Returns the page of a header; its name is the header's name with .md appended."""
         page = f"{file}.md"
         header = Header(self.root / file)
         parts = [
@@ -433,8 +432,8 @@ class Reference:
         return text
 
     def places_of(self, file, header, headings, entities=None, owner=""):
-        """The names of a page but for fields, constructors, operators and overrides,
-        each at its heading, or that of its class where it has none."""
+        """Yields the names of a page, except fields, constructors, operators and overrides,
+        each with its heading or, if it has none, the heading of its class."""
         for entity in self.entities.get(file, []) if entities is None else entities:
             own_name = entity.name.rpartition("::")[2]
             place = anchor(entity.name if entity.kind == "class" else f"{owner}::{entity.name}")
@@ -450,8 +449,8 @@ class Reference:
                 yield from self.places_of(file, header, headings, entity.members, entity.name)
 
     def name_index(self):
-        """The page with all names, once the other pages are made."""
-        parts = ["# Names", "Classes, functions and methods of the reference, by the alphabet."]
+        """Returns the page with all names; call it after all other pages were created."""
+        parts = ["# Names", "Classes, functions and methods of the reference, in alphabetical order."]
         letter, rows = "", []
 
         def flush():
@@ -470,8 +469,8 @@ class Reference:
         return "\n\n".join(parts) + "\n"
 
     def index(self):
-        """The page with a table of all headers."""
-        parts = ["# Reference", "A page for each header that is installed. `tern.h` includes most of them. [All names](names.md) are listed by the alphabet."]
+        """Returns the page with a table of all headers."""
+        parts = ["# Reference", "A page for each installed header. `tern.h` includes most of them. [All names](names.md) lists every name in alphabetical order."]
         for top, title in TOPS.items():
             rows = []
             for file in self.headers:
@@ -484,7 +483,7 @@ class Reference:
 
 
 def public_of(header, entities):
-    """Without those that a comment calls private."""
+    """Returns the entities whose comment does not mark them as private."""
     kept = []
     for entity in entities:
         if PRIVATE not in " ".join(" ".join(header.comment(header.first_line(entity.line - 1))).split()):
