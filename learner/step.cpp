@@ -7,6 +7,7 @@
 #include <torch/utils.h>
 
 #include "tern/data/support/error_text.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
 namespace tern {

@@ -109,8 +109,9 @@ void PlotAxis::finish(int ticks, bool whole_numbers) {
   const double last = std::ceil(high_ / step_ - 1e-9);
   low_ = first * step_;
   high_ = last * step_;
-  for (double i = first; i <= last; ++i) {
-    const double value = i * step_;
+  const auto count = static_cast<int>(last - first);
+  for (int i = 0; i <= count; ++i) {
+    const double value = (first + i) * step_;
     ticks_.push_back({position(value), label(value)});
   }
 }
@@ -126,7 +127,9 @@ void PlotAxis::finish_log(int ticks) {
         {(at - low_) / (high_ - low_),
          fmt::format("{:.0f}e{:+03.0f}", lead, exponent)});
   };
-  for (double power = low_; power <= high_ + 1e-9; power += step) {
+  const auto count = static_cast<int>((high_ - low_ + 1e-9) / step);
+  for (int i = 0; i <= count; ++i) {
+    const double power = low_ + i * step;
     add(1, power);
     if (high_ - low_ > 2 || power == high_) continue;
     add(2, power);
