@@ -27,17 +27,17 @@ struct DistributedOptions {
   /// Shards the optimizer's state, and the fp32 master weights of `to_fp16` and
   /// `to_bf16`, over the ranks. Uses less memory; the results are
   /// bit-identical. Sharded master weights cannot be combined with Ema or Swa,
-  /// which read all of them.
+  /// which read all of them at each step.
   ///
   /// The master weights are sharded while a fit runs and are complete again
   /// after it. If a rank is lost, its shard falls back to the 16-bit weights; a
   /// checkpoint holds all master weights. Every rank must make the calls that
   /// save.
   bool shard_optimizer = false;
-  /// Gives each rank its shard of the data, which must be the same on all
-  /// ranks. False: the data is divided beforehand, and each rank trains and
-  /// validates on all of its own; every rank needs the same number of training
-  /// batches. Lightning's `use_distributed_sampler`.
+  /// Gives each rank its shard of the data; all ranks must have the same data.
+  /// False: the data is divided beforehand, and each rank trains and validates
+  /// on all of its own; every rank needs the same number of training batches.
+  /// Lightning's `use_distributed_sampler`.
   bool shard_data = true;
   /// Compares a hash of the weights of all ranks at the end of each epoch.
   bool check_weights = true;

@@ -16,9 +16,9 @@ namespace tern {
 ///
 /// The loss must be a mean over the batch. Each sample of an accumulation
 /// window then has the same weight, even if the last batch is shorter, on one
-/// rank or several. The last window of an epoch is always stepped, even if it
-/// is incomplete. `request_stop` ends the fit once the window is complete. If
-/// `stop_epoch` or `stop_training` is set in on_batch_begin, as
+/// rank or several. The last window of an epoch always ends with a step, even
+/// if it is incomplete. `request_stop` ends the fit once the window is
+/// complete. If `stop_epoch` or `stop_training` is set in on_batch_begin, as
 /// StopAfterNBatches does, that batch completes the window; if it is set later,
 /// the gradients accumulated so far are dropped. The loss scale changes only at
 /// steps; one overflow in a window skips its step. (fastai v2 counts samples,
@@ -29,8 +29,8 @@ class GradientAccumulation final : public Callback {
  public:
   /// Set exactly one of the two.
   struct Options {
-    int64_t batches = 0;  // a step every this many batches
-    int64_t samples = 0;  // a step once a rank has this many samples
+    int64_t batches = 0;  // batches per step
+    int64_t samples = 0;  // makes a step once a rank has this many samples
   };
 
   /// \throws c10::ValueError unless exactly one option is >= 1.

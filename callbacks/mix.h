@@ -12,11 +12,11 @@ namespace tern {
 ///   loss = mean(lambda * loss(pred, target) +
 ///               (1 - lambda) * loss(pred, partner's target))
 ///
-/// Each target is weighted by its count in the loss; an ignored target has no
-/// weight. This applies to class indices (integer targets). Floating targets
-/// are mixed like the inputs, as in fastai v2. Validation is unchanged. All
-/// random numbers are keyed by (seed, iteration), so that a resumed run draws
-/// the same ones.
+/// where each target is weighted by its count in the loss; an ignored target
+/// has no weight. This is how class indices (integer targets) are mixed.
+/// Floating targets are mixed like the inputs, as in fastai v2. Validation is
+/// unchanged. All random numbers are keyed by (seed, iteration), so that a
+/// resumed run draws the same ones.
 class Mix : public Callback {
  public:
   /// \throws c10::ValueError if the Learner already has a Mix.

@@ -59,7 +59,7 @@ class MultiOptimizer final : public Callback {
     int64_t steps = 1;
   };
   struct Options {
-    /// Together they must hold each parameter that requires a gradient once.
+    /// Each parameter that requires a gradient must be in exactly one part.
     std::vector<Part> parts;
     /// The parts take turns, `steps` batches each; each fit starts with the
     /// first part. Frozen parts are skipped.

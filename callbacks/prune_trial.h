@@ -58,7 +58,7 @@ class Study {
 /// skips its second phase. With several ranks, all of them end as soon as one
 /// decides to, since one rank may have seen other trials.
 ///
-/// Only complete trials are compared. To continue an interrupted search, run
+/// Compares only with complete trials. To continue an interrupted search, run
 /// its trials again in the same order: those that `resume` from a checkpoint
 /// restore their values in the study.
 class PruneTrial final : public Callback {

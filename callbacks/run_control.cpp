@@ -198,7 +198,8 @@ StateDict RunControl::state_dict() const {
   return state;
 }
 
-// True if an earlier callback runs in the same on_batch_end.
+// True if a callback before this one is running on_batch_end, so that this
+// one's is next.
 bool RunControl::is_turn_next() const {
   const LearnerParts& l = parts_of(*learn_);
   if (!l.state.training || l.callbacks.event != Event::batch_end) return false;

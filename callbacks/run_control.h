@@ -24,10 +24,10 @@ namespace tern {
 /// Requests take effect once the current step is complete. Every function
 /// except the events may be called from any thread; a request made between fits
 /// applies to the next one. `learn.request_stop()` ends a fit, even a paused
-/// one. Messages go to the Learner's sink. In distributed training every rank
-/// needs a RunControl, and requests can be made on any rank: all ranks pause
-/// while any of them is paused, and all take part in a requested checkpoint.
-/// Learning rates are taken from rank 0.
+/// one. The Learner's sink shows the progress. In distributed training every
+/// rank needs a RunControl, and requests can be made on any rank: all ranks
+/// pause while any of them is to pause, and all take part in a requested
+/// checkpoint. Learning rates are taken from rank 0.
 class RunControl final : public Callback {
  public:
   /// Pauses the fit before its next training batch, until `resume`. Does not

@@ -71,11 +71,11 @@ void warn_of_rare_classes(
 ///   }
 ///
 /// Everything except the samples is taken from `data`: test loader, classes,
-/// device, batch transforms, batch sizes. A dataset learns from
-/// `BatchContext::training` whether it may augment: an ImageDataset applies the
-/// training transforms to training samples and the validation transforms to
-/// validation samples, whichever loader of `data` they come from. Two datasets
-/// that transform their samples differently cannot be mixed
+/// device, batch transforms, batch sizes. `BatchContext::training` tells a
+/// dataset whether it may augment: an ImageDataset applies the training
+/// transforms to training samples and the validation transforms to validation
+/// samples, whichever loader of `data` they come from. Two datasets that
+/// transform their samples differently cannot be mixed
 /// (`Dataset::why_no_folds`): use `k_fold`. The folds' datasets are Subsets;
 /// call `presize` before. For ImageDatasets see also `k_folds` of a DataBlock.
 ///

@@ -26,7 +26,7 @@ enum class TargetKind {
   points,
 };
 
-/// Converts raw outputs to readable predictions; chosen by the loss:
+/// Converts raw outputs to readable predictions. Each loss has its own:
 /// probabilities for cross-entropy, unchanged numbers for regression, and for a
 /// detector boxes, scores and labels (`decode_detections`), which replace its
 /// four outputs.
@@ -57,12 +57,13 @@ struct OutputInfo {
   /// Names of the classes by index, or of the numbers. Empty:
   /// `DataBunch::classes` for the first output.
   std::vector<std::string> names = {};
-  /// Probability above which a class is predicted, for several classes per
-  /// sample or for the second of two classes with one output; also the lowest
-  /// score of a box that is shown.
+  /// Probability above which a class is predicted: each class if a sample can
+  /// have several, or the second of two classes if the output is one number.
+  /// Also the lowest score of a box that is shown.
   double threshold = 0.5;
-  /// Unset: for the first output, the loss's activation; for others softmax,
-  /// sigmoid for several classes per sample, none for numbers.
+  /// Unset: the loss's activation for the first output. For others it depends
+  /// on `kind`: softmax for classes, sigmoid for several classes per sample,
+  /// none for numbers.
   std::optional<Activation> activation = {};
   /// Used with Activation::detections.
   DetectionOptions detection = {};

@@ -59,7 +59,8 @@ class StreamDataset {
 /// a shuffled order, samples that are read before their turn are kept in
 /// memory: at most the sampler's buffer, or an epoch with `shuffle = true`.
 /// Ranks share an epoch: each skips the samples of the others. Resume skips the
-/// samples before its batch. A stream that cannot restart skips neither.
+/// samples before its batch. In a stream that cannot restart, no samples are
+/// skipped.
 class StreamEpochs final : public Dataset {
  public:
   /// Converts the result of `next` to the sample to train on. Called from

@@ -8,8 +8,8 @@ namespace tern {
 
 /// Instruction sets of the inner loops. The binary contains all those of its
 /// architecture, so it runs on every x86-64 processor and is fast on new ones.
-/// Every aarch64 processor has NEON; there, baseline leaves out only the loops
-/// that compilers do not vectorize.
+/// Every aarch64 processor has NEON; there, the baseline lacks only the
+/// hand-written loops, which compilers do not vectorize.
 enum class CpuIsa { baseline, neon, avx2, avx512 };
 
 /// Returns the widest instruction set of this processor.

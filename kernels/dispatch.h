@@ -20,7 +20,6 @@ namespace tern {
 /// Returns, for example, "[2, 3] kLong on cuda:0", or "undefined".
 std::string describe(const at::Tensor& tensor);
 
-/// Checks a scalar tensor.
 /// \param index  Index of `tensor` in the list `name`, if it is in a list.
 /// \throws c10::ValueError unless `tensor` is one kFloat on `device`.
 void check_device_scalar(
@@ -30,7 +29,6 @@ void check_device_scalar(
     torch::Device device,
     std::optional<size_t> index = {});
 
-/// Checks a device.
 /// \throws c10::NotImplementedError unless `device` is a CPU or a CUDA device
 ///         that this build has kernels for.
 void check_device(const char* where, torch::Device device);

@@ -24,8 +24,7 @@ bool load_cuda();
 /// called while another thread may be initializing CUDA.
 bool is_cuda_in_use();
 
-/// Checks that a device exists.
-/// \param cure  What to do if it does not, for the message.
+/// \param cure  What to do if `device` does not exist, for the message.
 /// \throws c10::ValueError for a CUDA device that this machine does not have.
 void check_device_exists(
     const char* where,

@@ -60,8 +60,8 @@ TargetKind kind_of(const DataBlock& block) {
   return by_labeller;
 }
 
-/// Throws if two images in memory have the same name. Splits and folds keep
-/// items of the same name together.
+/// Throws if two different images in memory have the same name, because splits
+/// and folds keep items of the same name together.
 void check_names_in_memory(const ImageItems& items) {
   std::map<std::string_view, const void*> images;
   for (const ImageItem& item : items) {

@@ -27,8 +27,8 @@ struct ImageDataBunchOptions {
 
   /// Names of the subfolders with training and validation images.
   std::string train = "train", valid = "valid";
-  /// Fraction of all images that a random split uses for validation. Unset: the
-  /// split is that of the subfolders, or 0.2 if they do not exist.
+  /// Fraction of all images that a random split uses for validation. Unset:
+  /// uses the subfolders as the split, or 0.2 if they do not exist.
   std::optional<double> valid_pct = {};
   /// Seed of the random split and of the order of the training images.
   uint64_t seed = 42;

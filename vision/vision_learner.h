@@ -67,7 +67,7 @@ struct VisionOptions {
 ///   learn.fine_tune(5);
 ///
 /// With pretrained weights, all layers except the head and BatchNorm (see
-/// `LearnerOptions::train_bn`) start frozen. If the data has no batch
+/// `LearnerOptions::train_bn`) start frozen; and if the data has no batch
 /// transforms, images are normalized with ImageNet's statistics.
 ///
 /// \throws c10::ValueError if the number of outputs is unknown, if there are no

@@ -17,10 +17,10 @@ namespace tern {
 ///
 /// When the fit ends, the running statistics of BatchNorm are recomputed for
 /// the mean, by one pass over the training data in training mode, as with
-/// `torch.optim.swa_utils.update_bn`. During the fit, the progress table
-/// evaluates the current training weights; `learn.validate()` after the fit
-/// evaluates the mean. The next fit continues from these weights and starts a
-/// new mean. Defaults are Lightning's; fastai has no such callback.
+/// `torch.optim.swa_utils.update_bn`. During the fit, validation evaluates the
+/// current training weights; `learn.validate()` after the fit evaluates the
+/// mean. The next fit continues from the mean and starts a new one. Defaults
+/// are Lightning's; fastai has no such callback.
 class Swa final : public WeightAverage, public SetsHyperParameter {
  public:
   struct Options {

@@ -65,7 +65,7 @@ class SyncAudit final : public Callback {
 
  private:
   class Watch;
-  // Says what runs next: the event's callbacks, then this part of the step.
+  // Records what runs next: the event's callbacks, then this part of the step.
   void enter(const char* event, const char* part);
   void found(const Learner& learn, const std::string& what);
   void show(Learner& learn) const;

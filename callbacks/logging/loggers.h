@@ -31,7 +31,6 @@ class Logger : public Callback {
   int order() const override { return callback_order::kLogger; }
 
  protected:
-  /// The values of a training batch.
   struct BatchValues {
     int64_t iteration = 0;  // training batches before it, over all fits
     double loss = 0, smooth_loss = 0, lr = 0, momentum = 0;

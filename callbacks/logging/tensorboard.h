@@ -78,7 +78,7 @@ class TensorBoard final : public Logger {
     int64_t every = 1;
     /// Histograms of the weights.
     bool histograms = false;
-    /// Histograms of the unscaled gradients at each step.
+    /// Histograms of the gradients that the steps use, unscaled.
     bool gradient_histograms = false;
     /// Training batches between histograms. 0: one per epoch, of the weights at
     /// its end and the gradients of its last batch.

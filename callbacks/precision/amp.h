@@ -20,7 +20,8 @@ struct AmpOptions {
   /// The loss scale. Unset: GradScaler's defaults with kHalf; no scaling with
   /// kBFloat16, which has fp32's range. Its `device` is ignored.
   std::optional<GradScalerOptions> scaler = {};
-  /// Converts the outputs to fp32 for the loss, whatever autocast would choose.
+  /// Converts the outputs to fp32 for the loss, even for operations that
+  /// autocast would run in 16 bits.
   bool loss_fp32 = true;
   /// False: evaluation and inference run in fp32.
   bool amp_in_valid = true;

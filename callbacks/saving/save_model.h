@@ -27,7 +27,8 @@ namespace tern {
 ///
 /// After a fit without a best epoch, `learn.load("best")` fails with the same
 /// explanation, even if an earlier training has left a file of this name. After
-/// a stop before the end of the first epoch it loads nothing and warns.
+/// a stop before the end of the first epoch, `learn.load("best")` loads nothing
+/// and warns.
 class SaveModel final : public Callback {
  public:
   struct Options {

@@ -59,8 +59,8 @@ struct FlatCosOptions {
   double pct_start = 0.75;
 };
 
-/// fastai's fit_flat_cos: keeps the fit's learning rates, then anneals along
-/// half a cosine.
+/// fastai's fit_flat_cos: keeps the fit's learning rates, then anneals them to
+/// 1 / div_final of that along half a cosine.
 ///
 ///   learn.fit(5, 1e-3, {tern::flat_cos()});
 std::shared_ptr<ParamScheduler> flat_cos(const FlatCosOptions& options = {});

@@ -8,8 +8,9 @@ namespace tern {
 /// Returns the value of an environment variable; empty if it is not set.
 std::string environment(const char* name);
 
-/// Returns the folder for downloaded data: `given`, or if that is empty
-/// TERN_CACHE, XDG_CACHE_HOME/tern/data or ~/.cache/tern/data.
+/// Returns the folder for downloaded data: `given`, or if that is empty the
+/// first that is set of TERN_CACHE, XDG_CACHE_HOME/tern/data and
+/// ~/.cache/tern/data.
 /// \throws DataError if none of them is set.
 std::filesystem::path cache_folder(const std::filesystem::path& given);
 

@@ -21,8 +21,8 @@ struct FetchWeightsOptions {
   /// Folder with weight files, for a machine without a network; if set, nothing
   /// is downloaded. Empty: TERN_WEIGHTS from the environment, or none.
   std::filesystem::path folder = {};
-  /// Folder for downloads, in its subfolder "weights". Empty: TERN_CACHE,
-  /// XDG_CACHE_HOME/tern/data or ~/.cache/tern/data.
+  /// Folder for downloads, in its subfolder "weights". Empty: the first that is
+  /// set of TERN_CACHE, XDG_CACHE_HOME/tern/data and ~/.cache/tern/data.
   std::filesystem::path cache = {};
   /// Receives messages and download progress; empty: `terminal()`. An exception
   /// from its `progress` stops the download; a later call resumes it.

@@ -79,8 +79,8 @@ struct UntarOptions {
   /// Folder with existing data; read-only. Empty: TERN_DATA from the
   /// environment, or none.
   std::filesystem::path data = {};
-  /// Folder where datasets are stored. Empty: TERN_CACHE,
-  /// XDG_CACHE_HOME/tern/data or ~/.cache/tern/data.
+  /// Folder where datasets are stored. Empty: the first that is set of
+  /// TERN_CACHE, XDG_CACHE_HOME/tern/data and ~/.cache/tern/data.
   std::filesystem::path cache = {};
   /// Downloads a dataset that is in neither folder.
   bool allow_download = true;

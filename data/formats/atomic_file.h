@@ -34,10 +34,10 @@ class AtomicFile {
   uint64_t size() const { return size_; }
 
   /// Waits until the written data is on the disk. Use it for several files that
-  /// belong together: once all are synced, a full disk cannot prevent part of
-  /// their commits.
+  /// belong together: once all are synced, a full disk can no longer make one
+  /// commit fail after another has succeeded.
   void sync();
-  /// Renames the file to its name and replaces an existing file.
+  /// Renames the file to `target`, replacing an existing file.
   /// \param durable  Waits until file and name are on the disk.
   void commit(bool durable = true);
   /// The same for a file whose SHA-256 may be listed in `target`.sha256.

@@ -31,8 +31,8 @@ struct Manifest {
 std::string to_text(const Manifest& manifest);
 
 /// \param path  For error messages.
-/// \throws DataError unless the bytes are output of `to_text`: if they are
-///         damaged or truncated, or have a newer format.
+/// \throws DataError unless the bytes are exactly what `to_text` writes, for
+///         example if they are damaged, truncated or of a newer format.
 Manifest parse_manifest(
     std::span<const uint8_t> bytes,
     const std::filesystem::path& path);

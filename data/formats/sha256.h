@@ -41,9 +41,9 @@ std::string sha256(std::span<const uint8_t> bytes);
 /// \throws IoError, or DataError if it is not a regular file.
 std::string sha256_file(const std::filesystem::path& path);
 
-/// Returns the first digits, 8 or more, of a file's SHA-256 from its name,
-/// where PyTorch puts them: "f37072fd" for "resnet18-f37072fd.pth". Empty if
-/// there are none.
+/// Returns the first digits of a file's SHA-256, 8 or more, that its name
+/// contains, as in PyTorch's weight files: "f37072fd" for
+/// "resnet18-f37072fd.pth". Empty if there are none.
 std::string sha256_in_name(const std::filesystem::path& path);
 
 // ---- Lists of checksums ----
@@ -59,9 +59,9 @@ enum class SumNames { files, paths };
 std::string to_text(const Sha256Sums& sums);
 
 /// \param path  For error messages.
-/// \throws DataError that names a line that is not a checksum and a name, or
-///         whose name is invalid or duplicated. A list of paths must end with a
-///         line break, which shows that it is complete.
+/// \throws DataError that names the line if it is not a checksum and a name, or
+///         if its name is invalid or duplicated. A list of paths must end with
+///         a line break, which shows that it is complete.
 Sha256Sums parse_sha256sums(
     std::span<const uint8_t> bytes,
     const std::string& path,

@@ -16,7 +16,6 @@
 
 namespace tern {
 
-/// Options of a set of shards.
 struct ShardSetOptions {
   /// Fields required in every sample, such as {"jpg", "cls"}. A sample without
   /// one is an error that names it.

@@ -12,24 +12,25 @@ namespace tern {
 /// True if the error says that a device or the host is out of memory.
 bool is_out_of_memory(const std::exception& error);
 
-/// Returns the allocator's unused memory to the system or to CUDA; on a CPU the
-/// memory kept by `keep_freed_memory`.
+/// Gives the allocator's unused memory back to the system or to CUDA; on a CPU,
+/// the memory kept by `keep_freed_memory`.
 void give_back_unused_memory(torch::Device device);
 
 /// Returns the bytes that tensors on `device` can still use: on a GPU the free
-/// memory plus the unused memory of its allocator; on a CPU what is left for
-/// the machine or the memory cgroup of this process. The largest number if
-/// unknown, as for a GPU with LibTorch 2.9.
+/// memory plus the unused memory of its allocator; on a CPU what the machine or
+/// the memory cgroup of this process has left, whichever is less. The largest
+/// number if unknown, as for a GPU with LibTorch 2.9.
 /// \throws c10::ValueError for a CUDA device that this machine does not have.
 int64_t available_memory(torch::Device device);
 
 /// Asks Linux to keep these bytes and their neighbors in pages of 2 MB, unless
 /// the system disables those. This speeds up access to data that is read in
-/// full at every call. Also moves existing data, from Linux 6.1 on. Does
-/// nothing on other systems.
+/// full at every call. From Linux 6.1 on, data that is already there is moved
+/// to such pages. Does nothing on other systems.
 void use_huge_pages(const void* data, size_t bytes);
 
-/// Returns the bytes of a tensor; of a sparse one, its indices and values.
+/// Returns the number of bytes of a tensor; for a sparse one, of its indices
+/// and values.
 int64_t tensor_bytes(const torch::Tensor& tensor);
 
 /// Formats bytes as "1.5 kB" or "2.00 GB".

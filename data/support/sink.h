@@ -23,8 +23,8 @@ struct Progress {
   const char* task = nullptr;      // the unit outside training: "MB downloaded"
 };
 
-/// Returns "01:05", "1:02:03": seconds as shown in the table, the progress line
-/// and reports, rounded.
+/// Formats rounded seconds as in the table, the progress line and reports:
+/// "01:05" or "1:02:03".
 std::string clock_text(double seconds);
 
 /// Receives all output: log messages, warnings and progress. Tern prints

@@ -66,7 +66,8 @@ TERN_ELEMENT_MATH int32_t encode_8bit(float value, bool is_signed) {
   for (int decade = 1; decade < 7; ++decade) {
     begin *= 10;
     next *= 2;
-    // Halfway to the last value of the decade below.
+    // The midpoint between the last value of the decade below and the first
+    // of this one.
     const bool is_above = size >= begin * (1 + 1.8f / next);
     values = is_above ? next : values;
     density = is_above ? next / (9 * begin) : density;

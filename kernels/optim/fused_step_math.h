@@ -69,8 +69,8 @@ int fused_step_cuda(
     CUstream_st* stream);
 
 /// Returns the arguments of a step that may have been recorded: those in device
-/// memory if there are any, but with the kinds of moments that the step was
-/// recorded with.
+/// memory if there are any. Whether there is momentum, amsgrad or a trust ratio
+/// stays as it was recorded.
 TERN_ELEMENT_MATH FusedSgdArgs
 args_now(const FusedSgdArgs& args, const FusedSgdArgs* on_device) {
   if (!on_device) return args;
@@ -131,9 +131,9 @@ TERN_ELEMENT_MATH void look_ahead(const Step& step, float& param, float& slow) {
 }
 
 /// Rounds `value` stochastically to bfloat16 and returns the bits: chooses one
-/// of its two neighbors at random, a nearer one with a higher probability, so
-/// that sums of small updates are correct on average. The random number depends
-/// only on parameter, step and element, not on the thread or device.
+/// of its two neighbors at random, the nearer one with the higher probability,
+/// so that sums of small updates are correct on average. The random number
+/// depends only on parameter, step and element, not on the thread or device.
 TERN_ELEMENT_MATH uint16_t round_stochastically(
     float value,
     uint32_t rounding_key,

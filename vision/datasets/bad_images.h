@@ -96,8 +96,8 @@ ImageReport verify_images(
 /// `sha256sum`. The hashes detect flipped bits that a decoder cannot detect.
 ///
 ///   write_image_manifest("photos", "photos.sha256");    // once
-///   for (const BadImage& bad : check_image_manifest("photos",
-///   "photos.sha256"))
+///   for (const BadImage& bad :
+///        check_image_manifest("photos", "photos.sha256"))
 ///     fmt::print("{}: {}\n", bad.path, bad.reason);
 ///
 /// \return  Number of images listed; paths are relative to `folder`.

@@ -73,8 +73,8 @@ class BoxClasses {
   std::set<std::string, std::less<>> known_;
 };
 
-/// Checks the name of a class.
-/// \throws DataError if it is empty, not UTF-8 or contains control characters.
+/// \throws DataError if `name` is empty, not UTF-8 or contains control
+///         characters.
 void check_class_name(const std::string& name, const std::string& where);
 
 /// Returns the path of an image that is named in an annotation file.

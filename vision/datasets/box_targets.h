@@ -18,10 +18,11 @@ namespace tern {
 ///
 ///   targets[0]  boxes [N, K, 4] kFloat: x1, y1, x2, y2 in pixels of the
 ///               batch's images
-/// targets[1]  labels [N, K] kLong: the class of each box, or -1 for no box,
-/// which may occur anywhere in a row targets[2]  areas [N, K] kFloat of the
-/// objects' outlines; 0: unknown targets[3]  crowd regions [N, C, 4] kFloat, as
-/// boxes targets[4]  labels [N, C] kLong of the crowd regions, or -1
+///   targets[1]  labels [N, K] kLong: the class of each box, or -1 for no
+///               box, which may occur anywhere in a row
+///   targets[2]  areas [N, K] kFloat of the objects' outlines; 0: unknown
+///   targets[3]  crowd regions [N, C, 4] kFloat, as boxes
+///   targets[4]  labels [N, C] kLong of the crowd regions, or -1
 ///
 /// `pack_boxes` removes the padding.
 class BoxTargets final : public ImageTargets {

@@ -79,7 +79,6 @@ std::vector<PlannedShard> plan_shards(
   return shards;
 }
 
-/// The contents of shards.
 struct ShardContent {
   std::vector<std::string> paths, classes;
   /// Returns the folder of an image in the shard, such as "cat/".
@@ -89,7 +88,7 @@ struct ShardContent {
   std::function<std::string(size_t)> text;
 };
 
-/// Writes a shard. \return Its SHA-256.
+/// \return Its SHA-256.
 std::string write_shard(
     const fs::path& file,
     const ShardContent& content,

@@ -68,7 +68,7 @@ class ImageSource {
 /// Calls `action(index)` for 0..count-1 in several threads. Rethrows the first
 /// exception after all threads have stopped.
 /// \param task     Name of the task in the progress line.
-/// \param sink     Receives progress, by default discards it; empty:
+/// \param sink     Receives progress; by default it is discarded. Empty:
 ///                 `terminal()`.
 /// \param workers  Number of threads; -1: one per core.
 void for_each_image(

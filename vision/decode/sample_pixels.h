@@ -6,7 +6,8 @@
 
 namespace tern {
 
-/// True if `resize_image` can apply a warp.
+/// True if `resize_image` is to apply a warp: one with `antialias` that only
+/// resizes.
 inline bool is_antialiased(const Warp& warp) {
   return warp.antialias && only_resizes(warp);
 }

@@ -102,7 +102,6 @@ torch::Tensor shares_within(
       .nan_to_num(0, 0, 0);
 }
 
-/// Returns the values of one row as a vector.
 template <class T>
 std::vector<T> row_values(const torch::Tensor& row) {
   const torch::Tensor values =

@@ -138,7 +138,6 @@ class DetectionInterpretation final {
       Split split,
       const DetectionInterpretationOptions& options);
 
-  /// Matches of one image.
   struct ImageMatches {
     /// For each detection, the row of its object; kNone: no object, kIgnored:
     /// not counted.

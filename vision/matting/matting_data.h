@@ -47,7 +47,7 @@ struct MattingAugmentOptions {
 ///
 /// Resizes training batches to cover a random size, crops the center and
 /// augments them: adds the shadow, the foreground and noise, then changes the
-/// background alone. Only composites other batches.
+/// background alone. Other batches are only composited.
 ///
 /// Runs on the device of the batch without synchronizing with it. Random
 /// numbers depend only on the run's seed, the epoch and the batch, so that a

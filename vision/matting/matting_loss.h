@@ -17,7 +17,7 @@ namespace tern {
 // and for other shapes.
 
 /// Returns the L1 losses of alpha, of its Sobel gradient and of the foreground,
-/// plus the squared error of the predicted error.
+/// plus the squared error of `err`, which predicts the error of alpha.
 ///
 ///   .loss = tern::matting_base_loss
 ///

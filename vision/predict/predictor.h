@@ -83,11 +83,11 @@ struct FilePrediction {
 /// that neither has a registered name nor a clone() is copied as its traced
 /// graph, see `ExportOptions::traced`.
 ///
-/// Returns the same numbers as `Learner::get_preds`, bit for bit if `exact`.
-/// Executes no code from the file unless it is `trusted`. Thread-safe if the
-/// network's `forward` has no side effects in eval mode, as is the case for
-/// networks of Tern and LibTorch. Copies share the model. PredictorQueue
-/// batches the requests of many threads.
+/// A Predictor returns the same numbers as `Learner::get_preds`, bit for bit if
+/// `exact`. It executes no code from the file unless it is `trusted`. It is
+/// thread-safe if the network's `forward` has no side effects in eval mode, as
+/// is the case for networks of Tern and LibTorch. Copies share the model.
+/// PredictorQueue batches the requests of many threads.
 ///
 /// A sample can be:
 ///
@@ -116,7 +116,6 @@ class Predictor {
   /// \throws c10::ValueError for invalid options.
   Predictor(Model model, ModelCard card, const PredictorOptions& options = {});
 
-  /// Predicts one sample.
   /// \throws DataError for a bad image; c10::ValueError for any other sample,
   ///         and for an image if the file does not describe how to prepare one.
   template <class Sample>

@@ -42,7 +42,6 @@ class Drawn final : public Transform {
   Describe describe_;
 };
 
-/// Creates a Drawn.
 /// \param name      Function name for the error message.
 /// \param describe  Null if the transform cannot be described.
 template <class Action>

@@ -29,7 +29,6 @@ std::string_view next_line(std::string_view& text) {
   return line;
 }
 
-/// Reads the numbers of a line.
 void read_numbers(
     std::string_view line,
     const std::string& path,
@@ -103,7 +102,7 @@ std::vector<YoloObject> parse_yolo(
       object.width = right - left;
       object.height = bottom - top;
       for (const double value : values) {
-        if (!std::isfinite(value)) object.cx = value;  // the caller must check
+        if (!std::isfinite(value)) object.cx = value;  // the caller checks it
       }
     }
     objects.push_back(object);

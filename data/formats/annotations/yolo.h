@@ -22,8 +22,8 @@ struct YoloObject {
 /// Parses a YOLO label file, with a line `class cx cy width height` for each
 /// object.
 ///
-/// \param polygons  Accepts lines of a segmentation dataset,
-///                  `class x1 y1 x2 y2 x3 y3 ...`, as the box around the
+/// \param polygons  Converts lines of a segmentation dataset,
+///                  `class x1 y1 x2 y2 x3 y3 ...`, to the box around the
 ///                  polygon; otherwise they are an error.
 /// \param path      For error messages.
 /// \throws DataError that names the line if it has the wrong number of values,

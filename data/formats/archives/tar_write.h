@@ -42,7 +42,7 @@ class TarWriter {
   /// Bytes of the archive so far.
   uint64_t size() const { return file_.size(); }
 
-  /// Completes the archive and renames it to its name.
+  /// Completes the archive and gives the file its final name.
   /// \return Its SHA-256, 64 lower-case digits.
   std::string finish();
 

@@ -49,7 +49,8 @@ class TiffTags {
   /// Returns the first value of such a tag, or `otherwise` if there is none.
   uint32_t value(uint16_t tag, uint32_t otherwise) const;
 
-  /// Sets the value of a tag to 1 in a copy of the bytes.
+  /// Sets the value of a tag to 1 in `copy`, which is filled with the bytes
+  /// first if it is empty. Does nothing if the tag is missing or already 1.
   void set_to_one(uint16_t tag, std::vector<uint8_t>& copy) const;
 
   /// Returns 1..8 as in EXIF; 1 if the tag is missing or invalid.

@@ -38,7 +38,7 @@ bool is_safetensors(const ByteFile& file);
 ///         UTF-8, or has a duplicate or an unknown key; an unknown type; a
 ///         shape whose size overflows or does not match its bytes; tensors that
 ///         overlap, or leave a gap or bytes at the end; a header whose checksum
-///         differs from its metadata.
+///         differs from the one in its metadata.
 ///
 /// Source: github.com/huggingface/safetensors, "Format".
 StoredWeights read_safetensors_header(
