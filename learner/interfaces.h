@@ -17,30 +17,30 @@ namespace tern {
 
 class Learner;
 
-/// The tensors that the optimizer steps in place of the model's parameters;
+/// The tensors that the optimizer updates instead of the model's parameters;
 /// implemented by MasterWeights of learner/amp/.
 class SteppedWeights {
  public:
   virtual ~SteppedWeights() = default;
-  /// Returns the tensor that the optimizer steps for this parameter.
+  /// Returns the tensor that the optimizer updates for this parameter.
   virtual torch::Tensor of(const torch::Tensor& parameter) const = 0;
   virtual void zero_grad() = 0;
 };
 
-/// An optimizer whose state contains copies of the parameters to which a step
-/// returns, such as Lookahead's slow weights. A Learner calls it when weights
-/// are replaced without such a state, for example by load_state_dict, Swa and
-/// Ema.
+/// An optimizer that keeps copies of the parameters in its state and later sets
+/// the parameters from them, such as Lookahead with its slow weights. If
+/// weights are replaced without the optimizer's state, for example by
+/// load_state_dict, Swa or Ema, call `weights_replaced`.
 class CopiesWeights {
  public:
   virtual ~CopiesWeights() = default;
-  /// Returns the copies that exist now. Writing into them changes the state.
+  /// Returns the existing copies. Writing into them changes the state.
   virtual Tensors weight_copies() = 0;
   /// Sets the copies to the current parameters.
   virtual void weights_replaced() = 0;
 };
 
-/// Runs training steps in place of `loop::train_step`; implemented by StepGraph
+/// Runs training steps instead of `loop::train_step`; implemented by StepGraph
 /// of learner/cuda_graph/ and MultiOptimizer of callbacks/.
 class StepRunner {
  public:
@@ -53,8 +53,8 @@ class StepRunner {
   /// Called when weights, callbacks or frozen groups have changed since the
   /// last step.
   virtual void forget() = 0;
-  /// Calls `change`, which changes which parameters require a gradient,
-  /// possibly in the middle of a step.
+  /// Calls `change`, which freezes or unfreezes parameters, possibly in the
+  /// middle of a step.
   virtual void change_frozen(c10::function_ref<void()> change) { change(); }
 };
 
@@ -85,7 +85,7 @@ class TrainingShard {
   /// others.
   /// \param mine  This rank's part.
   virtual StateDict gather_state(const StateDict& mine) = 0;
-  /// True if this rank has released the master weights that other ranks step.
+  /// True if this rank has released the master weights that other ranks update.
   virtual bool has_released_masters() const = 0;
   virtual void gather_masters() = 0;
   virtual void release_masters() = 0;

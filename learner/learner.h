@@ -165,7 +165,7 @@ class Learner {
       const LoadOptions& options = {});
   /// Writes the fp32 weights to `path / model_dir / name.safetensors`, which
   /// Python's safetensors opens, and the optimizer's state to a second file
-  /// next to it. In a distributed training all ranks call this, and rank 0
+  /// next to it. In distributed training all ranks call this, and rank 0
   /// writes.
   /// \throws IoError if the files cannot be written; existing ones are then
   ///         kept.
@@ -174,13 +174,13 @@ class Learner {
   /// If training was stopped before the file was saved, only warns.
   /// \throws DataError, c10::ValueError if the files or their tensors do not
   ///         fit, or if a callback such as SaveModel saves under this name, has
-  ///         not saved in this training, and the file comes from another one.
+  ///         not saved in this run, and the file comes from another run.
   ///         The Learner is then unchanged.
   Learner& load(const std::string& name);
   Learner& load(const std::string& name, const LoadModelOptions& options);
   /// Writes a checkpoint with everything that an exact continuation needs to
   /// `folder / step_<n>`. Call it between fits, or from a callback's
-  /// on_batch_end or on_epoch_end. In a distributed training all ranks call
+  /// on_batch_end or on_epoch_end. In distributed training all ranks call
   /// this, and rank 0 writes. Existing checkpoints of this step with other
   /// weights, and those of later steps of this run, are renamed, not deleted.
   void save_checkpoint(const std::filesystem::path& folder);
@@ -236,9 +236,9 @@ class Learner {
   ///
   /// Parameters that the program has frozen itself, with
   /// `requires_grad_(false)`, stay frozen unless `LearnerOptions::unfreeze_all`
-  /// is set. Do not freeze a parameter of a group that is frozen already,
-  /// because the Learner cannot distinguish it from the others: unfreeze the
-  /// group first.
+  /// is set. A program must not freeze a parameter itself while the group of
+  /// this parameter is frozen, because the Learner cannot distinguish it from
+  /// the parameters that `freeze` has frozen: unfreeze the group first.
   Learner& freeze();
   Learner& freeze_to(int64_t group);
   Learner& unfreeze();
@@ -285,7 +285,8 @@ class Learner {
   Recorder& recorder();
   Model& model();
   DataBunch& data();
-  /// Created by the first call or fit, and kept from then on.
+  /// The first call of this function or the first fit creates the optimizer,
+  /// which is kept from then on.
   torch::optim::Optimizer& optimizer();
   const LearnerOptions& options() const;
 

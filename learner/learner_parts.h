@@ -52,8 +52,8 @@ struct LayerGroups {
   // The parameters have changed, and the optimizer does not have the new ones
   // yet.
   bool have_changed = false;
-  // The optimizer creates state that its steps need in its constructor, as
-  // Adagrad does.
+  // The optimizer's constructor creates state that its steps need, as Adagrad's
+  // does.
   bool has_initial_state = false;
 
   int64_t size() const { return std::ssize(parameters); }
@@ -127,7 +127,7 @@ struct TrainingPosition {
   // The training dataset and its fingerprint, which covers the data of all
   // ranks if each rank has its own. Computed on demand, on all ranks.
   std::pair<std::shared_ptr<const Dataset>, std::string> fingerprint;
-  std::string run_id;  // identifies this training, also after resuming
+  std::string run_id;  // identifies this run, also after resuming
   // Completed fits and steps when the last checkpoint was captured.
   std::optional<std::pair<int64_t, int64_t>> last_checkpoint;
   std::unique_ptr<Continuation> continuation;
@@ -150,7 +150,7 @@ struct LoggedSum {
 struct PassOptions {
   /// All ranks evaluate together, each on its share of the data.
   bool is_common = false;
-  /// A stop request ends the pass; a resumed training then repeats it.
+  /// A stop request ends the pass; a resumed run then repeats it.
   bool can_be_cut = false;
   /// For a pass of all ranks: the number of batches that every rank has. After
   /// each of these batches the ranks agree whether a stop ends the pass.
@@ -164,7 +164,8 @@ struct Evaluation {
   bool was_cut = false;
   Validation before_epoch;  // results of the epoch before the current one
   // Evaluations started by callbacks since the last training batch. This number
-  // and the number of steps determine the random numbers of the next one.
+  // and the number of steps determine the random numbers of the next
+  // evaluation.
   int64_t passes = 0;
   std::optional<int64_t> augmented_pass;  // number of tta's current pass
   // Values logged in the current evaluation, and in the last one.

@@ -187,7 +187,7 @@ void invalidate_derived_state(LearnerParts& l);
 // ---- step.cpp ----
 
 /// True if this fit does not run: because a stop was requested earlier, or
-/// because a resumed training had completed it already.
+/// because a resumed run had completed it already.
 bool is_fit_skipped(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 /// Called after on_train_begin.
 void begin_training(LearnerParts& l);
@@ -245,7 +245,7 @@ void finish_backward(LearnerParts& l);
 void detach_scaled_gradients(LearnerParts& l);
 /// Attaches them again, for the next backward pass and for the optimizer.
 void attach_scaled_gradients(LearnerParts& l);
-/// Sets the gradients of the tensors that the optimizer steps to unscaled ones.
+/// Unscales the gradients of the tensors that the optimizer updates.
 void unscale_gradients(LearnerParts& l);
 void optimizer_step(LearnerParts& l);
 void zero_grad(LearnerParts& l);

@@ -119,10 +119,9 @@ auto without_reduction(Holder loss) {
 ///   })
 ///   Loss([](const Tensors& outputs, const Tensors& targets) { ... })
 ///
-/// A default-constructed Loss in LearnerOptions is chosen at the first batch:
+/// If LearnerOptions has no loss, the Learner chooses one at the first batch:
 /// cross-entropy for kLong targets, mean squared error for floating-point ones.
-/// Loss modules that compare numbers accept a target of [N] with outputs of [N,
-/// 1].
+/// Loss modules that compare numbers accept targets [N] with outputs [N, 1].
 class Loss {
  public:
   /// Computes one value per sample or pixel from (pred, target).
@@ -319,7 +318,8 @@ class Loss {
   bool targets_are_positions() const { return target_is_position_; }
 
   /// Throws a c10::ValueError for a loss that autocast forbids on this device:
-  /// BCELoss on CUDA, because a 16-bit sigmoid rounds its input to 0 or 1.
+  /// BCELoss on CUDA, whose input probabilities a 16-bit sigmoid rounds to 0 or
+  /// 1.
   void check_autocast(torch::Device device) const;
 
   /// If the target is a class index, throws a c10::IndexError naming the first

@@ -17,11 +17,11 @@
 
 namespace tern {
 
-/// Replaces a tensor by its sum over the ranks of a distributed training.
+/// Replaces a tensor by its sum over the ranks of a distributed run.
 class AllReduce {
  public:
   template <std::invocable<const torch::Tensor&> F>
-  AllReduce(  // NOLINT: a function is one
+  AllReduce(  // NOLINT: implicit on purpose
       F add_up,
       int64_t rank = 0,
       int64_t world_size = 1,
@@ -88,14 +88,14 @@ class MetricImpl {
   /// when to synchronize. NaN before the first `update`.
   virtual torch::Tensor compute() const = 0;
 
-  /// Returns what `update` has counted since `reset`, for a training that is
+  /// Returns what `update` has counted since `reset`, for a run that is
   /// resumed in the middle of an epoch; may share memory. Returns nothing if
   /// the class does not support this; the value for that epoch is then NaN.
   virtual std::optional<StateDict> state_dict() const { return std::nullopt; }
   /// \param state  The result of `state_dict`, on the device of the batches.
   virtual void load_state_dict([[maybe_unused]] const StateDict& state) {}
 
-  /// Combines the counts of all ranks of a distributed training. All ranks call
+  /// Combines the counts of all ranks of a distributed run. All ranks call
   /// it, after their last `update`.
   /// \param all_reduce  Sums a tensor over the ranks, in place.
   /// \throws c10::NotImplementedError unless overridden.

@@ -37,7 +37,7 @@ class PrecisionPolicy : public Callback {
   /// Calls `compute`, the forward pass and the loss, in this precision.
   virtual void forward(Learner& learn, c10::function_ref<void()> compute) = 0;
 
-  /// Sets the gradients of the tensors that the optimizer steps to fp32
+  /// Sets the gradients of the tensors that the optimizer updates to fp32
   /// gradients without the loss scale. A second call before the step does
   /// nothing.
   virtual void unscale(Learner& learn) = 0;

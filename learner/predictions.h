@@ -63,7 +63,7 @@ struct TtaOptions {
   /// Weight of the pass without augmentation; the augmented passes share the
   /// rest equally.
   double beta = 0.25;
-  /// Takes the maximum over all passes instead of their mean.
+  /// Take the maximum over all passes instead of their mean.
   bool use_max = false;
 };
 

@@ -24,7 +24,7 @@ struct EpochRecord {
 /// A fit, or a call between fits such as freeze, lr_find or load. Such a call
 /// has no batches.
 struct CallRecord {
-  std::string call;  // "fit_one_cycle(5, 0.01)", with the learning rate used
+  std::string call;  // "fit_one_cycle(5, 0.01)", with the learning rates used
   int64_t first_batch = 0, first_epoch = 0;  // over all fits
   /// If SaveModel loaded the best epoch: its index in `Recorder::epochs`. -1
   /// for other calls.
@@ -157,7 +157,7 @@ class Recorder final : public Callback {
     bool has_stepped;
   };
 
-  // The value of `values[index]` of a series.
+  // The value of `values[index]` of a series, not yet read from the device.
   struct PendingValue {
     size_t series, index;
     torch::Tensor value;

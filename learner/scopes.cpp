@@ -411,7 +411,7 @@ EvalScope::EvalScope(LearnerParts& l, const PassOptions& pass)
 }
 
 // Training draws the same random numbers with and without evaluations. A pass
-// of the loop, which a resumed training repeats, is seeded with its epoch; any
+// of the loop, which a resumed run repeats, is seeded with its epoch; any
 // other pass gets new numbers each time.
 void EvalScope::use_own_random_numbers() {
   constexpr int64_t kOfTheLoop = int64_t{1} << 40;
@@ -446,7 +446,7 @@ std::exception_ptr EvalScope::leave(bool failed) {
   --l_.evaluation.depth;
   set_random_state(random_);
   l_.evaluation.pass = outer_pass_;
-  // The resumed training repeats the pass with the same numbers.
+  // The resumed run repeats the pass with the same numbers.
   if (was_cut) l_.evaluation.passes = passes_;
   l_.evaluation.logged_in_last =
       std::exchange(l_.evaluation.logged, std::move(outer_logged_));

@@ -9,8 +9,8 @@ namespace tern {
 
 /// An accumulation window: the batches whose gradients make one optimizer step,
 /// on one rank or on several. Everything that their losses count
-/// (`Loss::count`) has the same weight. A window is complete according to the
-/// samples of all ranks, so all ranks reach the same decision without
+/// (`Loss::count`) has the same weight. The samples of all ranks decide when a
+/// window is complete, so all ranks reach the same decision without
 /// communication. Private to learner/.
 class StepWindow {
  public:
@@ -20,8 +20,8 @@ class StepWindow {
     double of_rank, of_all;
   };
 
-  /// Starts a new window, at the start of an epoch or when the accumulation has
-  /// changed.
+  /// Starts a new window. Called at the start of an epoch, and before the first
+  /// batch of each window, because callbacks may change the accumulation.
   /// \param batch_size  Of one rank.
   void begin(
       const Accumulation& accumulation,

@@ -16,7 +16,6 @@ namespace tern {
 
 class GradScaler;  // learner/amp/grad_scaler.h
 
-/// A metric's name and value.
 struct MetricValue {
   std::string name;
   double value = std::numeric_limits<double>::quiet_NaN();

@@ -39,9 +39,9 @@ torch::Tensor joint_norm(const Tensors& tensors) {
 }
 
 torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm) {
-  // 1e-6 as in PyTorch, against a division by a norm of 0. To match PyTorch's
-  // bits, multiply by the reciprocal, because Python computes max_norm / tensor
-  // that way.
+  // Adds 1e-6, as PyTorch does, to avoid a division by a norm of 0. To match
+  // PyTorch's bits, multiplies by the reciprocal, because Python computes
+  // max_norm / tensor that way.
   return ((norm + 1e-6).reciprocal() * max_norm).clamp_max(1.0);
 }
 

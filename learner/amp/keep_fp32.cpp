@@ -109,8 +109,8 @@ enum class Origin {
   unknown,
   kept_weight,   // or computed only from these, or these and others
   other_weight,  // or computed only from these
-  projection,    // other weight, of a MultiheadAttention
-  scores,        // of an attention: products of queries and keys
+  projection,    // a weight of a MultiheadAttention that is not kept
+  scores,        // products of the queries and keys of an attention
   kept_result    // in fp32 because of a kept layer
 };
 

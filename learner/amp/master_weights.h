@@ -22,9 +22,9 @@ namespace tern {
 /// copied back after a step. Parameters that stayed fp32 (BatchNorm, kept
 /// layers) are their own master weights.
 ///
-/// 16-bit buffers also have fp32 copies, which training does not change: an
-/// element that the model writes into a buffer during training replaces that of
-/// the copy.
+/// 16-bit buffers also have fp32 copies, which the optimizer does not change.
+/// If the model changes an element of a buffer during training, the copy takes
+/// over the new value.
 class MasterWeights final : public SteppedWeights {
  public:
   /// Converts the floating-point parameters and buffers of `model` to `dtype`,

@@ -222,9 +222,9 @@ std::optional<Manifest> manifest_of_whole(const fs::path& step) {
   }
 }
 
-// True if both have the same weights. They may still have been captured at
-// different points: after a batch, and at the end of its epoch, where a
-// callback may have frozen groups, which clears the optimizer.
+// True if both are of the same run and have the same weights. They may still
+// have been captured at different points: after a batch, and at the end of its
+// epoch, where a callback may have frozen groups, which clears the optimizer.
 bool is_same_moment(const Manifest& a, const Manifest& b) {
   const auto weights = [](const Manifest& manifest) {
     return std::ranges::find(manifest.files, kModel, &Manifest::File::name)

@@ -31,8 +31,7 @@ bool has_checkpoint(const Learner& learn, const std::filesystem::path& folder);
 struct ResumeOptions {
   /// Resume even if the size of the data, the batch size, the classes, the
   /// learning rates or the number of epochs have changed since the checkpoint
-  /// was written. The result then differs from that of an uninterrupted
-  /// training.
+  /// was written. The result then differs from that of an uninterrupted run.
   bool allow_change = false;
   /// Do nothing if the folder contains no checkpoint, so that the same command
   /// starts and restarts a run.
@@ -44,7 +43,7 @@ struct ResumeOptions {
 
 /// Everything that an exact continuation of a Learner needs.
 struct Checkpoint {
-  std::string run;   // id of the training, kept when it is resumed
+  std::string run;   // id of the run, kept when it is resumed
   int64_t step = 0;  // training batches done
   /// fp32 weights (the master weights) and buffers, by Python's names. On the
   /// CPU.
@@ -64,7 +63,7 @@ struct WriteCheckpointOptions {
   /// Wait until everything is on the disk. Without this, a killed program still
   /// loses nothing, but a power failure may lose the newest checkpoint.
   bool durable = true;
-  /// The last step that this training shares with the checkpoints in the
+  /// The last step that this run shares with the checkpoints in the
   /// folder. Its checkpoints of later steps belong to an abandoned branch and
   /// are renamed. Unset: they are not renamed.
   std::optional<int64_t> branch_step = std::nullopt;

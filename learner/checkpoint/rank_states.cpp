@@ -52,8 +52,9 @@ StateDict state_in(const Checkpoint& checkpoint) {
   return state;
 }
 
-// A large tensor, such as an average of all weights, is hashed on its device.
-// Small tensors may be counts, of which every bit matters.
+// Hashes a large tensor, such as an average of all weights, on its device,
+// where tensor_hash may miss swapped elements. Small tensors may be counts, so
+// all their bits are hashed.
 std::string hash_of(const torch::Tensor& tensor) {
   constexpr size_t kLarge = 1 << 20;
   const bool is_large = tensor.nbytes() >= kLarge;

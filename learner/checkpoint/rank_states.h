@@ -6,7 +6,7 @@
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner.h"
 
-/// State that differs between the ranks of a training: the losses of their own
+/// State that differs between the ranks of a run: the losses of their own
 /// batches, what their callbacks count, their random numbers. A checkpoint
 /// contains the state of rank 0 and, under "ranks/1/...", the differences of
 /// the other ranks. Private to Tern.

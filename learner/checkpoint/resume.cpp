@@ -22,7 +22,7 @@ namespace tern {
 
 namespace {
 
-// ---- Settings of a training, which must match on resume ----
+// ---- Settings of a run, which must match on resume ----
 
 using Settings = std::map<std::string, std::string>;
 
@@ -359,8 +359,8 @@ class ResumePlan final : public Continuation {
     parts_of(learner).callbacks.removed_in_fits[fit] = removed.keys();
   }
 
-  // Puts aside the models that the training saved after the checkpoint, before
-  // it was stopped.
+  // Puts aside the models that the run saved after the checkpoint, before it
+  // was stopped.
   void leave_branch(Learner& learner) const {
     LearnerParts& l = parts_of(learner);
     l.position.last_checkpoint = moment_of(checkpoint_);

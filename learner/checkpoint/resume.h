@@ -28,9 +28,10 @@ std::optional<StateDict> take_resumed_log(
 /// fit has reached it yet, returns that checkpoint.
 Checkpoint capture_checkpoint(Learner& learner);
 
-/// The same on several ranks, with one run id for all of them. Every rank calls
-/// it, and rank 0 receives the checkpoint and writes it.
+/// The same on several ranks, with one run id for all of them. Called by all
+/// ranks. Does not write the checkpoint.
 /// \param before  Called first.
+/// \return the checkpoint on rank 0; do not use the result of other ranks.
 /// \throws on all ranks if `before` or the capture throws on one of them.
 Checkpoint capture_on_all_ranks(
     Learner& learner,
@@ -49,8 +50,8 @@ void tell_put_aside(
 /// checkpoint yet: its weights are then newer than the program's position.
 bool is_ahead_of_program(const Learner& learner);
 
-/// Returns the id of this training in its checkpoints, which stays the same
-/// when the training is resumed.
+/// Returns the id of this run in its checkpoints, which stays the same on
+/// resume.
 const std::string& run_id(Learner& learner);
 
 }  // namespace tern

@@ -91,8 +91,8 @@ void move_pair(const fs::path& from, const fs::path& to) {
   }
 }
 
-// Returns when this training saved the file; nothing if the file is missing or
-// belongs to another training.
+// Returns when this run saved the file; nothing if the file is missing or
+// belongs to another run.
 std::optional<TrainingMoment> moment_of(
     const fs::path& file,
     const std::string& run) {
@@ -113,7 +113,7 @@ std::optional<TrainingMoment> moment_of(
 }
 
 // Before the name gets a new model, keeps the one that existed at the last
-// checkpoint: a training that is resumed there may load it.
+// checkpoint: a run that is resumed there may load it.
 void keep_for_checkpoint(Learner& learn, const fs::path& file) {
   const auto& checkpoint = parts_of(learn).position.last_checkpoint;
   if (!checkpoint) return;
@@ -196,8 +196,8 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   return load_weights(path);
 }
 
-// A program that loads what a callback saves expects the model of this
-// training, not that of an earlier one.
+// A program that loads what a callback saves expects the model of this run, not
+// that of an earlier one.
 // \return false if the training was stopped before the model was saved.
 bool may_load(Learner& learn, const std::string& name) {
   const fs::path file = weights_file(learn, name);
@@ -242,7 +242,7 @@ auto naming(const fs::path& file, const Act& act) {
 
 void Learner::save(const std::string& name) {
   const fs::path file = weights_file(*this, name);
-  // The original training wrote the file at this point.
+  // The original run wrote the file at this point.
   if (is_ahead_of_program(*this) &&
       !broadcast_text(communicator(*this), fs::exists(file) ? "there" : "")
            .empty()) {

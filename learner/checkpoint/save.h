@@ -24,20 +24,19 @@ struct LoadModelOptions {
 };
 
 /// True if the file that `Learner::save` wrote under this name belongs to this
-/// training: it has the Learner's run id, which is kept when the training is
-/// resumed.
+/// run: it has the Learner's run id, which is kept on resume.
 bool is_saved_by_run(Learner& learn, const std::string& name);
 
 /// Removes the files that `Learner::save` wrote under this name, if they exist.
 void remove_saved(const Learner& learn, const std::string& name);
 
-/// A point in a training: completed fits and steps.
+/// A point in a run: completed fits and steps.
 using TrainingMoment = std::pair<int64_t, int64_t>;
 
-/// Puts aside the models that this training saved after the checkpoint from
-/// which it was resumed, because they belong to an abandoned branch. Each is
-/// renamed to "<name>.replaced" until the name is saved again, and the model
-/// that the name had at the checkpoint, if any, takes its place.
+/// Puts aside the models that this run saved after the checkpoint from which it
+/// was resumed, because they belong to an abandoned branch. Each is renamed to
+/// "<name>.replaced" until the name is saved again, and the model that the name
+/// had at the checkpoint, if any, takes its place.
 /// \return the new names of the renamed files.
 std::vector<std::string> take_back_later_models(
     Learner& learn,

@@ -81,8 +81,9 @@ void restore_callbacks(Learner& learner, const Callbacks& before) {
   parts_of(learner).callbacks.all = before;  // restores the order of equals
 }
 
-// Layers that a forward pass has created stay, after the error that reports
-// them.
+// A forward pass that creates layers ends a trial with an error, but the layers
+// stay in the model. Adds their tensors to the saved `state`.
+// \return true if there are any.
 bool add_new_tensors(Learner& learner, StateDict& state) {
   bool has_some = false;
   for (const auto& entry : learner.state_dict()) {

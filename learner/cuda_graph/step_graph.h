@@ -28,7 +28,7 @@ struct CudaGraphOptions {
 /// A step that cannot be replayed runs eagerly, with the same result, and the
 /// reason is logged once per fit. Reasons are a batch of another shape, a
 /// custom loss set by a callback (MixUp), a callback that acts within the step
-/// and does not override `Callback::can_be_replayed`, an optimizer outside
+/// and whose `Callback::can_be_replayed` is false, an optimizer outside
 /// tern::optim, several devices or processes, and an operation that waits for
 /// the device.
 ///

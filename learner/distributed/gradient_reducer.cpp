@@ -114,9 +114,10 @@ GradientReducer::GradientReducer(
   for (const torch::Tensor& p : parameters) values.push_back(p.detach());
   group_->broadcast(values);
 
-  // Starts with a single bucket: after one backward pass (see
+  // Starts with a single bucket, because after one backward pass (see
   // `backward_of_zeros`) the Reducer rebuilds its buckets in the order in which
-  // gradients arrived. It cannot do this if parameters may be unused.
+  // gradients arrived. If parameters may be unused it never rebuilds them, so
+  // this starts with the usual bucket sizes of PyTorch's DDP.
   const auto cap = static_cast<size_t>(options.bucket_megabytes) << 20;
   const std::vector<bool> no_sparse(parameters.size(), false);
   const std::vector<size_t> limits =
@@ -156,7 +157,7 @@ GradientReducer::GradientReducer(
 
 // Three or more ranks sum a bucket in parts, and the sums depend on the
 // position of a gradient in the bucket. The first backward pass of a fit would
-// use other buckets than the later ones, and a resumed training has its first
+// use other buckets than the later ones, and a resumed run has its first
 // pass elsewhere. Therefore the Reducer first sees a pass with zero gradients,
 // which arrive in the order that PyTorch's DDP assumes initially: from the last
 // parameter to the first.

@@ -30,10 +30,10 @@ struct GradientReducerOptions {
   std::optional<torch::ScalarType> compress_to = {};
 };
 
-/// Average communication times of a step, as measured by c10d::Reducer: over
-/// the first 10 steps and every 100th.
+/// Average times of a step in seconds, as measured by c10d::Reducer: over the
+/// first 10 steps and every 100th.
 struct CommunicationTimes {
-  double backward = 0;       // seconds of the backward computation
+  double backward = 0;       // the backward computation
   double communication = 0;  // from the first message to the last result
   double hidden = 0;  // part of it that overlaps with the backward computation
 };

@@ -16,7 +16,7 @@ namespace tern {
 class MasterWeights;
 
 /// ZeRO-1 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
-/// Trillion Parameter Models", section 5.1): each rank steps a part of the
+/// Trillion Parameter Models", section 5.1): each rank updates a part of the
 /// parameters, keeps only this part's optimizer state and fp32 master weights,
 /// and receives the other weights from the other ranks after each step. As
 /// torch's ZeroRedundancyOptimizer, without splitting single parameters.
@@ -26,7 +26,7 @@ class MasterWeights;
 ///
 /// Gradients come from a GradientReducer and are the same on all ranks, so all
 /// ranks detect an overflow in any of them. The weights are bit-identical to
-/// those of a training that is not divided.
+/// those of a run in which nothing is divided.
 class OptimizerShard final : public TrainingShard {
  public:
   explicit OptimizerShard(std::shared_ptr<ProcessGroup> group);
@@ -50,8 +50,8 @@ class OptimizerShard final : public TrainingShard {
   /// 16-bit weights.
   void restore_masters();
 
-  /// Returns the rank that steps each parameter: the largest parameter is
-  /// assigned first, always to the rank with the least load.
+  /// Returns the rank that updates each parameter. Parameters are assigned from
+  /// the largest to the smallest, each to the rank with the least load so far.
   static std::vector<int64_t> owners(
       const std::vector<int64_t>& sizes,
       int64_t world_size);
@@ -62,7 +62,7 @@ class OptimizerShard final : public TrainingShard {
   };
 
   std::shared_ptr<ProcessGroup> group_;
-  std::vector<std::vector<Master>> masters_;  // by the rank that steps them
+  std::vector<std::vector<Master>> masters_;  // by owning rank
   bool has_released_masters_ = false;
 };
 

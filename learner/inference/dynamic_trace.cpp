@@ -202,7 +202,7 @@ class DynamicTrace {
     add_state_checks(*graph);
     add_size_checks(*graph);
     add_rows_checks(*graph, has_rows);
-    // They are the example's, and an optimizer would assume them for all
+    // The shapes are the example's, and an optimizer would assume them for all
     // inputs.
     jit::EraseShapeInformation(graph);
     if (!free_.empty() && !answers_other_sizes(first.module)) return {};
@@ -564,7 +564,7 @@ class DynamicTrace {
     }
   }
 
-  /// Braces have a meaning in TorchScript's format strings.
+  /// Removes braces, which have a meaning in TorchScript's format strings.
   static std::string without_braces(std::string text) {
     std::erase_if(text, [](char c) { return c == '{' || c == '}'; });
     return text;

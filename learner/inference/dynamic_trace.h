@@ -18,10 +18,10 @@ struct DynamicTraceOptions {
   std::string cure;
 };
 
-/// Returns what a network computes, as `trace` does, but also for inputs of
-/// other sizes.
+/// Traces a network as `trace` does, and returns a program that also accepts
+/// inputs of other sizes.
 ///
-/// Traces the network with several numbers of samples. A number that changes
+/// The network is traced with several numbers of samples. A number that changes
 /// with them is replaced by an operator that reads it from a tensor; any other
 /// difference is an error. The same is tried for each other dimension of the
 /// inputs, such as the height of an image or the length of a sequence. If that

@@ -78,7 +78,8 @@ namespace {
 
 // PyTorch's pass also folds a BatchNorm that uses the batch's statistics, as if
 // it used running statistics. It skips a BatchNorm whose arguments are not
-// constant, so for the lifetime of this object they are not.
+// constant, so for its lifetime this object replaces the argument `training` of
+// such a BatchNorm by a graph input.
 class HiddenBatchStatistics {
  public:
   explicit HiddenBatchStatistics(jit::Graph& graph) : graph_(graph) {

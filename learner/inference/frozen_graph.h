@@ -32,7 +32,7 @@ std::shared_ptr<torch::jit::Graph> constant_graph(
 /// names.
 void fold_batch_norms(std::shared_ptr<torch::jit::Graph>& graph);
 
-/// constant_graph and fold_batch_norms, for ONNX.
+/// Applies `constant_graph`, then `fold_batch_norms`, for ONNX.
 std::shared_ptr<torch::jit::Graph> frozen_graph(
     const torch::jit::Module& trace);
 

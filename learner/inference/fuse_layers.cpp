@@ -50,7 +50,7 @@ constexpr int64_t kSeveral = 16;
 /// An activation that oneDNN can apply to the output of a layer.
 struct PostOp {
   std::string name;
-  size_t arguments = 0;  // number that oneDNN gets
+  size_t arguments = 0;  // operator arguments that oneDNN gets
   bool has_algorithm = false;
 };
 
@@ -361,7 +361,6 @@ by_onednn(const Parts& parts, const Given& given, jit::Graph& graph) {
   return insert(graph, kind, inputs);
 }
 
-/// Replaces the parts by `result`.
 void replace(Parts& parts, jit::Value* result) {
   jit::Value* const last = parts.nodes.back()->output();
   result->setType(last->type());

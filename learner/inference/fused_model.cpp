@@ -186,7 +186,7 @@ class FusedModel final : public ModelAround {
   }
 
  private:
-  /// For one sample, or for several.
+  /// A graph for one sample, or for several samples.
   struct Program {
     std::mutex making;
     std::atomic<bool> is_made = false;
@@ -209,7 +209,8 @@ class FusedModel final : public ModelAround {
     std::set<int64_t> checked_;  // batch sizes with the same graph
   };
 
-  /// std::call_once stays locked after an exception on some platforms.
+  /// Does not use std::call_once, which stays locked after an exception on some
+  /// platforms.
   void make_once(Program& program, const Tensors& inputs) {
     if (program.is_made) return;
     const std::lock_guard lock(program.making);
@@ -239,9 +240,9 @@ class FusedModel final : public ModelAround {
     full_.reset();
   }
 
-  /// Returns true if the graph for a few samples is the same as for more, with
-  /// numbers that depend on their number read from the batch, and gives the
-  /// model's outputs.
+  /// Returns true if the graph for a few samples is the same as for more, once
+  /// it reads numbers that depend on the batch size from the batch, and if it
+  /// gives the model's outputs.
   bool fuse(
       Program& program,
       const Tensors& few,

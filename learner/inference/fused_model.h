@@ -35,7 +35,8 @@ namespace tern {
 ///              rounded, and its outputs decide if the fused network's are
 ///              about as close to them as the model's. Kept until the first
 ///              batch is predicted; the weights of its convolutions are kept
-///              longer. Without it, such a model is not fused.
+///              for as long as the result exists. Without it, such a model is
+///              not fused.
 Model fused_model(const Model& model, std::optional<Model> full = {});
 
 }  // namespace tern

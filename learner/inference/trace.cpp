@@ -21,7 +21,6 @@ namespace {
 namespace jit = torch::jit;
 using UnitPtr = std::shared_ptr<jit::CompilationUnit>;
 
-// Returns the name of the module's TorchScript class.
 std::string script_class_name(const torch::nn::Module& module) {
   std::string name = module_class_name(module.name());
   std::erase_if(name, [](char c) { return std::isalnum(c) == 0 && c != '_'; });

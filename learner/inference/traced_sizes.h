@@ -68,9 +68,9 @@ class TracedSizes {
   std::map<Argument, Source> sources_;
 };
 
-/// Returns for each input if its first dimension is the batch, which is so if
-/// it has as many rows as the first input. All are false if the first input has
-/// no rows.
+/// Returns for each input whether its first dimension is the batch: true if it
+/// has as many rows as the first input. All are false if the first input has no
+/// rows.
 std::vector<bool> have_samples(const Tensors& inputs);
 
 /// Repeats the samples of a batch up to `size` samples. Inputs without samples

@@ -77,8 +77,8 @@ struct DiceCELossOptions {
 Loss dice_ce_loss(DiceCELossOptions options = {});
 
 /// Returns the mean L1 distance between predicted and true points, in pixels:
-/// the mean of the differences in x and in y over all visible points, 0 if none
-/// is visible.
+/// the mean of the absolute differences in x and in y over all visible points,
+/// 0 if none is visible.
 ///
 ///   .loss = tern::points_loss()
 ///

@@ -55,9 +55,10 @@ ClassNumbers class_numbers(
 /// are not counted.
 torch::Tensor is_class(const torch::Tensor& targets, int64_t classes);
 
-/// Multi-label targets as presence and as known or not. Values from 0 to 1 are
-/// known; a label is present above 0.5, so that targets after label smoothing
-/// work too. Others, such as -1 and NaN, are unknown and not counted.
+/// Multi-label targets: whether a sample has each label, and whether that is
+/// known. Values from 0 to 1 are known, and a sample has a label if the value
+/// is above 0.5, so that targets after label smoothing work too. Other values,
+/// such as -1 and NaN, are unknown and not counted.
 struct KnownLabels {
   torch::Tensor target, is_known;  // kBool; `target` is false where unknown
 };

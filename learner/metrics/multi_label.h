@@ -26,15 +26,15 @@ Metric accuracy_multi(double threshold = 0.5, bool sigmoid = true);
 Metric hamming_loss_multi(double threshold = 0.5, bool sigmoid = true);
 /// Fraction of the predicted labels that are correct.
 Metric precision_multi(const MultiLabelOptions& options = {});
-/// Fraction of a label's samples for which it is predicted.
+/// Fraction of the samples with a label for which this label is predicted.
 Metric recall_multi(const MultiLabelOptions& options = {});
-/// Weighted harmonic mean of both, in which recall counts `beta` times as much;
-/// beta > 0.
+/// Weighted harmonic mean of precision and recall, in which recall counts
+/// `beta` times as much; beta > 0.
 Metric f_beta_multi(double beta = 2, const MultiLabelOptions& options = {});
 /// f_beta_multi with beta 1.
 Metric f1_multi(const MultiLabelOptions& options = {});
-/// Number of samples that correctly get a label, divided by the number of
-/// samples that get it or have it.
+/// Number of samples for which a label is correctly predicted, divided by the
+/// number of samples that have the label or for which it is predicted.
 Metric jaccard_multi(const MultiLabelOptions& options = {});
 
 }  // namespace tern

@@ -5,7 +5,7 @@
 namespace tern {
 
 struct TuneThresholdOptions {
-  /// How much more recall counts than precision; > 0.
+  /// How many times as much recall counts as precision; > 0.
   double beta = 1;
   Split split = Split::valid;
 };

@@ -37,7 +37,7 @@ class AmpAwareOptimizers final : public CombinedOptimizer, public AmpAware {
 
   Tensors gradients() const override {
     Tensors result;
-    // Groups and state are returned before this function does.
+    // Takes the groups and the state back before this function returns.
     const_cast<AmpAwareOptimizers*>(this)->with_active(
         [&](Optimizer& optimizer) {
           result = amp_aware(optimizer).gradients();

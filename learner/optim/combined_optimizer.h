@@ -12,8 +12,8 @@ namespace tern::optim {
 
 /// Several optimizers behind one interface; only the active one steps. Holds
 /// the parameter groups and the state of all of them, starting with the first
-/// optimizer's, and lends each optimizer its part only while that optimizer
-/// works. Private to Tern.
+/// optimizer's. An optimizer has its own groups and state only during its own
+/// calls. Private to Tern.
 class CombinedOptimizer : public torch::optim::Optimizer,
                           public DecoupledWeightDecay,
                           public CopiesWeights {

@@ -18,7 +18,7 @@ namespace tern {
 
 namespace {
 
-// True if the optimizer steps exactly these parameters, in these groups.
+// True if the optimizer has exactly these parameters, in these groups.
 bool has_groups(
     const torch::optim::Optimizer& optimizer,
     const std::vector<torch::optim::OptimizerParamGroup>& groups) {

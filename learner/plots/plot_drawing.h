@@ -13,7 +13,7 @@ struct Point {
   double x = 0, y = 0;  // y grows downwards
 };
 
-/// A line through several points.
+/// A line through points; a single point is a dot.
 using Stroke = std::vector<Point>;
 
 /// The use of a color; `series` is for curves.

@@ -7,7 +7,7 @@
 
 namespace tern {
 
-/// The part of a text that is at its position.
+/// The part of a text that is placed at (x, y).
 enum class Anchor { start, middle, end };
 
 /// A line of text in an SVG.
@@ -32,14 +32,15 @@ std::string svg_document(
     bool is_on_white,
     std::string_view elements);
 
-/// Estimates the width of UTF-8 text in a wide sans-serif font of this size.
-/// The layout of plots therefore does not depend on the fonts of the machine.
+/// Estimates the width of UTF-8 text in a wide sans-serif font, in the unit of
+/// `size`. With an estimate, the layout of plots does not depend on the fonts
+/// of the machine.
 double text_width(std::string_view text, double size);
 
 /// Breaks text into lines of at most `width`: after a space, hyphen, slash,
 /// comma or underscore if possible, otherwise between any two characters.
-/// \param max_lines  >= 1. If the text is too long, "…" replaces the middle of
-///                   the last line.
+/// \param max_lines  >= 1. If the text needs more lines, the last line holds
+///                   all of its rest, with "…" in place of the middle.
 /// \return           At least one line.
 std::vector<std::string>
 wrap_text(std::string_view text, double width, double size, size_t max_lines);

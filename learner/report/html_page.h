@@ -27,7 +27,7 @@ class HtmlPage {
  public:
   explicit HtmlPage(std::string title);
 
-  /// From three headings on the page has a table of contents.
+  /// A page with three or more headings gets a table of contents.
   void heading(std::string_view text);
   void subheading(std::string_view text);
   void paragraph(std::string_view text);
@@ -43,8 +43,8 @@ class HtmlPage {
   /// Pairs of names and values.
   void properties(
       const std::vector<std::pair<std::string, std::string>>& values);
-  /// Shaded cells, for example of a confusion matrix: `values[row][column]`, >=
-  /// 0.
+  /// Shaded cells, for example of a confusion matrix: `values[row][column]`
+  /// must be >= 0.
   void matrix(
       const std::vector<std::string>& row_names,
       const std::vector<std::string>& column_names,

@@ -9,7 +9,6 @@
 
 namespace tern {
 
-/// One layer of a model.
 struct LayerSummary {
   std::string name;  // "layer1.0.conv1"
   std::string kind;  // "Conv2d"; empty in a TorchScript model

@@ -4,8 +4,9 @@
 
 namespace tern {
 
-/// The page of `make_report`, also for HtmlReport, which writes it in
-/// on_train_end, while the Learner still counts as fitting.
+/// Returns the page of `make_report`. Also used by HtmlReport, which writes its
+/// page in on_train_end: the Learner still counts as fitting then, but makes no
+/// more steps.
 ///
 /// \param is_running  true: the overview shows the epoch of the running fit.
 ///                    false: it shows the result of the last fit.

@@ -102,8 +102,8 @@ std::vector<size_t> alignments(const StoredWeights& weights) {
   return alignments;
 }
 
-// As views of the mapped file, except for misaligned storages, which are
-// copied.
+// As `read_storages`, but returns views of the mapped file, and copies of
+// misaligned storages.
 Tensors map_storages(
     const ByteFile& file,
     const StoredWeights& weights,

@@ -19,7 +19,6 @@ constexpr uint8_t kProto = 0x80, kNewFalse = 0x89, kLong1 = 0x8a, kBinInt = 'J',
                   kEmptyTuple = ')', kBinPersId = 'Q', kReduce = 'R',
                   kSetItems = 'u', kStop = '.';
 
-// Writes a state dict as a pickle.
 class StateDictPickle {
  public:
   explicit StateDictPickle(const std::string& path) : path_(path) {
@@ -29,7 +28,6 @@ class StateDictPickle {
     op(kMark);
   }
 
-  // `storage_bytes`: size of the tensor's storage.
   void add(const StoredTensor& tensor, uint64_t storage_bytes) {
     const StoredTypeInfo& type = info_of(tensor.type);
     // Types that never had a storage class in Python.

@@ -9,11 +9,10 @@
 
 namespace tern::onnx {
 
-/// The result of `make_graph`.
 struct TracedGraph {
   /// The graph of the first trace, to which `graph` refers.
   std::unique_ptr<OnnxGraph> first;
-  std::unique_ptr<OnnxGraph> graph;
+  std::unique_ptr<OnnxGraph> graph;  // what `export_onnx` writes
   /// True if images of any size are accepted; otherwise only multiples of the
   /// example's size.
   bool takes_odd_sizes = false;

@@ -51,7 +51,6 @@ Integers last_axes(size_t count) {
   return axes;
 }
 
-// Normalizes with running statistics.
 Values by_running_statistics(AtenNode& node, OnnxGraph& graph) {
   const Integers channels = {node.sizes("input")[1]};
   Value* const input = node.value("input");

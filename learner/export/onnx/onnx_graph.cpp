@@ -148,7 +148,8 @@ Values OnnxGraph::op_with_outputs(
   for (const auto& [name, value] : attributes) {
     if (in_first_trace(value) != value) refuse("its " + name + kDiffers);
   }
-  // In ONNX an input that is left out has an empty name, except at the end.
+  // In ONNX an omitted input has an empty name, but omitted inputs at the end
+  // do not appear.
   while (!inputs.back()) inputs.pop_back();
   return insert(count, type, inputs, attributes);
 }

@@ -22,12 +22,12 @@ std::string operator_name(const jit::Node& node);
 /// True if the operator writes into its first argument, as relu_ does.
 bool is_in_place(const jit::Node& node);
 
-/// All supported operators. To add one, write its function, a line in the table
-/// of its file, and a call in operators_test.cpp.
+/// Returns all supported operators. To add one, write its function, an entry in
+/// the table of that file, and a call in operators_test.cpp.
 const OperatorTable& operators();
 
-/// An operator that is a function of `self`, computed in the type of the
-/// result: PyTorch returns floats for integers, so these are cast first.
+/// Returns the operator that applies `function` to `self`, computed in the type
+/// of the result: PyTorch returns floats for integers, so these are cast first.
 Operator formula(Term (*function)(const Term& x));
 
 /// Returns why another operator is not supported, and what to write instead.

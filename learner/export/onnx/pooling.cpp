@@ -75,8 +75,9 @@ Window window_of(AtenNode& node, OnnxGraph& graph, int64_t rank) {
   return {kernel, stride, pads, is_ceil};
 }
 
-// ONNX Runtime requires less padding than the kernel has numbers, but the last
-// window of a dilated kernel may need more.
+// ONNX Runtime requires the padding to be less than the number of kernel
+// elements in a dimension, but the last window of a dilated kernel may need
+// more.
 Term padded_for(const Term& x, Window& window) {
   const auto rank = std::ssize(window.kernel);
   bool is_taken = true;

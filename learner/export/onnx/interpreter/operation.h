@@ -63,7 +63,6 @@ class Operation {
   std::vector<torch::Tensor> inputs_;
 };
 
-/// Computes an operator.
 using Compute = std::function<std::vector<torch::Tensor>(const Operation&)>;
 /// Functions by ONNX's names: "Add".
 using ComputeTable = std::map<std::string, Compute>;
