@@ -54,8 +54,8 @@ void check_sets_alone(const Learner& learn, const Callback& callback) {
     for (const auto& other : learn.callbacks()) {
       TERN_CHECK_VALUE(
           !sets(*other, hyper) || !sets(callback, hyper),
-          "[Learner::add] {} and {} both set the {} and would overwrite "
-          "each other; remove one of them, or fit with a constant value.",
+          "[Learner::add] {} and {} both set the {} and would overwrite each "
+          "other; remove one of them, or use a fit with a constant value.",
           other->name(),
           callback.name(),
           hyper == lr ? "learning rate" : to_string(hyper));
@@ -102,7 +102,7 @@ const torch::Tensor& saved_value(
   const torch::Tensor* value = state.find(name);
   TERN_CHECK_VALUE(
       value,
-      "[{0}] the saved state has no \"{1}\"; expected that of a {0}. "
+      "[{0}] the saved state has no \"{1}\"; expected the state of a {0}. "
       "Resume with the callbacks that the checkpoint was written with.",
       owner,
       name);

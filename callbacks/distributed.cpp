@@ -87,9 +87,9 @@ class ShardedOptimizer final : public Callback {
     const auto average = learn.find<WeightAverage>();
     TERN_CHECK_VALUE(
         !average || !master_weights(learn),
-        "[to_distributed] shard_optimizer divides the fp32 weights, all of "
-        "which {} reads at each step; leave one of them out, or train in "
-        "fp32 or with to_amp.",
+        "[to_distributed] shard_optimizer divides the fp32 weights among the "
+        "ranks, but {} reads all of them at each step; leave one of the two "
+        "out, or train in fp32 or with to_amp.",
         average ? average->name() : "");
   }
 
@@ -128,8 +128,8 @@ Distributed::Distributed(
     : group_(std::move(group)), options_(options) {
   TORCH_CHECK_VALUE(
       group_,
-      "[Distributed] the process group is null; connect one, or call "
-      "Learner::to_distributed.");
+      "[Distributed] the process group is null; connect a ProcessGroup, or "
+      "call Learner::to_distributed.");
 }
 
 void Distributed::check_equal(Learner& learn) {
@@ -174,9 +174,9 @@ void Distributed::check_same_data(Learner& learn) {
     return;
   }
   const std::string advice =
-      "give all ranks the same data, of which each takes its share (is a file "
-      "missing on one?), or set DistributedOptions::shard_data to false, and "
-      "each trains on all of its own";
+      "give all ranks the same data, of which each trains on its part (is a "
+      "file missing on one?), or set DistributedOptions::shard_data to false, "
+      "so that each rank trains on all of its data";
   const auto samples = [](const DataLoader& loader) {
     return std::to_string(loader.dataset().size());
   };
@@ -314,7 +314,8 @@ void Distributed::on_exception(Learner&, const std::exception& error) {
   if (told) throw DistributedError(fmt::format("[Learner::fit] {}", *told));
   throw DistributedError(fmt::format(
       "[Learner::fit] rank {} of {} lost the others in the middle of a step; "
-      "one has ended without a word, or did not answer within {} ms: {}",
+      "one of them exited without an error, or did not respond within {} ms: "
+      "{}",
       group_->rank(),
       group_->world_size(),
       group_->options().timeout.count(),

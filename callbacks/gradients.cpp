@@ -104,9 +104,9 @@ void GradientPenalty::on_backward_begin(Learner& learn) {
     if (!gradient.defined()) continue;
     TORCH_CHECK_VALUE(
         !gradient.is_sparse(),
-        "[GradientPenalty] a gradient is sparse, through which LibTorch cannot "
-        "differentiate; expected dense ones. Make the embedding with "
-        "sparse(false).");
+        "[GradientPenalty] a gradient is sparse, and LibTorch cannot "
+        "differentiate through it; expected dense gradients. Create the "
+        "embedding with sparse(false).");
     const torch::Tensor fp32 = gradient.to(
         torch::promote_types(gradient.scalar_type(), torch::kFloat));
     norms.push_back(

@@ -59,9 +59,8 @@ namespace {
 void check_between_epochs(const Learner& learn, const char* call) {
   TERN_CHECK_VALUE(
       parts_of(learn).position.place != Place::in_epoch,
-      "[Learner::{}] LimitBatches and OverfitBatches change the loaders, and "
-      "an "
-      "epoch is running; {} it in on_epoch_begin or on_epoch_end.",
+      "[Learner::{}] LimitBatches and OverfitBatches change the loaders, but "
+      "an epoch is running; {} it in on_epoch_begin or on_epoch_end.",
       call,
       call);
 }
@@ -160,8 +159,8 @@ void fit_batches(
 void check_not_stopped(Learner& learn) {
   TORCH_CHECK(
       learn.state().result != FitResult::interrupted,
-      "[Learner] a stop was requested, so nothing was measured; "
-      "state().result = FitResult::completed allows training again.");
+      "[Learner] a stop was requested, so nothing was measured; set "
+      "state().result = FitResult::completed to train again.");
 }
 
 int64_t peak_bytes_of_batches(

@@ -74,8 +74,8 @@ void Mix::on_train_begin(Learner& learn) {
       });
   TERN_CHECK_VALUE(
       !has_positions,
-      "[{}] the targets are boxes or points, and a mean of two positions is "
-      "neither; expected classes, masks or numbers. Leave {} out.",
+      "[{}] the targets are boxes or points, which cannot be mixed; expected "
+      "classes, masks or numbers. Leave {} out.",
       name(),
       name());
 }
@@ -118,8 +118,8 @@ void Mix::on_batch_begin(Learner& learn) {
   const Loss& given = learn.options().loss;
   TERN_CHECK_VALUE(
       !given || given.has_per_sample(),
-      "[{}] the loss gives one number for the whole batch, so two targets "
-      "cannot be mixed in it; expected a loss module of LibTorch, or "
+      "[{}] the loss returns one number for the whole batch, so it cannot mix "
+      "two targets per sample; expected a loss module of LibTorch, or "
       "Loss::mean_of(values).",
       name());
   // Captures no member, because the callback may be removed before the loss is

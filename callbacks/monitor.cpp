@@ -36,8 +36,8 @@ Monitor::Monitor(
   check_at_least(owner_.c_str(), "min_delta", min_delta, 0);
   TERN_CHECK_VALUE(
       mode.empty() || mode == "min" || mode == "max",
-      "[{}] mode is \"{}\"; expected \"min\" where lower is better, \"max\" "
-      "where higher is, or none for a loss or a metric.",
+      "[{}] mode is \"{}\"; expected \"min\" if lower is better, \"max\" if "
+      "higher is better, or none for a loss or metric.",
       owner_,
       mode);
   if (!mode.empty()) mode_ = mode == "max";
@@ -78,8 +78,9 @@ void Monitor::begin(Learner& learn) {
   const auto direction = find_direction(learn);
   TERN_CHECK_VALUE(
       direction,
-      "[{}] the monitor is \"{}\", whose name does not say which way is "
-      "better; expected .mode = \"min\" or \"max\" beside it, or one of {}.",
+      "[{}] the monitor is \"{}\", whose name does not tell whether lower or "
+      "higher is better; expected .mode = \"min\" or \"max\", or one of the "
+      "monitors {}.",
       owner_,
       monitored_,
       fmt::join(known, ", "));
@@ -90,7 +91,7 @@ void Monitor::begin(Learner& learn) {
     if (has(epoch.metrics, monitored_)) return;
   }
   learn.options().sink->line(fmt::format(
-      "{}: no metric is called \"{}\"; a callback has to log it.",
+      "{}: no metric is named \"{}\"; a callback must log it.",
       owner_,
       monitored_));
 }
@@ -104,8 +105,8 @@ void Monitor::refuse(Learner& learn) const {
   C10_THROW_ERROR(
       ValueError,
       fmt::format(
-          "[{}] there is no \"{}\" to monitor; this training has {}. Name one "
-          "of these, log the value in each epoch, or add the metric or the "
+          "[{}] there is no \"{}\" to monitor; expected one of {}. Monitor one "
+          "of these, log the value in each epoch, or add the metric or "
           "validation data.",
           owner_,
           monitored_,
@@ -235,7 +236,7 @@ void PatientCallback::on_train_end(Learner& learn) {
     return;
   }
   learn.options().sink->warning(fmt::format(
-      "{}: {}, so that it could not tell whether it improved.",
+      "{}: {}, so improvement could not be measured.",
       name(),
       why));
 }
@@ -269,7 +270,7 @@ EarlyStopping::EarlyStopping(const Options& options)
 
 void EarlyStopping::act(Learner& learn, const std::string& reason) {
   learn.options().sink->line(
-      fmt::format("EarlyStopping: {}; training ends.", reason));
+      fmt::format("EarlyStopping: {}; training stops.", reason));
   learn.state().stop_training = true;
 }
 
@@ -305,7 +306,7 @@ void ReduceLROnPlateau::act(Learner& learn, const std::string& reason) {
     group.options().set_lr(group.options().get_lr() / divisor);
   }
   learn.options().sink->line(fmt::format(
-      "ReduceLROnPlateau: {}; the learning rate is {:.3g} now.",
+      "ReduceLROnPlateau: {}; the learning rate is now {:.3g}.",
       reason,
       last / divisor));
 }

@@ -28,12 +28,12 @@ void check(const MultiOptimizer::Options& options) {
   std::set<std::string> names;
   TORCH_CHECK_VALUE(
       !options.parts.empty(),
-      "[MultiOptimizer] there is no part; expected one for each optimizer.");
+      "[MultiOptimizer] there are no parts; expected one part per optimizer.");
   for (const Part& part : options.parts) {
     TERN_CHECK_VALUE(
         !part.name.empty() && names.insert(part.name).second,
-        "[MultiOptimizer] a part is called \"{}\"; expected a name that no "
-        "other part has.",
+        "[MultiOptimizer] a part is named \"{}\"; expected a unique name that "
+        "is not empty.",
         part.name);
     TERN_CHECK_VALUE(
         part.loss,
@@ -71,7 +71,7 @@ std::vector<std::vector<ModelTensor>> divide(
         TERN_CHECK_VALUE(
             !owner,
             "[MultiOptimizer] parameter \"{}\" is in the parts \"{}\" and "
-            "\"{}\"; expected one optimizer for it.",
+            "\"{}\"; expected it in only one part.",
             p.name,
             owner->name,
             parts[i].name);
@@ -89,8 +89,8 @@ std::vector<std::vector<ModelTensor>> divide(
     for (const std::string& module : part.modules) {
       TERN_CHECK_VALUE(
           found.contains(module),
-          "[MultiOptimizer] part \"{}\" names \"{}\", of which the model has "
-          "no parameter; expected modules as in \"{}\".",
+          "[MultiOptimizer] part \"{}\" names \"{}\", which has no parameter "
+          "in the model; expected names of modules, such as \"{}\".",
           part.name,
           module,
           model.parameters()[0].name);
@@ -195,7 +195,7 @@ class MultiOptimizer::Runner final : public StepRunner {
     TORCH_CHECK_VALUE(
         !s.batch_loss,
         "[MultiOptimizer] a callback has replaced the loss of this batch, as "
-        "MixUp and CutMix do; expected the parts' own losses. Remove that "
+        "MixUp and CutMix do; expected the losses of the parts. Remove that "
         "callback.");
     const bool is_left_out = s.skip_step;
     bool has_stepped = false;
@@ -210,7 +210,8 @@ class MultiOptimizer::Runner final : public StepRunner {
       TORCH_CHECK_VALUE(
           !s.skip_zero_grad,
           "[MultiOptimizer] a callback keeps the gradients of this batch by "
-          "skip_zero_grad; expected a step for each. Remove that callback.");
+          "skip_zero_grad; expected a step for every batch. Remove that "
+          "callback.");
       loss = loss.defined() ? loss + s.loss : s.loss;
       if (s.skip_step) continue;
       has_stepped = true;
@@ -256,7 +257,8 @@ class MultiOptimizer::Runner final : public StepRunner {
                          : default_optimizer(l.options.true_weight_decay)(its));
       TERN_CHECK_VALUE(
           made.back(),
-          "[MultiOptimizer] the optimizer factory of part \"{}\" gave none.",
+          "[MultiOptimizer] the optimizer factory of part \"{}\" returned no "
+          "optimizer; expected one over the parameters passed to it.",
           part.name);
     }
     return optim::CombinedOptimizer::combine(std::move(made));
@@ -306,9 +308,9 @@ class MultiOptimizer::Runner final : public StepRunner {
     l.step.part_loss = [&](const Batch& batch) {
       TERN_CHECK_VALUE(
           is_trained(l.groups.parameters[part]),
-          "[MultiOptimizer] part \"{}\" was frozen in its own turn, before its "
-          "loss; expected freeze_to in on_batch_begin, on_batch_end or from "
-          "on_backward_begin on.",
+          "[MultiOptimizer] part \"{}\" was frozen during its own step, before "
+          "its loss; expected freeze_to in on_batch_begin, on_batch_end, or in "
+          "on_backward_begin or later.",
           options_.parts[part].name);
       return loss_of(l, options_.parts[part], batch);
     };
@@ -354,7 +356,7 @@ void MultiOptimizer::on_train_begin(Learner& learn) {
   TORCH_CHECK_VALUE(
       accumulation.batches <= 1 && accumulation.samples == 0,
       "[MultiOptimizer] cannot accumulate gradients; remove "
-      "GradientAccumulation and take larger batches.");
+      "GradientAccumulation and use larger batches.");
   TORCH_CHECK_VALUE(
       !l.step.is_parallel && !l.ranks.training_shard,
       "[MultiOptimizer] its losses call modules that to_parallel does not see, "

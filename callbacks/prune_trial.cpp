@@ -113,16 +113,17 @@ void PruneTrial::on_train_begin(Learner& learn) {
   const LearnerParts* const learner = &parts_of(learn);
   TORCH_CHECK_VALUE(
       !learner_ || learner_ == learner,
-      "[PruneTrial] it has followed another Learner; expected one PruneTrial "
-      "for each trial. Add a new one with the same study.");
+      "[PruneTrial] it was already used in another Learner; expected one "
+      "PruneTrial per trial. Add a new one with the same study.");
   monitor_.begin(learn);
   Study& study = *options_.study;
   TERN_CHECK_VALUE(
       study.monitored_.empty() ||
           (study.monitored_ == options_.monitor &&
            study.higher_is_better_ == monitor_.higher_is_better()),
-      "[PruneTrial] it monitors \"{}\", where {} is better, and earlier trials "
-      "of the study \"{}\", where {} is; expected the same.",
+      "[PruneTrial] it monitors \"{}\", where {} is better, but earlier trials "
+      "of the study monitor \"{}\", where {} is better; expected the same "
+      "monitor.",
       options_.monitor,
       monitor_.higher_is_better() ? "higher" : "lower",
       study.monitored_,
@@ -146,8 +147,8 @@ void PruneTrial::on_epoch_end(Learner& learn) {
   // Ranks may have seen different trials, but must end together.
   if (!loop::first_rank_where(parts_of(learn), is_over)) return;
   learn.options().sink->line(fmt::format(
-      "PruneTrial: {}; the trial ends.",
-      is_over ? why : "another rank has seen better trials"));
+      "PruneTrial: {}; the trial stops.",
+      is_over ? why : "another rank knows of better trials"));
   state.stop_training = true;
   state.result = FitResult::pruned;
 }
@@ -221,7 +222,7 @@ void PruneTrial::load_state_dict(const StateDict& state) {
       saved_value("PruneTrial", state, "result").item<int64_t>();
   TERN_CHECK_VALUE(
       result >= 0 && result <= static_cast<int64_t>(FitResult::pruned),
-      "[PruneTrial] the saved \"result\" is {}; expected that of a fit.",
+      "[PruneTrial] the saved \"result\" is {}; expected the result of a fit.",
       result);
   trial().result = static_cast<FitResult>(result);
   // A complete fit does not begin again, so on_train_begin will not set these.

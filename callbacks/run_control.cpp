@@ -163,7 +163,7 @@ void RunControl::write_checkpoint(Learner& learn) {
       if (!checkpoint_folder_) checkpoint_folder_ = *own;
     });
   }
-  or_warn(learn, "no checkpoint was written, training goes on", [&] {
+  or_warn(learn, "no checkpoint was written, and training continues", [&] {
     learn.save_checkpoint(common);
     ++checkpoints_;
   });

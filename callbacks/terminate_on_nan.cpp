@@ -33,8 +33,8 @@ std::string find_weight(Learner& learn, const char* otherwise) {
   const std::string bad = broken_tensor(learn.model().parameters(), {});
   if (bad.empty()) return otherwise;
   return fmt::format(
-      "Parameter {} is not finite: an earlier step's gradients broke it; "
-      "use a lower learning rate or clip the gradients.",
+      "Parameter {} is not finite: the gradients of an earlier step made it "
+      "so; use a lower learning rate or clip the gradients.",
       bad);
 }
 

@@ -9,8 +9,8 @@ namespace tern {
 Learner& Learner::to_distributed() {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !LaunchEnvironment::read().is_distributed(),
-      "[Learner::to_distributed] this build of Tern knows one process only; "
-      "install the headers of Gloo (libgloo-dev) and build with "
+      "[Learner::to_distributed] this build of Tern supports a single process "
+      "only; install the headers of Gloo (libgloo-dev) and build with "
       "TERN_DISTRIBUTED=ON.");
   return *this;
 }

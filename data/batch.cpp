@@ -70,7 +70,7 @@ torch::Tensor in_shape_of(
   if (pred.sizes() == target.sizes()) return target;
   TERN_CHECK_VALUE(
       pred.squeeze().sizes() == target.squeeze().sizes(),
-      "[{}] outputs have shape [{}], targets [{}]; expected the same. "
+      "[{}] outputs have shape [{}] and targets [{}]; expected the same shape. "
       "Reshape the targets in the dataset.",
       asker,
       fmt::join(pred.sizes(), ", "),

@@ -16,8 +16,8 @@ const char* to_string(Split split) {
 BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev) {
   TERN_CHECK_VALUE(
       !mean.empty() && mean.size() == stddev.size(),
-      "[normalize] mean has {} values and stddev has {}; expected one of "
-      "each for every channel.",
+      "[normalize] mean has {} values and stddev has {}; expected one value "
+      "per channel in both.",
       mean.size(),
       stddev.size());
   return [mean = std::move(mean), stddev = std::move(stddev)](

@@ -32,8 +32,8 @@ void check_order(
     int64_t samples) {
   TERN_CHECK_VALUE(
       static_cast<int64_t>(order.size()) == expected,
-      "[DataLoader] the sampler gave {} indices where its size() is {}; "
-      "expected as many.",
+      "[DataLoader] the sampler returned {} indices, but its size() is {}; "
+      "expected the same number.",
       order.size(),
       expected);
   const auto wrong = std::find_if(order.begin(), order.end(), [&](int64_t i) {
@@ -42,7 +42,7 @@ void check_order(
   TORCH_CHECK_INDEX(
       wrong == order.end(),
       fmt::format(
-          "[DataLoader] the sampler gave sample {} of a dataset of {}; "
+          "[DataLoader] the sampler returned sample {} of a dataset of {}; "
           "expected 0 to {}.",
           wrong == order.end() ? 0 : *wrong,
           samples,
@@ -65,7 +65,7 @@ DataLoaderOptions checked(DataLoaderOptions options) {
       options.prefetch);
   TERN_CHECK_VALUE(
       options.timeout.count() >= 0,
-      "[DataLoader] timeout is {} ms; expected 0, for ever, or more.",
+      "[DataLoader] timeout is {} ms; expected 0 (no timeout) or more.",
       options.timeout.count());
   if (options.workers == -1) {
     const int64_t cores = std::thread::hardware_concurrency();
@@ -81,7 +81,7 @@ std::string current_message() {
   } catch (const std::exception& error) {
     return message_of(error);
   } catch (...) {
-    return "the dataset threw something that is no std::exception";
+    return "the dataset threw an object that is not a std::exception";
   }
 }
 
@@ -266,9 +266,9 @@ struct DataLoader::Epoch::Workers {
       throw DataError(
           place_of(*dataset, indices.front()),
           fmt::format(
-              "the dataset was asked for {} samples, beginning with this one, "
-              "and gave inputs of length {}; get_batch must give one row for "
-              "each index, or name the rows that it leaves out in "
+              "the dataset was asked for {} samples, starting with this one, "
+              "and returned inputs with {} rows; get_batch must return one row "
+              "per index, or list the rows that it leaves out in "
               "Batch::left_out, which has {}",
               indices.size(),
               made.size(),
@@ -474,8 +474,8 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   TORCH_CHECK_VALUE(
       !options_.training || !dataset_->can_end_early() ||
           std::ranges::is_sorted(workers->order),
-      "[DataLoader] the data can end early, as a stream does that cannot "
-      "restart, and their order is shuffled; expected samples in order. Give a "
+      "[DataLoader] the data can end early (a stream that cannot restart), but "
+      "the sampler shuffles; expected samples in order. Give a "
       "SequentialSampler, and shuffle within the stream.");
   workers->batches = size();
   const auto wanted = c10::ArrayRef(workers->order)

@@ -102,7 +102,8 @@ Subset::Subset(
     TORCH_CHECK_INDEX(
         index >= 0 && index < size,
         fmt::format(
-            "[Subset] index {} is outside the source; expected 0 to {}.",
+            "[Subset] index {} is out of range of the source; expected 0 to "
+            "{}.",
             index,
             size - 1));
   }
@@ -172,7 +173,7 @@ std::pair<size_t, int64_t> Concat::locate(int64_t index) const {
   TORCH_CHECK_INDEX(
       index >= 0 && end != ends_.end(),
       fmt::format(
-          "[Concat] index {} is outside; expected 0 to {}.",
+          "[Concat] index {} is out of range; expected 0 to {}.",
           index,
           size() - 1));
   const size_t source = end - ends_.begin();
@@ -245,13 +246,13 @@ TensorDataset::TensorDataset(Tensors inputs, Tensors targets)
     : inputs_(std::move(inputs)), targets_(std::move(targets)) {
   TORCH_CHECK_VALUE(
       !inputs_.empty(),
-      "[TensorDataset] there is no input tensor; expected at least one.");
+      "[TensorDataset] there are no input tensors; expected at least one.");
   for (const Tensors* list : {&inputs_, &targets_}) {
     for (const torch::Tensor& tensor : *list) {
       TERN_CHECK_VALUE(
           tensor.defined() && tensor.dim() > 0 &&
               tensor.size(0) == inputs_[0].size(0),
-          "[TensorDataset] a tensor is {}; expected {} rows as in inputs[0].",
+          "[TensorDataset] a tensor is {}; expected {} rows, as in inputs[0].",
           shapes_of({tensor}),
           inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0);
     }
@@ -294,8 +295,8 @@ torch::Tensor concatenate(
   for (const Batch& sample : samples) {
     TERN_CHECK_VALUE(
         (sample.*list).size() == (samples[0].*list).size(),
-        "[collate] a sample has {} tensors where the first has {}; "
-        "expected the same number in every sample.",
+        "[collate] a sample has {} tensors, but the first has {}; expected the "
+        "same number in every sample.",
         (sample.*list).size(),
         (samples[0].*list).size());
     const torch::Tensor& part = (sample.*list)[position];
@@ -303,10 +304,9 @@ torch::Tensor concatenate(
     TERN_CHECK_VALUE(
         part.dim() > 0 && part.sizes().slice(1) == first.sizes().slice(1) &&
             part.scalar_type() == first.scalar_type(),
-        "[collate] a sample is {} where the first is {}; "
-        "expected equal types and, after the first dimension, equal "
-        "shapes. Resize the samples to one size, sequences with "
-        "SequencePadding::fixed_length.",
+        "[collate] a sample is {}, but the first is {}; expected equal types "
+        "and, after the first dimension, equal shapes. Resize the samples to "
+        "the same size (sequences with SequencePadding::fixed_length).",
         shapes_of({part}),
         shapes_of({first}));
     rows += part.size(0);

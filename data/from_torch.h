@@ -18,8 +18,8 @@ class TorchDataset final : public Dataset {
       : source_(std::make_shared<Source>(std::move(source))) {
     TORCH_CHECK_VALUE(
         source_->size().has_value(),
-        "[from_torch] the dataset does not know its size; expected one that "
-        "does.");
+        "[from_torch] the dataset has no size; expected size() to return a "
+        "number.");
   }
 
   int64_t size() const override {

@@ -28,7 +28,7 @@ constexpr int64_t kFoldEpoch = -2;
 void check_folds(const char* where, int64_t samples, int64_t folds) {
   TERN_CHECK_VALUE(
       folds >= 2 && folds <= samples,
-      "[{}] there are {} folds of {} samples; expected at least 2 folds, and a "
+      "[{}] got {} folds of {} samples; expected at least 2 folds, and a "
       "validation sample for each.",
       where,
       folds,
@@ -66,9 +66,9 @@ std::vector<const Dataset*> sources_of(const DataLoader& loader) {
   for (const Dataset* source : sources) {
     TORCH_CHECK_VALUE(
         !dynamic_cast<const StreamEpochs*>(source),
-        "[k_folds] the samples are those of a stream, which has no positions "
-        "to divide them by; expected datasets that give any sample. Divide "
-        "the shards or files of the stream instead.");
+        "[k_folds] the samples come from a stream, which cannot be divided by "
+        "index; expected datasets with random access. Divide the shards or "
+        "files of the stream instead.");
   }
   return sources;
 }
@@ -95,10 +95,10 @@ void check_can_be_mixed(const std::vector<const Dataset*>& sources) {
 void check_loader(const DataLoader& loader, Split split) {
   TERN_CHECK_VALUE(
       !loader.options().sampler,
-      "[k_folds] the {} loader has a sampler, whose indices are those of its "
-      "own samples; expected none, for each fold has others. Leave sampler, "
-      "balance_classes and shuffle_buffer out, and give each fold a sampler of "
-      "its own; k_folds of a DataBlock balances each fold.",
+      "[k_folds] the {} loader has a sampler, whose indices refer to its own "
+      "samples; expected none, since each fold has other samples. Leave "
+      "sampler, balance_classes and shuffle_buffer out, and give each fold its "
+      "own sampler; k_folds of a DataBlock balances each fold.",
       to_string(split));
 }
 
@@ -119,9 +119,9 @@ void check_shapes(const Dataset& train, const Dataset& valid) {
   TERN_CHECK_VALUE(
       own == other || own.empty() || other.empty(),
       "[k_folds] the first training sample is {} and the first validation "
-      "sample {}; expected equal shapes, for a batch has samples of both. Make "
-      "one dataset of all samples, and divide it by k_fold; boxes of images "
-      "by k_folds of a DataBlock.",
+      "sample {}; expected equal shapes, since a batch has samples of both. "
+      "Create one dataset of all samples and divide it with k_fold; for boxes "
+      "in images use k_folds of a DataBlock.",
       own,
       other);
 }
@@ -141,9 +141,9 @@ std::shared_ptr<const Dataset> all_samples(const DataBunch& data) {
   TERN_CHECK_VALUE(
       train_types == valid_types,
       "[k_folds] the training samples come from {} and the validation samples "
-      "from {}, which may transform them differently; expected one class, "
-      "which does so by BatchContext::training. Divide a dataset by k_fold "
-      "and DataBunch::create.",
+      "from {}, which may transform them differently; expected the same class "
+      "for both, which distinguishes the two by BatchContext::training. Divide "
+      "one dataset with k_fold and DataBunch::create.",
       fmt::join(train_types, ", "),
       fmt::join(valid_types, ", "));
   sources.insert(sources.end(), of_valid.begin(), of_valid.end());
@@ -199,8 +199,8 @@ void warn_of_rare_classes(
   const bool is_cut = rare.size() > kNamed;
   rare.resize(std::min(rare.size(), kNamed));
   sink.or_terminal()->warning(fmt::format(
-      "k_folds: some classes have fewer samples than the {} folds, and so no "
-      "validation sample in each: {}{}.",
+      "k_folds: some classes have fewer samples than the {} folds, so some "
+      "folds have no validation sample of them: {}{}.",
       folds,
       fmt::join(rare, ", "),
       is_cut ? ", ..." : ""));
@@ -237,8 +237,8 @@ stratified_k_fold(const torch::Tensor& classes, int64_t folds, uint64_t seed) {
   });
   TERN_CHECK_VALUE(
       has_enough,
-      "[stratified_k_fold] every one of the {} classes has fewer samples than "
-      "the {} folds; expected one class at least with as many. Take fewer "
+      "[stratified_k_fold] each of the {} classes has fewer samples than the "
+      "{} folds; expected at least one class with a sample per fold. Use fewer "
       "folds, or k_fold.",
       members.size(),
       folds);

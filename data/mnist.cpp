@@ -62,8 +62,8 @@ IdxDataset::IdxDataset(fs::path images, const fs::path& labels, int64_t classes)
     throw DataError(
         path_,
         fmt::format(
-            "has {} images, but {} has {} labels; expected as many. Take both "
-            "files from the same place",
+            "has {} images, but {} has {} labels; expected the same number. "
+            "Use two files that belong together",
             dims[0],
             labels.string(),
             label_file.array.dims[0]));

@@ -65,7 +65,7 @@ void check_counts(const char* where, c10::ArrayRef<Sample> samples) {
         sample.inputs.size() == first.inputs.size() &&
             sample.targets.size() == first.targets.size(),
         "[{}] {} has {} inputs and {} targets where {} has {} and {}; expected "
-        "as many in each.",
+        "the same number in each.",
         where,
         name_of(samples, row),
         sample.inputs.size(),
@@ -87,7 +87,7 @@ void check_types(const Column& column) {
     TERN_CHECK_VALUE(
         tensor.scalar_type() == first.scalar_type() &&
             tensor.device() == first.device(),
-        "[{}] {} on {} where {} on {}; expected one dtype and device. Convert "
+        "[{}] {} on {}, but {} on {}; expected one dtype and device. Convert "
         "the tensor in get.",
         column.where,
         column.text(row),
@@ -105,13 +105,13 @@ void check_sequences(const Column& column) {
     TERN_CHECK_VALUE(
         tensor.dim() > 0,
         "[{}] {}, 0-dim; expected [T, ...]. Leave the tensor out of the "
-        "options: it is stacked then.",
+        "options to stack it.",
         column.where,
         column.text(row));
     TERN_CHECK_VALUE(
         tensor.sizes().slice(1) == first.sizes().slice(1),
-        "[{}] {} where {}; expected equal shapes after the first dimension, of "
-        "an empty sample too.",
+        "[{}] {}, but {}; expected equal shapes after the first dimension, "
+        "also for an empty sample.",
         column.where,
         column.text(row),
         column.text(0));
@@ -132,7 +132,7 @@ torch::Tensor stack(const Column& column, const BatchContext& context) {
   for (int64_t row = 0; row < column.size(); ++row) {
     TERN_CHECK_VALUE(
         column[row].sizes() == column[0].sizes(),
-        "[{}] {} where {}; expected equal shapes. Pad them with pad_sequences, "
+        "[{}] {}, but {}; expected equal shapes. Pad them with pad_sequences, "
         "or pack them with pack_sequences.",
         column.where,
         column.text(row),
@@ -170,8 +170,8 @@ int64_t padded_length(const Column& column, const SequencePadding& padding) {
     const int64_t length = column[row].size(0);
     TERN_CHECK_VALUE(
         padding.fixed_length == 0 || length <= padding.fixed_length,
-        "[{}] {}, longer than fixed_length, {}; expected at most that. Raise "
-        "fixed_length, or cut the sample in get.",
+        "[{}] {}, longer than fixed_length, {}; expected at most that length. "
+        "Raise fixed_length, or cut the sample in get.",
         column.where,
         column.text(row),
         padding.fixed_length);
@@ -188,9 +188,8 @@ torch::Tensor pad(
   check_sequences(column);
   TERN_CHECK_VALUE(
       can_hold(column[0].scalar_type(), padding.value),
-      "[{}] {}, which the padding value {} does not fit in; expected a number "
-      "of that dtype. Set SequencePadding::value, or convert the tensor in "
-      "get.",
+      "[{}] {}, which cannot hold the padding value {}; expected a value of "
+      "that dtype. Set SequencePadding::value, or convert the tensor in get.",
       column.where,
       column.text(0),
       padding.value);
@@ -260,8 +259,8 @@ void for_each_column(
     for (const Options& options : chosen) {
       TERN_CHECK_VALUE(
           std::invoke(position_of, options) < count,
-          "[{}] the options name {}[{}], but {} has {} {}; expected a position "
-          "below that.",
+          "[{}] the options name {}[{}], but {} has {} {}; expected a smaller "
+          "position.",
           where,
           name_of(list),
           std::invoke(position_of, options),
@@ -289,8 +288,8 @@ void check_positions(
   for (size_t i = 0; i < positions.size(); ++i) {
     TERN_CHECK_VALUE(
         positions[i] >= 0 && (i == 0 || positions[i] != positions[i - 1]),
-        "[{}] the options for {} have position {}{}; expected positions of 0 "
-        "or more, each once.",
+        "[{}] the options for {} have position {}{}; expected distinct "
+        "positions of 0 or more.",
         where,
         list,
         positions[i],
@@ -323,8 +322,8 @@ void check_lengths(const char* where, const torch::Tensor& lengths) {
   TERN_CHECK_VALUE(
       lengths.defined() && lengths.dim() == 1 &&
           lengths.scalar_type() == torch::kLong,
-      "[{}] the lengths are {}; expected [N] Long, as pack_sequences puts them "
-      "before the values.",
+      "[{}] the lengths are {}; expected [N] Long, as pack_sequences returns "
+      "them in front of the values.",
       where,
       shapes_of({lengths}));
 }
@@ -424,7 +423,7 @@ torch::Tensor sample_of_row(const torch::Tensor& lengths, int64_t rows) {
     TERN_CHECK_VALUE(
         sum == rows,
         "[sample_of_row] the lengths add up to {}, and there are {} rows; "
-        "expected the same. Give the lengths that stand before these values.",
+        "expected the same number. Pass the lengths that precede these values.",
         sum,
         rows);
   }
@@ -452,8 +451,8 @@ Batch SampleDataset::get_batch(
   TERN_CHECK_VALUE(
       batch.size() + std::ssize(batch.left_out) == std::ssize(samples),
       "[SampleDataset] collate made inputs of {} from {} samples; expected one "
-      "row in inputs[0] for each. Put a tensor that has one first: of packed "
-      "values the lengths.",
+      "row per sample in inputs[0]. Put a tensor with one row per sample "
+      "first, such as the lengths of packed values.",
       shapes_of(batch.inputs),
       samples.size());
   return batch;

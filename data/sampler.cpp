@@ -61,8 +61,8 @@ WeightedSampler::WeightedSampler(
   }
   TORCH_CHECK_VALUE(
       sum > 0,
-      "[WeightedSampler] all weights are 0 or there is none; expected at least "
-      "one above 0.");
+      "[WeightedSampler] all weights are 0, or there are none; expected at "
+      "least one weight above 0.");
 }
 
 std::vector<int64_t> WeightedSampler::indices(uint64_t seed, int64_t epoch)
@@ -89,8 +89,8 @@ BufferedSampler::BufferedSampler(
       std::min_element(shard_sizes_.begin(), shard_sizes_.end());
   TERN_CHECK_VALUE(
       buffer_ >= 1 && (smallest == shard_sizes_.end() || *smallest >= 0),
-      "[BufferedSampler] the buffer is of {} samples; expected 1 or more, "
-      "and no shard with fewer than 0.",
+      "[BufferedSampler] the buffer has {} samples; expected 1 or more, and "
+      "shard sizes of 0 or more.",
       buffer_);
   for (const int64_t size : shard_sizes_) {
     begins_.push_back(size_);
@@ -127,7 +127,7 @@ LengthBucketSampler::LengthBucketSampler(
       options_(options) {
   TERN_CHECK_VALUE(
       options_.pool >= 1,
-      "[LengthBucketSampler] the pool is of {} batches; expected 1 or more.",
+      "[LengthBucketSampler] the pool has {} batches; expected 1 or more.",
       options_.pool);
   for (int64_t i = 0; i < size(); ++i) {
     TERN_CHECK_VALUE(
@@ -197,7 +197,8 @@ ShardedSampler::ShardedSampler(
     : whole_(std::move(whole)), options_(options) {
   TORCH_CHECK_VALUE(
       whole_,
-      "[ShardedSampler] the sampler to share out is null; give a sampler.");
+      "[ShardedSampler] the sampler is null; pass the sampler to divide among "
+      "the ranks.");
   TERN_CHECK_VALUE(
       options.world_size >= 1 && options.rank >= 0 &&
           options.rank < options.world_size && options.batch_size >= 1,

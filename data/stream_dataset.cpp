@@ -82,7 +82,8 @@ class StreamEpoch final : public Dataset {
           throw DataError(
               describe(position_),
               fmt::format(
-                  "the stream gave a batch of {}; expected one sample, N = 1",
+                  "the stream returned a batch of {}; expected one sample, N = "
+                  "1",
                   sample->size()));
         }
         drawn_[position_] = *std::move(sample);
@@ -104,8 +105,8 @@ class StreamEpoch final : public Dataset {
     if (take()) return;
     throw DataError(
         "",
-        "[StreamEpochs] a pass over the stream gave no sample; expected one or "
-        "more. Check its source");
+        "[StreamEpochs] a pass over the stream returned no sample; expected at "
+        "least one. Check its source.");
   }
 
   std::shared_ptr<const StreamDataset> stream_;
@@ -130,8 +131,8 @@ StreamEpochs::StreamEpochs(
       decode_(std::move(decode)) {
   TERN_CHECK_VALUE(
       stream_ && samples_ >= 1,
-      "[StreamEpochs] {} and an epoch of {} samples; expected a stream and "
-      "1 sample or more.",
+      "[StreamEpochs] got {} and an epoch of {} samples; expected a stream and "
+      "at least 1 sample.",
       stream_ ? "a stream" : "no stream",
       samples_);
 }

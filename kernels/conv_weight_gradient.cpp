@@ -343,9 +343,8 @@ bool has_amx() {
 void check_images(const torch::Tensor& images, const torch::Tensor& gradient) {
   TORCH_CHECK_VALUE(
       has_amx(),
-      "[conv_weight_gradient] this processor has no AMX; expected one that "
-      "has. "
-      "Ask conv_weight_gradient_pays first.");
+      "[conv_weight_gradient] this processor has no AMX; expected a processor "
+      "with AMX. Call conv_weight_gradient_pays first.");
   TERN_CHECK_VALUE(
       images.dim() == 4 && gradient.dim() == 4 &&
           images.size(0) == gradient.size(0) &&

@@ -180,7 +180,7 @@ torch::Tensor depthwise_weight_gradient(
           kernel_size[1] <= kWidestKernel,
       "[depthwise_weight_gradient] the images are {}, the gradient is {} and "
       "the kernel {} wide; expected [N, C, H, W] and [N, C, H', W'] kBFloat16 "
-      "with channels by the sixteen, and a kernel of up to {}.",
+      "with a multiple of 16 channels, and a kernel up to {} wide.",
       describe(images),
       describe(gradient),
       kernel_size[1],

@@ -24,7 +24,7 @@ void check_device_scalar(
   TERN_CHECK_VALUE(
       tensor.defined() && tensor.numel() == 1 &&
           tensor.scalar_type() == at::kFloat && tensor.device() == device,
-      "[{0}] {1} is {2}; expected one kFloat on {3}. Make it with "
+      "[{0}] {1} is {2}; expected one kFloat on {3}. Create it with "
       "torch::full({{}}, value, torch::Device(\"{3}\")).",
       where,
       index ? fmt::format("{}[{}]", name, *index) : name,

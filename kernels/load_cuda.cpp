@@ -56,7 +56,7 @@ bool load_once() {
         library.string(),
         " does not load: ",
         dlerror(),
-        ". Going on without CUDA.");
+        ". Continuing without CUDA.");
     return false;
   }
   return true;
@@ -103,8 +103,7 @@ void check_device_exists(
       load_cuda() ? static_cast<int64_t>(torch::cuda::device_count()) : 0;
   TERN_CHECK_VALUE(
       std::max<int64_t>(device.index(), 0) < devices,
-      "[{}] the device is {}, and this machine has {} CUDA devices that "
-      "can be used; {}.",
+      "[{}] the device is {}, but this machine has {} usable CUDA devices; {}.",
       where,
       device.str(),
       devices,
@@ -125,8 +124,8 @@ void* open_module(
   TORCH_CHECK(
       false,
       fmt::format(
-          "{} needs {}, which is part of Tern where LibTorch has CUDA; name it "
-          "with {}: {}",
+          "{} needs {}, which is part of a Tern built with CUDA; set {} to its "
+          "path: {}",
           what,
           library,
           named_by,

@@ -206,7 +206,8 @@ void check_epilogue(
   TERN_CHECK_VALUE(
       !other || (other->sizes() == result.sizes() &&
                  other->scalar_type() == torch::kFloat),
-      "[winograd_conv2d] what is added is {}; expected {}, as the result.",
+      "[winograd_conv2d] the tensor to add is {}; expected {}, the shape and "
+      "dtype of the result.",
       describe(*other),
       describe(result));
   TERN_CHECK_VALUE(

@@ -243,10 +243,10 @@ template <class C, class... A>
 CallbackHandle make_callback(A&&... arguments) {
   static_assert(
       std::is_base_of_v<Callback, C>,
-      "[Learner::add] this is no callback; derive it from tern::Callback");
+      "[Learner::add] this is not a callback; derive it from tern::Callback.");
   static_assert(
       std::is_constructible_v<C, A...>,
-      "[Learner::add] the callback takes other arguments; its options stand in "
+      "[Learner::add] the callback takes other arguments; pass its options in "
       "braces, by name: learn.add<C>({.field = value})");
   if constexpr (std::is_constructible_v<C, A...>) {
     return std::make_shared<C>(std::forward<A>(arguments)...);

@@ -22,8 +22,8 @@ void check_detection_options(
           options.topk_candidates > 0 && options.detections_per_img > 0 &&
           options.levels > 0,
       "[{}] score_thresh is {}, nms_thresh {}, topk_candidates {}, "
-      "detections_per_img {} and levels {}; expected shares in 0..1 and "
-      "positive numbers.",
+      "detections_per_img {} and levels {}; expected thresholds from 0 to 1 "
+      "and positive numbers.",
       where,
       options.score_thresh,
       options.nms_thresh,
@@ -44,9 +44,9 @@ void check_detector_outputs(const char* where, const Tensors& outputs) {
   TERN_CHECK_VALUE(
       has_all && is(1, {images, anchors, 4}) && is(2, {images, anchors, 4}) &&
           is(3, {images, 2}),
-      "[{}] outputs are {}; expected those of a RetinaNet: cls_logits [N, A, "
-      "C], bbox_regression [N, A, 4], anchors [N, A, 4] and image_sizes [N, "
-      "2].",
+      "[{}] outputs are {}; expected the outputs of a RetinaNet: cls_logits "
+      "[N, A, C], bbox_regression [N, A, 4], anchors [N, A, 4] and image_sizes "
+      "[N, 2].",
       where,
       shapes_of(outputs));
 }
@@ -64,9 +64,9 @@ find_levels(const char* where, const torch::Tensor& anchors, int64_t levels) {
   const auto* places = at.const_data_ptr<int64_t>();
   TERN_CHECK_VALUE(
       per_location > 0 && at.numel() % levels == 0 && places[0] == 0,
-      "[{}] {} of {} anchors are around (0, 0), the first at {}; expected "
-      "equally many for each of {} levels, and the first one among them. Set "
-      ".anchors_per_level, or .levels.",
+      "[{}] {} of {} anchors are centered at (0, 0), the first at index {}; "
+      "expected the same number for each of {} levels, starting with anchor 0. "
+      "Set .anchors_per_level, or .levels.",
       where,
       at.numel(),
       anchors.size(0),
@@ -138,7 +138,7 @@ std::vector<int64_t> anchors_per_level(
           std::accumulate(counts.begin(), counts.end(), int64_t{0}) ==
               (images > 0 ? all : 0),
       "[{}] anchors_per_level is {{{}}} and there are {} anchors; expected "
-      "numbers >= 0 that add up to them.",
+      "numbers >= 0 whose sum is the number of anchors.",
       where,
       fmt::join(counts, ", "),
       all);

@@ -31,8 +31,7 @@ double metric_value(
           what,
           name,
           names.empty()
-              ? std::string("there is none: the Learner has no "
-                            "metrics or no validation data")
+              ? std::string("the Learner has no metrics or no validation data")
               : fmt::format("there are: {}", fmt::join(names, ", "))));
 }
 
@@ -82,9 +81,9 @@ std::vector<Metric> metrics_of_pass(const LearnerParts& l) {
     if (l.evaluation.depth > 0) {
       TERN_CHECK_VALUE(
           metric.can_be_copied(),
-          "[Learner::validate] a callback validates during an evaluation, and "
-          "the metric {} is counting; expected a metric whose class has a copy "
-          "constructor, for a second count.",
+          "[Learner::validate] a callback validates during an evaluation, "
+          "while the metric {} is being computed; expected a metric whose "
+          "class has a copy constructor, so that a copy can be used.",
           metric.name());
       metric = metric.fresh_copy();
     }

@@ -50,10 +50,10 @@ void loop::explain_out_of_memory(
       {__func__, __FILE__, __LINE__},
       fmt::format(
           "[Learner] out of memory on {}, in {} of a {}, {}. Weights and "
-          "gradients take {}; {} are free. Use a smaller batch size, of which "
-          "max_batch_size(learn) finds the largest; GradientAccumulation keeps "
-          "the steps as they are. {}ActivationCheckpoint gives time for "
-          "memory. LibTorch: {}",
+          "gradients take {}; {} are free. Use a smaller batch size: "
+          "max_batch_size(learn) finds the largest that fits, and "
+          "GradientAccumulation keeps the effective batch size. "
+          "{}ActivationCheckpoint trades time for memory. LibTorch: {}",
           l.data.device.str(),
           part_of_step,
           batch,

@@ -243,8 +243,8 @@ std::string advice_for(const std::string& reason, const Watch& watch) {
   const Operation failed = watch.failed().value_or(Operation());
   const bool is_first = layer.module.empty();
   if (says_any(reason, {"more than 1 value per channel when training"})) {
-    return "BatchNorm wants two samples or more: leave out a short last batch "
-           "(.drop_last = true), or take another batch size.";
+    return "BatchNorm needs at least two samples: leave out a short last batch "
+           "(.drop_last = true), or use another batch size.";
   }
   if (says_any(
           reason,
@@ -259,8 +259,8 @@ std::string advice_for(const std::string& reason, const Watch& watch) {
         failed.module.empty() ? "its module" : failed.module);
   }
   if (says_any(reason, {"same device", "expected device"})) {
-    return "Move what the model makes in forward to the device of its inputs "
-           "(x.options()).";
+    return "Create the tensors in the model's forward on the device of its "
+           "inputs (x.options()).";
   }
   if (failed.name.starts_with("embedding")) {
     if (says_any(reason, {"index out of range"})) {
@@ -281,7 +281,7 @@ std::string advice_for(const std::string& reason, const Watch& watch) {
           type_name(failed.weight));
     }
     return fmt::format(
-        "Convert what it is given to {} in the model's forward "
+        "Convert its input to {} in the model's forward "
         "(x.to(weight.dtype())).",
         type_name(failed.weight));
   }
@@ -297,14 +297,14 @@ std::string advice_for(const std::string& reason, const Watch& watch) {
            "d input"})) {
     return "";
   }
-  if (is_first) return "Make the samples and the model's first layer agree.";
+  if (is_first) return "Make the samples match the model's first layer.";
   if (failed.module.empty()) {
     return fmt::format(
-        "Change what the model's forward does behind {}.",
+        "Change what the model's forward does after {}.",
         layer.module);
   }
   return fmt::format(
-      "Make it agree with {}, the layer before it, which returns {}.",
+      "Make it match {}, the layer before it, which returns {}.",
       layer.module,
       layer.results.empty() ? "nothing" : shapes_of({layer.results[0]}));
 }

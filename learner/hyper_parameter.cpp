@@ -37,15 +37,15 @@ std::vector<double> LearningRates::resolve(int64_t groups, double default_lr)
   }
   TERN_CHECK_VALUE(
       static_cast<int64_t>(rates.size()) == groups,
-      "[LearningRates] {} rates were given for {} layer groups; expected "
-      "one for all, a slice {{first, last}}, or one for each group.",
+      "[LearningRates] got {} learning rates for {} layer groups; expected one "
+      "for all, a slice {{first, last}}, or one per group.",
       rates.size(),
       groups);
   for (const double rate : rates) {
     TERN_CHECK_VALUE(
         std::isfinite(rate) && rate >= 0,
-        "[LearningRates] a rate is {}; expected a finite number >= 0 (and "
-        "> 0 in a slice).",
+        "[LearningRates] a learning rate is {}; expected a finite number >= 0 "
+        "(and > 0 in a slice).",
         rate);
   }
   return rates;

@@ -62,23 +62,24 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
     TORCH_CHECK_VALUE(
         transform,
         "[Learner] an entry of DataBunch::batch_transforms is an empty "
-        "function; leave it out.");
+        "function; remove it.");
   }
   check_device_exists(
       "Learner",
       parts_->data.device,
-      "set DataBunch::device to one that is there, or to the CPU");
+      "set DataBunch::device to an existing device, or to the CPU");
   parts_->model.to(parts_->data.device);
   parts_->groups.parameters = {parts_->model.parameters()};
   TORCH_CHECK_VALUE(
       !parts_->groups.parameters[0].empty(),
-      "[Learner] the model has no parameters; expected something to train.");
+      "[Learner] the model has no parameters; expected at least one parameter "
+      "to train.");
   const FixedModes modes = parts_->model.fixed_modes();
   if (!modes.training.empty()) {
     parts_->options.sink->warning(fmt::format(
-        "the TorchScript module has {} in training mode, also when it is "
-        "evaluated: it was traced so. Trace it after eval(), or save it with "
-        "torch.jit.script.",
+        "the TorchScript module keeps {} in training mode even in evaluation, "
+        "because it was traced in that mode. Trace it after eval(), or save it "
+        "with torch.jit.script.",
         fmt::join(modes.training, " and ")));
   }
   for (Metric& metric : parts_->options.metrics) metric = metric.fresh_copy();
@@ -111,8 +112,8 @@ void check_between_steps(
   if (!dynamic_cast<const PrecisionPolicy*>(&callback)) return;
   TERN_CHECK_VALUE(
       !l.step.is_running && !l.step.window.is_open(),
-      "[Learner::{}] {} changes the precision in the middle of a step; {} it "
-      "in on_epoch_begin, on_epoch_end, or in on_batch_end while "
+      "[Learner::{}] {} would change the precision in the middle of a step; {} "
+      "it in on_epoch_begin, on_epoch_end, or in on_batch_end while "
       "state().accumulating is false.",
       call,
       callback.name(),
@@ -220,8 +221,8 @@ void loop::set_hyper_parameter(
     const std::vector<double>& values) {
   TERN_CHECK_VALUE(
       values.size() == l.groups.parameters.size(),
-      "[set_hyper_parameter] {} values of {} were given for {} "
-      "layer groups; expected one for each.",
+      "[set_hyper_parameter] got {} values of {} for {} layer groups; expected "
+      "one per group.",
       values.size(),
       to_string(hyper),
       l.groups.parameters.size());
@@ -252,8 +253,8 @@ void Learner::set_learning_rates(const LearningRates& lr) {
 std::vector<NamedGradient> Learner::gradients() {
   TORCH_CHECK(
       parts_->step.has_gradients,
-      "[Learner::gradients] there are no gradients now; call it from a "
-      "callback's on_backward_end or on_step.");
+      "[Learner::gradients] there are no gradients now; call gradients() from "
+      "a callback's on_backward_end or on_step.");
   const torch::NoGradGuard no_grad;
   // If this batch has no optimizer step, the caller gets copies, and the
   // gradients keep their loss scale: the next batch may add to them.

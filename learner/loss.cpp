@@ -94,8 +94,8 @@ void Loss::check_autocast(torch::Device device) const {
       !is_bce_of_probabilities_ || !device.is_cuda(),
       "[Loss] BCELoss is unsafe under autocast on CUDA: a 16-bit sigmoid "
       "rounds to 0 or 1 and the logarithm to infinity. Leave the sigmoid out "
-      "of the "
-      "model and use BCEWithLogitsLoss (binary_cross_entropy_with_logits).");
+      "of the model and use BCEWithLogitsLoss "
+      "(binary_cross_entropy_with_logits).");
 }
 
 namespace {
@@ -137,14 +137,16 @@ Loss& Loss::target_is_position() {
 Loss Loss::mean_of_one(Values values, const Counts& counts) {
   TORCH_CHECK_VALUE(
       values,
-      "[Loss::mean_of] the function is empty; give one of (pred, target).");
+      "[Loss::mean_of] the function is empty; pass a function of (pred, "
+      "target).");
   return mean_of_all(of_one(std::move(values)), counts);
 }
 
 Loss Loss::mean_of_all(ValuesOfAll values, const Counts& counts) {
   TORCH_CHECK_VALUE(
       values,
-      "[Loss::mean_of] the function is empty; give one of (outputs, targets).");
+      "[Loss::mean_of] the function is empty; pass a function of (outputs, "
+      "targets).");
   // The analyzer mistakes std::function's copy of the values for a leak.
   Loss loss([values, counts](  // NOLINT(clang-analyzer-cplusplus.*)
                 const Tensors& outputs,
@@ -164,7 +166,7 @@ Loss Loss::mean_of_all(ValuesOfAll values, const Counts& counts) {
 Loss& Loss::count_by(Counts counts) {
   TORCH_CHECK_VALUE(
       counts,
-      "[Loss::count_by] the function is empty; give one of (outputs, "
+      "[Loss::count_by] the function is empty; pass a function of (outputs, "
       "targets).");
   counts_ = std::move(counts);
   sums_values_ = false;
@@ -179,8 +181,8 @@ torch::Tensor Loss::counts(const Tensors& outputs, const Tensors& targets)
   const Tensors& known = targets.empty() ? outputs : targets;
   TORCH_CHECK_VALUE(
       !known.empty(),
-      "[Loss::counts] there is neither an output nor a target; expected one, "
-      "whose first dimension is the number of samples.");
+      "[Loss::counts] there is neither an output nor a target; expected at "
+      "least one, with the number of samples as its first dimension.");
   return detail::same_for_all(known[0], 1);
 }
 
@@ -192,7 +194,7 @@ torch::Tensor Loss::values_of(const Tensors& outputs, const Tensors& targets)
     const {
   TORCH_CHECK_VALUE(
       values_,
-      "[Loss::per_sample] this loss gives one number for the whole batch; "
+      "[Loss::per_sample] this loss returns one number for the whole batch; "
       "expected a loss module of LibTorch, or Loss::mean_of(values).");
   torch::Tensor values = values_(outputs, targets);
   TERN_CHECK_VALUE(
@@ -237,8 +239,8 @@ Loss Loss::for_targets(
       outputs.empty() ? TargetKind::number : outputs[0].kind;
   TERN_CHECK_VALUE(
       targets.size() == 1,
-      "[Loss] no loss was given and the batch has {} targets; expected one. "
-      "Set LearnerOptions::loss{}.",
+      "[Loss] no loss was given and the batch has {} targets; expected one "
+      "target. Set LearnerOptions::loss{}.",
       targets.size(),
       kind == TargetKind::boxes    ? ", such as retinanet_loss()"
       : kind == TargetKind::points ? ", such as points_loss()"
@@ -248,9 +250,9 @@ Loss Loss::for_targets(
   }
   TERN_CHECK_VALUE(
       targets[0].is_floating_point(),
-      "[Loss] no loss was given and the targets are k{}; expected kLong "
-      "for classes or floating numbers. Convert them with "
-      ".to(torch::kLong) in the dataset, or set LearnerOptions::loss.",
+      "[Loss] no loss was given and the targets are k{}; expected kLong for "
+      "classes or floating numbers. Convert them with .to(torch::kLong) in the "
+      "dataset, or set LearnerOptions::loss.",
       c10::toString(targets[0].scalar_type()));
   if (kind == TargetKind::multi_category) {
     return torch::nn::BCEWithLogitsLoss();
@@ -265,9 +267,9 @@ std::string Loss::class_name(const std::type_info& module) {
 void Loss::check_one(const Tensors& outputs, const Tensors& targets) {
   TERN_CHECK_VALUE(
       outputs.size() == 1 && targets.size() == 1,
-      "[Loss] the model gave {} outputs and the batch has {} targets; "
-      "expected one of each for a loss of (pred, target). Give a loss of "
-      "(const Tensors& outputs, const Tensors& targets).",
+      "[Loss] the model returned {} outputs and the batch has {} targets; "
+      "expected one of each for a loss of (pred, target). Use a loss of (const "
+      "Tensors& outputs, const Tensors& targets).",
       outputs.size(),
       targets.size());
 }
@@ -277,8 +279,8 @@ torch::Tensor Loss::operator()(const Tensors& outputs, const Tensors& targets)
   torch::Tensor loss = function_(outputs, targets);
   TERN_CHECK_VALUE(
       loss.defined() && loss.numel() == 1,
-      "[Loss] the loss has shape [{}]; expected one number. Reduce it, for "
-      "example with .mean().",
+      "[Loss] the loss has shape [{}]; expected a single number. Reduce it, "
+      "for example with .mean().",
       loss.defined() ? fmt::format("{}", fmt::join(loss.sizes(), ", "))
                      : "undefined");
   return loss.dim() == 0 ? loss : loss.squeeze();
@@ -309,9 +311,9 @@ void Loss::check_class_indices(
   TORCH_CHECK_INDEX(
       false,
       fmt::format(
-          "[Loss] target {} of the batch is class {}; the model has {} "
-          "outputs, so expected 0 to {}. Give the model an output for each "
-          "class, or correct the labels.",
+          "[Loss] target {} of the batch is class {}, but the model has {} "
+          "outputs; expected 0 to {}. Give the model an output for each class, "
+          "or correct the labels.",
           wrong - first,
           *wrong,
           classes,

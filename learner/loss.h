@@ -221,9 +221,10 @@ class Loss {
   Loss(const F&) {  // NOLINT
     static_assert(
         !sizeof(F),
-        "[Loss] expected a module as torch::nn::MSELoss(), not its Impl, or a "
-        "function that returns a tensor from a tensor of predictions and one "
-        "of targets, or from all outputs and all targets (const Tensors&)");
+        "[Loss] expected a module such as torch::nn::MSELoss(), not its Impl, "
+        "or a function that returns a tensor from a tensor of predictions and "
+        "one of targets, or from all outputs and all targets (const "
+        "Tensors&).");
   }
 
   /// \return 0-dim.

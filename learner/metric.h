@@ -104,8 +104,8 @@ class MetricImpl {
         false,
         "[Metric] ",
         name(),
-        " cannot be computed over several processes; override sync to add up "
-        "what update has counted.");
+        " cannot be computed over several processes; override sync to sum what "
+        "update has accumulated.");
   }
 
  private:

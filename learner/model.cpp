@@ -78,7 +78,7 @@ void no_such_forward(const std::string& module, size_t inputs) {
       {__func__, __FILE__, __LINE__},
       fmt::format(
           "[Model] {} has no forward for the {} inputs of the batch; expected "
-          "forward(Tensor, ...) with as many tensors, or forward(Tensors). "
+          "forward(Tensor, ...) with that many tensors, or forward(Tensors). "
           "Change the inputs of the dataset or the forward of the model.",
           module,
           inputs));

@@ -38,7 +38,7 @@ struct Changes {
 
   bool is_empty() const { return added.empty() && removed.empty(); }
   std::string to_string() const {
-    return added.empty() ? quoted(removed) + " are no longer there"
+    return added.empty() ? quoted(removed) + " are missing"
                          : quoted(added) + " are new";
   }
 };
@@ -98,8 +98,9 @@ void loop::follow_model(LearnerParts& l) {
                                                      : nullptr;
   TERN_CHECK_VALUE(
       !owner,
-      "[Learner] the model's parameters have changed: {}; expected those that "
-      "{} has taken over. Add and replace modules before it.",
+      "[Learner] the model's parameters have changed: {}; expected the "
+      "parameters that {} started with. Add and replace modules before calling "
+      "it.",
       changes.to_string(),
       owner);
   l.model.to(l.data.device);
@@ -118,15 +119,15 @@ void loop::follow_first_forward(LearnerParts& l) {
   const Changes changes = changes_of(l);
   if (changes.is_empty()) return;
   const char* const why =
-      l.state.is_trial       ? "a trial cannot undo that"
-      : l.stepped_weights    ? "the 16-bit model has no master weights for that"
-      : l.step.runner        ? "the step runs in a way that does not allow that"
-      : l.ranks.communicator ? "the ranks do not tell each other of that"
+      l.state.is_trial    ? "a trial cannot undo that"
+      : l.stepped_weights ? "the 16-bit model has no master weights for them"
+      : l.step.runner     ? "to_cuda_graph and MultiOptimizer do not allow that"
+      : l.ranks.communicator ? "the ranks do not share such a change"
                              : nullptr;
   TERN_CHECK_VALUE(
       !why,
       "[Learner::fit] the first forward pass has changed the model's "
-      "parameters: {}; {}. Call the model's forward once before this call.",
+      "parameters: {}; {}. Run the model's forward once before calling fit.",
       changes.to_string(),
       why);
   follow_model(l);
@@ -149,8 +150,8 @@ void loop::look_at_first_gradients(LearnerParts& l) {
   if (unused.empty()) return;
   l.options.sink->warning(fmt::format(
       "[Learner::fit] the loss of the first batch does not depend on {} of {} "
-      "parameters, which have no gradient: {}. A module that takes the place "
-      "of another has to be registered too, with replace_module. "
+      "parameters, which have no gradient: {}. If you replaced a module, "
+      "register the new one with replace_module. "
       "LearnerOptions::warn_unused_parameters = false leaves this warning out.",
       unused.size(),
       trained,

@@ -69,11 +69,11 @@ void loop::warn_of_raw_outputs(LearnerParts& l, const torch::Tensor& output) {
                                 ? "sigmoid"
                                 : "softmax";
   l.options.sink->warning(fmt::format(
-      "The loss is {}, and nothing says what makes probabilities of the "
-      "model's outputs: predictions have them as they are{}. If they are "
+      "The loss is {}, which does not tell how to turn the model's outputs "
+      "into probabilities: predictions are the raw outputs{}. If these are "
       "logits, set learn.data().outputs{} = {}Activation::{}{}, or "
-      ".activation(Activation::{}) of the Loss; if they are meant so, "
-      "Activation::none.",
+      ".activation(Activation::{}) of the Loss; if no activation is needed, "
+      "use Activation::none.",
       loss.name(),
       range,
       is_described ? "[0].activation" : "",
@@ -154,10 +154,10 @@ Tensors join(const std::vector<Tensors>& batches, const char* what) {
     }
     TERN_CHECK_VALUE(
         !misfit || i > 0,
-        "[Learner::get_preds] the first {} of the first batch is {}, of "
-        "another {}; expected [N, ...] with the same numbers after N. Give the "
-        "model inputs of one size, of sequences with "
-        "SequencePadding::fixed_length, or call predict for each sample.",
+        "[Learner::get_preds] the first {} of the first batch is {}, and of "
+        "another batch {}; expected [N, ...] with the same sizes after N. Give "
+        "the model inputs of one size (sequences with "
+        "SequencePadding::fixed_length), or call predict for each sample.",
         what,
         shapes_of({parts[0]}),
         shapes_of({misfit->at(0)}));
@@ -197,8 +197,8 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
     if (with_losses) {
       TORCH_CHECK_VALUE(
           !host_targets.empty(),
-          "[Learner::get_preds] the losses are asked for, but the data have no "
-          "targets; leave out with_losses.");
+          "[Learner::get_preds] with_losses is set, but the data have no "
+          "targets; expected targets. Leave out with_losses.");
       l.options.loss.check_class_indices(l.state.outputs, host_targets);
       loop::in_forward_precision(l, [&] {
         const Tensors& targets_of_batch = l.state.batch_data.targets;
@@ -234,8 +234,8 @@ Tensors outputs_of_samples(
   }
   TERN_CHECK_VALUE(
       rows.size() == indices.size(),
-      "[Learner::tta] sample {} could be read in the first pass and not in a "
-      "later one; expected the same samples in all. Look at the disk.",
+      "[Learner::tta] sample {} could be read in the first pass but not in a "
+      "later one; expected the same samples in every pass. Check the disk.",
       indices[rows.size()]);
   const torch::Tensor chosen = torch::tensor(rows, torch::kLong);
   Tensors outputs;
@@ -254,13 +254,14 @@ Prediction Learner::predict(at::TensorList inputs) {
     TORCH_CHECK_VALUE(
         input.defined() && (input.dim() > 0 || inputs.size() > 1 ||
                             !input.is_floating_point()),
-        "[Learner::predict] the sample is undefined or one floating number, "
-        "0-dim; expected one input of the model without the batch dimension.");
+        "[Learner::predict] the sample is undefined or a 0-dim floating-point "
+        "number; expected one input of the model without the batch dimension.");
     batch.inputs.push_back(input.unsqueeze(0));
   }
   TORCH_CHECK_VALUE(
       !inputs.empty(),
-      "[Learner::predict] there is no input; expected those of one sample.");
+      "[Learner::predict] there is no input; expected the inputs of one "
+      "sample.");
   EvalScope eval(*parts_);
   loop::start_batch(*parts_, std::move(batch));
   loop::run(*parts_, Event::batch_begin);
@@ -296,9 +297,8 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
       output_info(parts_->data, parts_->options.loss)[0].kind;
   TORCH_CHECK_VALUE(
       kind != TargetKind::boxes && kind != TargetKind::points,
-      "[Learner::tta] the model predicts boxes or points, which lie elsewhere "
-      "in "
-      "each transformed image; expected answers that can be averaged. Use "
+      "[Learner::tta] the model predicts boxes or points, which move with each "
+      "transform of an image; expected predictions that can be averaged. Use "
       "get_preds.");
   const DataLoader& loader = parts_->data.loader(split);
   Predictions result = get_preds(loader.in_order());

@@ -179,16 +179,16 @@ void check_name(const LearnerParts& l, const std::string& name) {
   TERN_CHECK_VALUE(
       !name.empty() && std::ranges::count(kColumns, name) == 0 &&
           std::ranges::none_of(l.options.metrics, is_taken),
-      "[Learner::log] the name is \"{}\", which {}; give the value a name of "
-      "its own.",
+      "[Learner::log] the name is \"{}\", which {}; give the value a unique "
+      "name.",
       name,
-      name.empty() ? "is empty" : "a metric or column has already");
+      name.empty() ? "is empty" : "is the name of a metric or column");
   const Callback* const callback = l.callbacks.running;
   TERN_CHECK_VALUE(
       !callback || callback->role() != CallbackRole::writes,
-      "[Learner::log] {} logs \"{}\" and writes files, so that only rank 0 "
-      "calls it; expected a call of all ranks. Log from a callback whose role "
-      "is trains or watches.",
+      "[Learner::log] {} logs \"{}\", but it is a callback that writes files, "
+      "which runs on rank 0 only; expected a call on all ranks. Log from a "
+      "callback whose role is trains or watches.",
       callback->name(),
       name);
 }
@@ -334,8 +334,8 @@ void Recorder::average_logged(Learner& learn) {
     TORCH_CHECK_VALUE(
         !is_of_validation || names[i] != "loss",
         "[Learner::log] \"loss\" was logged in training and in validation "
-        "batches, which would make the first train_loss, a column already; "
-        "log it in one kind of batch, or under another name.");
+        "batches, so the former would become train_loss, which is already a "
+        "column; log it in one kind of batch, or under another name.");
     put(metrics,
         {is_of_validation ? "train_" + names[i] : names[i], pair[0] / pair[1]});
   }
@@ -566,7 +566,8 @@ std::vector<double> column(const StateDict& state, const std::string& name) {
   const torch::Tensor* const values = state.find(name);
   TERN_CHECK_VALUE(
       values && values->dim() == 1,
-      "[Recorder] the state does not hold \"{}\"; expected that of a Recorder.",
+      "[Recorder] the state does not hold \"{}\"; expected the state of a "
+      "Recorder.",
       name);
   const torch::Tensor numbers = values->to(torch::kDouble).contiguous();
   const auto* const data = numbers.const_data_ptr<double>();

@@ -51,9 +51,9 @@ void check_has_batches(
 void check_trainable(const LearnerParts& l) {
   TERN_CHECK_VALUE(
       loop::trained_parameters(l) > 0,
-      "[Learner::fit] none of the model's {} parameters requires a "
-      "gradient, so nothing can be learnt. Call unfreeze(); for a "
-      "TorchScript module it sets requires_grad on its parameters.",
+      "[Learner::fit] none of the model's {} parameters requires a gradient, "
+      "so there is nothing to train. Call unfreeze(), which also works for the "
+      "parameters of a TorchScript module.",
       l.model.parameters().size());
 }
 
@@ -63,8 +63,9 @@ void tell_of_fixed_modes(const LearnerParts& l) {
   const FixedModes modes = l.model.fixed_modes();
   if (modes.evaluation.empty()) return;
   l.options.sink->warning(fmt::format(
-      "the TorchScript module has {} in evaluation mode, also when it is "
-      "trained: it was traced so. Save it with torch.jit.script to train it.",
+      "the TorchScript module keeps {} in evaluation mode even in training, "
+      "because it was traced in that mode. Save it with torch.jit.script to "
+      "train it.",
       fmt::join(modes.evaluation, " and ")));
 }
 
@@ -105,8 +106,8 @@ void loop::set_trained_flags(LearnerParts& l, const torch::Tensor& flags) {
       flags.numel() == std::ssize(parameters) &&
           (flags.scalar_type() == torch::kByte ||
            flags.scalar_type() == torch::kBool),
-      "[Learner::resume] the checkpoint says of {} parameters whether they "
-      "are trained; expected the model's {}.",
+      "[Learner::resume] the checkpoint has flags for {} parameters; expected "
+      "{}, one per parameter of the model.",
       flags.numel(),
       parameters.size());
   // Older checkpoints do not distinguish who froze a parameter.
@@ -312,9 +313,9 @@ void explain_sparse_gradients(
                         reason.find("add(sparse, dense)") != std::string::npos;
   TERN_CHECK_VALUE(
       !is_known,
-      "[Learner::fit] a parameter's gradient is sparse, for which LibTorch has "
-      "no such operation in {}: {} Make the embedding with sparse(false), keep "
-      "it in fp32, or train it without weight decay.",
+      "[Learner::fit] a parameter's gradient is sparse, which LibTorch does "
+      "not support here in {}: {} Create the embedding with sparse(false), "
+      "keep it in fp32, or train it without weight decay.",
       loop::precision_text(l),
       reason);
 }
@@ -387,8 +388,8 @@ EvalScope::EvalScope(LearnerParts& l, const PassOptions& pass)
   TORCH_CHECK(
       fit_thread == std::thread::id() ||
           fit_thread == std::this_thread::get_id(),
-      "[Learner] validate, get_preds and predict were called from another "
-      "thread than the running fit's; call them from a callback, or after fit "
+      "[Learner] validate, get_preds and predict were called from a different "
+      "thread than the running fit; call them from a callback, or after fit "
       "has returned.");
   const bool is_in_step =
       l.state.training && !l.state.batch_data.inputs.empty();

@@ -38,8 +38,8 @@ bool loop::is_fit_skipped(
   if (is_new || result == FitResult::interrupted) {
     result = FitResult::interrupted;
     l.options.sink->line(
-        "Not training: a stop was requested. state().result = "
-        "FitResult::completed allows it again.");
+        "Not training, because a stop was requested. Set state().result = "
+        "FitResult::completed to train again.");
     return true;
   }
   check_same_checkpoint(l);
@@ -79,9 +79,9 @@ DataLoader::Epoch loop::begin_batches(LearnerParts& l) {
   const DataLoader& train = training_loader(l);
   TERN_CHECK_VALUE(
       !l.ranks.communicator || !train.dataset().can_end_early(),
-      "[Learner::fit] the training data may end at another batch on each of {} "
-      "ranks, which would then wait for each other; expected data of a fixed "
-      "length. Train in one process, or let the stream restart "
+      "[Learner::fit] the training data may end at a different batch on each "
+      "of {} ranks, which would then wait for each other; expected data of a "
+      "fixed length. Train in one process, or let the stream restart "
       "(StreamDataset::can_restart).",
       l.ranks.communicator->world_size());
   l.state.batch = l.position.batches_done =
@@ -134,8 +134,8 @@ void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
   TERN_CHECK_VALUE(
       s.epoch > 0,
       "[Learner::fit] the training data ended before the first batch; expected "
-      "at least one of {} samples. A stream that cannot restart is used up by "
-      "the first fit or lr_find: give the Learner a new one.",
+      "at least one of {} samples. A stream that cannot restart is exhausted "
+      "by the first fit or lr_find: give the Learner a new one.",
       l.data.train->options().batch_size);
   s.stop_training = true;
   loop::restore_validation(l);
@@ -172,7 +172,7 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
     TERN_CHECK_VALUE(
         batch.left_out.empty(),
         "[Learner::fit] the dataset left {} samples out of a training batch; "
-        "expected others in their place. Set DataLoaderOptions::training for "
+        "expected replacements for them. Set DataLoaderOptions::training for "
         "the training loader, so that BadImagePolicy::skip replaces images.",
         batch.left_out.size());
     l.state.skip_step = l.state.skip_zero_grad = false;
@@ -293,7 +293,7 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
     throw c10::ValueError(
         {__func__, __FILE__, __LINE__},
         fmt::format(
-            "[Learner] the loss cannot compare these: outputs are {}, targets "
+            "[Learner] the loss cannot compare the outputs {} with the targets "
             "{}; {}. Make the model's outputs and the dataset's targets what "
             "the loss expects.",
             shapes_of(l.state.outputs),
@@ -310,9 +310,9 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
   }
   TORCH_CHECK_VALUE(
       !l.state.training || loss.requires_grad(),
-      "[Learner] the loss requires no gradient, so nothing can be learnt from "
-      "it; expected one that is computed from the model's outputs without "
-      "detach, item or a NoGradGuard.");
+      "[Learner] the loss does not require a gradient, so it trains nothing; "
+      "expected a loss computed from the model's outputs without detach, item "
+      "or a NoGradGuard.");
   return loss;
 }
 

@@ -53,8 +53,8 @@ void loop::set_communicator(
     bool shard_data) {
   TORCH_CHECK_VALUE(
       communicator && !l.ranks.communicator && !l.state.is_fitting,
-      "[Learner::to_distributed] the communicator is null, set already or "
-      "comes while fit runs; set it once, before the first fit.");
+      "[Learner::to_distributed] the communicator is null, is already set, or "
+      "fit is running; set it once, before the first fit.");
   l.ranks.communicator = std::move(communicator);
   l.ranks.shard_data = shard_data;
 }
@@ -80,8 +80,8 @@ loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
     TERN_CHECK_VALUE(
         equal_batches ||
             loader.sampler()->size() >= l.ranks.communicator->world_size(),
-        "[Learner::validate] {} samples for {} processes; expected one "
-        "for each at least.",
+        "[Learner::validate] got {} samples for {} processes; expected at "
+        "least one sample per process.",
         loader.sampler()->size(),
         l.ranks.communicator->world_size());
     shard = std::make_shared<DataLoader>(loader.shard(
@@ -97,7 +97,7 @@ loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
 void loop::check_same_checkpoint(LearnerParts& l) {
   if (!l.ranks.communicator) return;
   l.ranks.communicator->check_equal(
-      "checkpoint to go on from",
+      "checkpoint to resume from",
       l.position.continuation ? l.position.continuation->checkpoint_name()
                               : "none");
   l.ranks.communicator->check_equal(
@@ -109,7 +109,7 @@ void loop::check_same_checkpoint(LearnerParts& l) {
 void loop::check_same_start(LearnerParts& l) {
   if (!l.ranks.communicator) return;
   l.ranks.communicator->check_equal(
-      "place to begin at",
+      "position to start from",
       fmt::format("epoch {}, batch {}", l.state.epoch, l.position.first_batch));
   check_same_weights(l, "before the first step");
 }
@@ -137,10 +137,10 @@ void loop::check_same_weights(LearnerParts& l, const std::string& when) {
       parameters.size(),
       name);
   throw DistributedError(fmt::format(
-      "[Learner::fit] {} rank {} has other weights than rank 0: {} differ. One "
-      "rank alone has changed them: look for a callback that changes weights, "
-      "loads or steps under a condition. DistributedOptions::check_weights = "
-      "false leaves this comparison out.",
+      "[Learner::fit] {} the weights of rank {} differ from those of rank 0: "
+      "{} differ. Only one rank has changed them: look for a callback that "
+      "changes weights, loads or steps on a condition. "
+      "DistributedOptions::check_weights = false leaves this comparison out.",
       when,
       *other,
       broadcast_text(*l.ranks.communicator, text, *other)));

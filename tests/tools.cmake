@@ -27,6 +27,12 @@ if(TERN_PYTHON)
   add_test(NAME mutants COMMAND ${TERN_PYTHON} ${PROJECT_SOURCE_DIR}/tools/mutate.py --check)
 endif()
 
+# ./dev messages finds the messages of the sources, and they are well formed.
+if(TERN_PYTHON)
+  add_test(NAME tools/messages COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/tools/messages_test.py)
+  set_tests_properties(tools/messages PROPERTIES ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
+endif()
+
 # ./dev by itself: what it says, and what it makes of a set-up that failed.
 if(NOT CMAKE_CROSSCOMPILING)
   add_test(NAME dev COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/tools/dev_test.sh)

@@ -86,8 +86,9 @@ void verify(const fs::path& path, const std::string& key) {
   if (!hash.starts_with(expected)) {
     throw DataError(
         path.string(),
-        "has the SHA-256 " + hash + "; its name expects it to begin with " +
-            expected + ". Fetch it again");
+        "has the SHA-256 " + hash +
+            "; according to its name, the SHA-256 begins with " + expected +
+            ". Fetch it again");
   }
   const StateDict state = load_weights(path, {.key = key});
   int64_t not_finite = 0;

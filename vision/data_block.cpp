@@ -45,8 +45,8 @@ TargetKind kind_of(const DataBlock& block) {
                                               : block.target;
   TORCH_CHECK_VALUE(
       !(has_boxes && has_points),
-      "[DataBlock] there are labellers for boxes and for points; expected one "
-      "of them.");
+      "[DataBlock] there are labellers for boxes and for points; expected only "
+      "one of them.");
   const bool is_spatial =
       by_labeller == TargetKind::boxes || by_labeller == TargetKind::points;
   TORCH_CHECK_VALUE(
@@ -55,8 +55,9 @@ TargetKind kind_of(const DataBlock& block) {
       "them; expected DataBlock::boxes or DataBlock::points.");
   TORCH_CHECK_VALUE(
       by_labeller == block.target || block.target == TargetKind::category,
-      "[DataBlock] there is a labeller for boxes or points, and target is of "
-      "another kind; expected one kind of target. Leave target as it is.");
+      "[DataBlock] there is a labeller for boxes or points, but target is of "
+      "another kind; expected a target that matches the labeller. Leave target "
+      "at its default.");
   return by_labeller;
 }
 
@@ -69,9 +70,9 @@ void check_names_in_memory(const ImageItems& items) {
     const auto [at, is_new] = images.emplace(item.path, item.bytes.get());
     TERN_CHECK_VALUE(
         is_new || at->second == item.bytes.get(),
-        "[DataBlock] two images in memory are called '{}'; expected different "
-        "names, since a split keeps items of one name together. Give "
-        "items_from_images names.",
+        "[DataBlock] two images in memory are named '{}'; expected distinct "
+        "names, since a split keeps items of the same name together. Pass "
+        "names to items_from_images.",
         item.path);
   }
 }
@@ -104,8 +105,8 @@ Parts split_and_label(const DataBlock& block, TargetKind kind) {
   check_names_in_memory(block.items);
   TORCH_CHECK_VALUE(
       !block.items.empty() && block.split && block.label,
-      "[DataBlock] there are no items, or no splitter or labeller; expected "
-      "all three.");
+      "[DataBlock] items, a splitter or a labeller is missing; expected all "
+      "three.");
   const std::vector<Split> splits = block.split(block.items);
   TERN_CHECK_VALUE(
       splits.size() == block.items.size(),
@@ -123,8 +124,8 @@ Parts split_and_label(const DataBlock& block, TargetKind kind) {
     if (part->empty()) {
       throw_data_error(
           block.items[0].where(),
-          "this and the {} other images all ended up in one split; "
-          "expected at least one {} image. Correct the split.",
+          "this image and the {} others all ended up in one split; expected at "
+          "least one {} image. Correct the split.",
           splits.size() - 1,
           name);
     }
@@ -161,7 +162,7 @@ ClassNumbers numbers_of(const std::vector<std::string>& classes) {
   for (const std::string& name : classes) {
     TERN_CHECK_VALUE(
         numbers.emplace(name, std::ssize(numbers)).second,
-        "[DataBlock] the class '{}' is duplicated; expected different names.",
+        "[DataBlock] the class '{}' is duplicated; expected distinct names.",
         name);
   }
   return numbers;
@@ -233,8 +234,8 @@ torch::Tensor numbers(Images images, size_t width) {
   for (const Labelled& image : images) {
     if (image.labels.size() != width || width == 0) {
       image.item->fail(
-          "has {} numbers where the first image has {}; expected equally "
-          "many, and at least one.",
+          "has {} numbers, but the first image has {}; expected the same "
+          "number, and at least one.",
           image.labels.size(),
           width);
     }
@@ -252,7 +253,7 @@ std::vector<std::string> mask_files(Images images) {
     paths.push_back(single(image));
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(paths.back(), ignored)) {
-      image.item->fail("has the mask {}, which is no file.", paths.back());
+      image.item->fail("has the mask {}, which is not a file.", paths.back());
     }
   }
   return paths;
@@ -300,8 +301,8 @@ std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
   TORCH_CHECK_VALUE(
       labels.defined() && labels.scalar_type() == torch::kLong &&
           labels.numel() > 0,
-      "[ImageDataBunch] balance_classes needs one class for each image; these "
-      "have other targets, or there is none. Leave it off.");
+      "[ImageDataBunch] balance_classes needs one class per image, but these "
+      "images have other targets or no classes. Leave balance_classes off.");
   const torch::Tensor weights = torch::bincount(labels)
                                     .to(torch::kDouble)
                                     .reciprocal()
@@ -320,9 +321,9 @@ std::shared_ptr<const Sampler> sampler_of(
   for (const int64_t index : options.sampler->indices(options.seed, 0)) {
     TERN_CHECK_VALUE(
         index >= 0 && index < images.size(),
-        "[ImageDataBunch] the sampler gives the index {} of {} training "
-        "images; expected 0 to {}. It numbers the training images alone, in "
-        "the order of ImageDataset::paths, not those of validation.",
+        "[ImageDataBunch] the sampler returned the index {} for {} training "
+        "images; expected 0 to {}. Indices count only training images, in the "
+        "order of ImageDataset::paths, without those of validation.",
         index,
         images.size(),
         images.size() - 1);
@@ -342,8 +343,8 @@ void tell_of_items_in_both(const Parts& parts, const Sink& sink) {
   }
   if (both.empty()) return;
   sink.or_terminal()->warning(fmt::format(
-      "{} of the validation images are training images too, such as {}: "
-      "validation is too optimistic. Split by image.",
+      "{} of the validation images are training images too, such as {}, so "
+      "validation results are too optimistic. Split by image.",
       both.size(),
       *both.begin()));
 }
@@ -407,17 +408,17 @@ std::vector<DataBunch> k_folds(
     const KFoldOptions& fold_options) {
   TORCH_CHECK_VALUE(
       !options.sampler,
-      "[k_folds] there is a sampler, whose indices are those of one fold's "
-      "training images; expected none, for each fold has others. Set "
-      "balance_classes, or give each fold's loader a sampler of its own.");
+      "[k_folds] there is a sampler, whose indices refer to the training "
+      "images of one fold; expected none, since each fold has other images. "
+      "Set balance_classes, or give the loader of each fold its own sampler.");
   const TargetKind kind = kind_of(block);
   TORCH_CHECK_VALUE(
       !fold_options.stratified || kind == TargetKind::category,
-      "[k_folds] stratified folds need one class for each image, and the "
-      "block's targets are of another kind. Leave stratified off.");
+      "[k_folds] stratified folds need one class per image, but the block has "
+      "targets of another kind. Leave stratified off.");
   TORCH_CHECK_VALUE(
       !block.items.empty() && block.label,
-      "[k_folds] there are no items, or no labeller; expected both.");
+      "[k_folds] items or a labeller is missing; expected both.");
   check_names_in_memory(block.items);
   std::vector<Labelled> all;
   for (const ImageItem& item : block.items) {
@@ -473,10 +474,10 @@ DataBunch make_bunch(
   TORCH_CHECK_VALUE(
       annotations.pixels != AnnotatedPixels::upright ||
           options.decode.exif_orientation,
-      "[ImageDataBunch] annotations.pixels is upright, and "
-      "decode.exif_orientation "
-      "is false, which leaves images as they are stored; expected pixels of "
-      "the stored images, or images that are turned.");
+      "[ImageDataBunch] annotations.pixels is upright, but "
+      "decode.exif_orientation is false, so images are not rotated; expected "
+      "stored pixels, or rotated images. Set annotations.pixels to stored, or "
+      "decode.exif_orientation to true.");
   for (const std::string& name : classes) {
     TERN_CHECK_VALUE(
         is_utf8(name),
@@ -487,7 +488,8 @@ DataBunch make_bunch(
   TORCH_CHECK_VALUE(
       !options.sampler || !options.balance_classes,
       "[ImageDataBunch] there is a sampler, and balance_classes is set, which "
-      "makes one; expected one of them. A WeightedSampler can do both.");
+      "creates another; expected only one of them. A WeightedSampler can do "
+      "both.");
   const ImageDatasetOptions dataset_options = {
       .size = options.size,
       .decode = options.decode,
@@ -498,8 +500,9 @@ DataBunch make_bunch(
   if (options.report_duplicates) {
     TORCH_CHECK_VALUE(
         !train.source && !valid.source,
-        "[ImageDataBunch] report_duplicates compares image files, and these "
-        "images are in memory or in shards; expected files. Leave it off.");
+        "[ImageDataBunch] report_duplicates compares image files, but these "
+        "images are in memory or in shards; expected files. Leave "
+        "report_duplicates off.");
     tell_of(duplicate_images(train.paths, valid.paths), options.sink);
   }
   const auto train_images =

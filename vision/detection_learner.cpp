@@ -32,16 +32,15 @@ Learner detection_learner(
     const DetectionLearnerOptions& options) {
   TORCH_CHECK_VALUE(
       !data.outputs.empty() && data.outputs[0].kind == TargetKind::boxes,
-      "[detection_learner] the data have no boxes: data.outputs[0].kind is "
-      "another; expected TargetKind::boxes. Give the DataBlock a labeller for "
-      "boxes, or describe data of your own by data.outputs.");
+      "[detection_learner] the data have no boxes, according to "
+      "data.outputs[0].kind; expected TargetKind::boxes. Give the DataBlock a "
+      "labeller for boxes, or describe your own data in data.outputs.");
   const int64_t classes =
       options.classes != 0 ? options.classes : std::ssize(data.classes);
   TERN_CHECK_VALUE(
       classes > 0,
-      "[detection_learner] classes is {} and the data name {} classes; "
-      "expected "
-      "at least one. Set .classes.",
+      "[detection_learner] classes is {} and the data have {} class names; "
+      "expected at least one class. Set .classes.",
       options.classes,
       data.classes.size());
   if (options.learner.seed != 0) torch::manual_seed(options.learner.seed);

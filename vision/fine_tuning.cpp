@@ -100,9 +100,9 @@ LearningRates layer_decay(Learner& learn, double lr, double decay) {
   const auto [name, backbone] = find_backbone(learn.model().module());
   TORCH_CHECK_VALUE(
       backbone,
-      "[layer_decay] the model holds no Backbone; expected one of Tern's "
-      "networks. For another, call Learner::split and give a learning rate "
-      "per group.");
+      "[layer_decay] the model has no Backbone; expected one of Tern's "
+      "networks. For another network, call Learner::split and give a learning "
+      "rate per group.");
   std::vector<std::string> starts;
   std::string between;
   find_starts(backbone, name.empty() ? "" : name + ".", between, starts);
@@ -127,8 +127,8 @@ void set_stochastic_depth(Learner& learn, double last) {
   const Module model = learn.model().module();
   TORCH_CHECK_VALUE(
       model,
-      "[set_stochastic_depth] the model is TorchScript; expected a module of "
-      "C++.");
+      "[set_stochastic_depth] the model is TorchScript; expected a module "
+      "written in C++.");
   set_stochastic_depth(*model, last);
 }
 

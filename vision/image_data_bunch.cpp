@@ -50,7 +50,7 @@ ImageFolder scan(
        .boundary = boundary});
   if (!images.dangling_links.empty()) {
     options.sink.or_terminal()->warning(fmt::format(
-        "{}: left out {} links that lead nowhere, such as {}",
+        "{}: left out {} broken links, such as {}",
         root.string(),
         images.dangling_links.size(),
         images.dangling_links.front()));
@@ -78,8 +78,8 @@ TrainAndValid find_images(
   if (!is_folder(path)) {
     throw_data_error(
         path.string(),
-        "there is no such folder; expected one with the folders {} and {}, "
-        "or with a folder of images for each class. Check the path.",
+        "there is no such folder; expected a folder with the folders {} and "
+        "{}, or with one folder of images per class. Check the path.",
         options.train,
         options.valid);
   }
@@ -90,9 +90,8 @@ TrainAndValid find_images(
   if (!options.valid_pct && has_train != has_valid) {
     throw_data_error(
         (has_train ? valid : train).string(),
-        "there is no such folder, though there is {}. Set `{}` to the name "
-        "of the folder that is meant (there are: {}), or valid_pct to "
-        "split at random.",
+        "there is no such folder, though there is {}. Set `{}` to the name of "
+        "this folder (available: {}), or set valid_pct to split at random.",
         (has_train ? train : valid).string(),
         has_train ? "valid" : "train",
         folders_in(path));
@@ -121,8 +120,8 @@ DataBlock block_of_lists(
     const ImageDataBunchOptions& options) {
   TERN_CHECK_VALUE(
       items.size() == labels.size(),
-      "[ImageDataBunch] there are {} images and {} labels; expected one label "
-      "for each image.",
+      "[ImageDataBunch] got {} images and {} labels; expected one label per "
+      "image.",
       items.size(),
       labels.size());
   auto table = std::make_shared<CsvTable>();
@@ -182,7 +181,7 @@ DataBunch ImageDataBunch::from_csv(
           table.path,
           std::string(
               "has one column; expected a second one with the labels.") +
-              (has_others ? " If its cells are not separated by commas, set "
+              (has_others ? " If its columns are not separated by commas, set "
                             "ImageCsv::delimiter."
                           : ""));
     }
@@ -235,7 +234,7 @@ DataBunch ImageDataBunch::from_images(
   TERN_CHECK_VALUE(
       labels.defined() && labels.dim() == 1 && !labels.is_complex(),
       "[ImageDataBunch::from_images] labels are {}; expected [N]: whole "
-      "numbers for classes, or floating ones to predict.",
+      "numbers for classes, or floating-point numbers for regression.",
       shapes_of({labels}));
   const torch::Tensor numbers =
       labels.detach().to(torch::kCPU, torch::kDouble).contiguous();

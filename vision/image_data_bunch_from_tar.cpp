@@ -33,7 +33,7 @@ const TarMember& image_member(
   throw_data_error(
       sample.describe(),
       "has no image, only {}; expected a field named {}. Write the shard with "
-      "one, or set ImageTar::image",
+      "such a field, or set ImageTar::image",
       sample.describe_fields(),
       fmt::join(fields, ", "));
 }
@@ -98,8 +98,8 @@ std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
       if (label < 0 || label >= limit) {
         throw_data_error(
             sample.describe(),
-            "is of class {}; expected a number from 0 to {}. Write the "
-            "shard with others, or name all classes",
+            "is of class {}; expected a number from 0 to {}. Write the shard "
+            "with other numbers, or name all classes",
             label,
             limit - 1);
       }
@@ -128,8 +128,7 @@ std::vector<ImageBoxes> read_boxes(
         throw_data_error(
             where,
             "has {} bytes; expected at most {} for the boxes of an image. "
-            "Leave "
-            "it out.",
+            "Leave it out.",
             size,
             kMaxAnnotationBytes);
       }
@@ -243,16 +242,18 @@ DataBunch ImageDataBunch::from_tar(
     const ImageDataBunchOptions& options) {
   TORCH_CHECK_VALUE(
       !options.report_duplicates,
-      "[ImageDataBunch::from_tar] report_duplicates compares files; leave it "
-      "off for images in shards.");
+      "[ImageDataBunch::from_tar] report_duplicates compares files, but the "
+      "images are in shards; expected false. Leave report_duplicates off.");
   TORCH_CHECK_VALUE(
       tar.shuffle_buffer == 0 || !options.balance_classes,
-      "[ImageDataBunch::from_tar] balance_classes draws from all images; leave "
-      "shuffle_buffer 0 with it.");
+      "[ImageDataBunch::from_tar] balance_classes draws from all images, but "
+      "shuffle_buffer is set; expected only one of them. Leave shuffle_buffer "
+      "0.");
   TORCH_CHECK_VALUE(
       tar.shuffle_buffer == 0 || !options.sampler,
       "[ImageDataBunch::from_tar] there are a sampler and a shuffle_buffer, "
-      "which both set the order of the training images; expected one of them.");
+      "which both set the order of the training images; expected only one of "
+      "them.");
   ImageTar known = tar;
   if (!known.shards.sink) known.shards.sink = options.sink;
   const auto shards = TarShards::open(train, known.shards);

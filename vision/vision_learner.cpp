@@ -64,9 +64,9 @@ int64_t outputs_for(const DataBunch& data, int64_t given) {
                                              : std::ssize(data.classes);
   TERN_CHECK_VALUE(
       outputs > 0,
-      "[vision_learner] outputs is {} and the data name {} classes; "
-      "expected a number of outputs. Set .outputs, for numbers to predict "
-      "how many there are.",
+      "[vision_learner] outputs is {} and the data have {} class names; "
+      "expected a number of outputs. Set .outputs, for regression to the "
+      "number of values per image.",
       given,
       data.classes.size());
   return outputs;

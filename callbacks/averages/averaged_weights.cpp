@@ -88,9 +88,9 @@ void WeightAverage::check_are_of(
   }
   TERN_CHECK_VALUE(
       fits,
-      "[WeightAverage] the averages, of {} tensors, are those of another "
-      "model; expected the names and shapes of this one's {} tensors. Load "
-      "the state that was saved with this model.",
+      "[WeightAverage] the averages, of {} tensors, belong to another model; "
+      "expected the names and shapes of this model's {} tensors. Load the "
+      "state that was saved with this model.",
       averages_.size(),
       tensors.size());
 }

@@ -100,8 +100,8 @@ void Ema::on_eval_end(Learner& learn) {
 Tensors Ema::forward(Learner& learn, const Tensors& inputs) {
   TORCH_CHECK_VALUE(
       !inputs.empty(),
-      "[Ema::forward] there is no input; expected those of the model, such as "
-      "state().batch_data.inputs.");
+      "[Ema::forward] there is no input; expected the inputs of the model, "
+      "such as state().batch_data.inputs.");
   LearnerParts& l = parts_of(learn);
   const torch::NoGradGuard no_grad;
   // The cache holds converted training weights, keyed by the same tensors.

@@ -110,7 +110,7 @@ bool update_batch_norm(Learner& learn) {
 Swa::Swa(Options options) : options_(std::move(options)) {
   TERN_CHECK_VALUE(
       options_.start >= 0 && options_.start < 1,
-      "[Swa] start is {}; expected a share of the epochs in [0, 1).",
+      "[Swa] start is {}; expected a fraction of the epochs in [0, 1).",
       options_.start);
   check_at_least("Swa", "anneal_epochs", options_.anneal_epochs, 1);
 }
@@ -170,7 +170,7 @@ void Swa::on_train_end(Learner& learn) {
   forget_own();
   has_put_mean_in_ = true;
   learn.options().sink->line(fmt::format(
-      "Swa: the weights are the mean of {} epoch{} now.",
+      "Swa: the weights are now the mean of {} epoch{}.",
       averaged_,
       averaged_ == 1 ? "" : "s"));
 }

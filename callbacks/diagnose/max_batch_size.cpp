@@ -123,9 +123,9 @@ int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options) {
     (sizes.fits(size) ? fits : fails) = size;
     TERN_CHECK_VALUE(
         fails > 1,
-        "[max_batch_size] not even one sample fits into the "
-        "memory of {}, of which {} are free. Use a smaller model, smaller "
-        "images, 16 bits or ActivationCheckpoint.",
+        "[max_batch_size] not even one sample fits into the memory of {}, of "
+        "which {} are free. Use a smaller model, smaller images, 16-bit "
+        "training or ActivationCheckpoint.",
         l.data.device.str(),
         bytes_text(available_memory(l.data.device)));
     size = fails > most ? std::min(most, 2 * fits)

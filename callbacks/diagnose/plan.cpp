@@ -120,7 +120,7 @@ void add_times(const Profiler& profiler, TrainingPlan& plan) {
 void find_problems(Learner& learn, TrainingPlan& plan) {
   if (!learn.data().valid) {
     plan.problems.emplace_back(
-        "there is no validation data: nothing will show whether the model "
+        "there is no validation data, so nothing shows whether the model "
         "generalizes");
   }
   const int64_t left_out = plan.samples - plan.batches * plan.batch_size;
@@ -147,8 +147,8 @@ void advise_workers(TrainingPlan& plan, double compute) {
       static_cast<double>(std::max<int64_t>(1, plan.workers)) *
       plan.loader_milliseconds / std::max(compute, 0.01);
   plan.advice.push_back(fmt::format(
-      "the loader needs {:.1f} ms a batch, training {:.1f} ms: it waits for "
-      "data{}",
+      "the loader needs {:.1f} ms per batch, but training {:.1f} ms: training "
+      "waits for data{}",
       plan.loader_milliseconds,
       compute,
       plan.workers + 1 < cores
@@ -177,8 +177,8 @@ void advise_batch_size(TrainingPlan& plan, double compute) {
     return;
   }
   plan.advice.push_back(fmt::format(
-      "the model takes {:.2f} of {:.2f} ms a batch: a larger batch than {} "
-      "wastes less",
+      "the model takes {:.2f} of {:.2f} ms per batch: a batch larger than {} "
+      "wastes less time",
       model,
       compute,
       plan.batch_size));

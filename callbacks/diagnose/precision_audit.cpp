@@ -288,7 +288,7 @@ class Audit final : public Callback {
       take_worst(largest, module.largest_gradient);
       if (std::isfinite(largest) || !audit_.problems.empty()) continue;
       audit_.problems.push_back(fmt::format(
-          "a gradient in {} is not finite in fp32 already",
+          "a gradient in {} is not finite, even in fp32",
           module.name));
     }
     if (!audit_.problems.empty() || largest == 0) return;
@@ -360,7 +360,7 @@ class Audit final : public Callback {
 
 void recommend(PrecisionAudit& audit, bool is_cpu) {
   if (!audit.problems.empty()) {
-    audit.reason = "fp32 is not sound itself: " + audit.problems[0];
+    audit.reason = "training fails even in fp32: " + audit.problems[0];
     return;
   }
   // Prefers the fewest modules in fp32. CPUs are slow in fp16.
@@ -374,7 +374,7 @@ void recommend(PrecisionAudit& audit, bool is_cpu) {
   consider(audit.bf16, Precision::bf16);
   if (fewest == SIZE_MAX) consider(audit.amp, Precision::amp);
   if (fewest == SIZE_MAX) {
-    audit.reason = "too much goes wrong in 16 bits";
+    audit.reason = "too many layers fail in 16 bits";
     return;
   }
   const TypeAudit& type = *audit.recommended();
@@ -404,9 +404,9 @@ PrecisionAudit Learner::audit_precision(const PrecisionAuditOptions& options) {
   TERN_CHECK_VALUE(
       !parts_->precision && !parts_->step.is_parallel &&
           !parts_->ranks.communicator,
-      "[{}] this Learner computes in {}, or on several devices; expected one "
-      "in fp32 on one device. Call it before to_fp16, to_parallel and the "
-      "like, or to_fp32() first.",
+      "[{}] this Learner computes in {}, or on several devices; expected fp32 "
+      "on one device. Call it before to_fp16, to_parallel and the like, or "
+      "to_fp32() first.",
       where,
       loop::precision_text(*parts_));
   PrecisionAudit audit;

@@ -326,7 +326,7 @@ void PrecisionProbe::note_fp32(const Op& op, const torch::Tensor& output) {
   if (first_infinite_.empty() && !op.is_infinite &&
       !output.isfinite().all().item<bool>()) {
     first_infinite_ = fmt::format(
-        "{} in {} is not finite in fp32 already",
+        "{} in {} is not finite, even in fp32",
         op.name,
         module.name);
   }

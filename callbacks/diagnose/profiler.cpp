@@ -155,8 +155,8 @@ void Profiler::on_train_begin(Learner& learn) {
   if (options_.memory) {
     TORCH_CHECK_VALUE(
         !learn.find<PeakMemory>(),
-        "[Profiler] PeakMemory measures memory too, and one of them would "
-        "reset the other; remove it, or leave out Profiler's `memory`.");
+        "[Profiler] PeakMemory also measures memory, and each would reset the "
+        "other's count; remove PeakMemory, or leave out Profiler's `memory`.");
     memory_ = std::make_unique<MemoryMeter>(learn.data().device);
   }
   const auto then = [this](Event event) {

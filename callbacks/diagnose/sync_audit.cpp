@@ -150,8 +150,8 @@ void SyncAudit::on_train_end(Learner& learn) {
 void SyncAudit::show(Learner& learn) const {
   if (steps_ == 0) {
     learn.options().sink->line(fmt::format(
-        "SyncAudit: nothing was watched, the fit had no more than the {} of "
-        "warm_up",
+        "SyncAudit: nothing was measured, since the fit had no more than the "
+        "{} of warm_up",
         counted(options_.warm_up, "step")));
     return;
   }

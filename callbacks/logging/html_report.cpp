@@ -27,7 +27,7 @@ bool is_full(const IoError& error) {
 HtmlReport::HtmlReport(Options options) : options_(std::move(options)) {
   TORCH_CHECK_VALUE(
       !options_.file.empty(),
-      "[HtmlReport] the file's name is empty; give the report a name.");
+      "[HtmlReport] the file name is empty; give the report a name.");
 }
 
 void HtmlReport::write_or_warn(Learner& learn, bool is_running, bool is_first) {
@@ -40,7 +40,7 @@ void HtmlReport::write_or_warn(Learner& learn, bool is_running, bool is_first) {
     // The error that ended the fit, which may be this one, is more important.
     if (learn.state().failed || std::exchange(has_told_, true)) return;
     learn.options().sink->warning(fmt::format(
-        "HtmlReport: {}. Training goes on; the report stays as it was.",
+        "HtmlReport: {}. Training continues; the report is not updated.",
         error.what()));
   }
 }

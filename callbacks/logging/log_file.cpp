@@ -75,7 +75,7 @@ void LogFile::write(std::string_view bytes) {
     if (size >= 0) {
       [[maybe_unused]] const int result = ::ftruncate(file_.fd(), size);
     }
-    tell(error, "what cannot be written is left out of the log");
+    tell(error, "records that cannot be written are missing from the log");
   }
 }
 
@@ -93,7 +93,7 @@ void LogFile::flush() {
 void LogFile::tell(const IoError& error, const char* consequence) {
   if (std::exchange(has_told_, true)) return;
   sink_->warning(fmt::format(
-      "{}: {}. Training goes on; {}.",
+      "{}: {}. Training continues; {}.",
       owner_,
       error.what(),
       consequence));
@@ -143,7 +143,7 @@ bool LogFile::go_back_to(const StateDict& place) {
       throw IoError(path_, "shorten", errno);
     }
   } catch (const IoError& error) {
-    tell(error, "the log may hold some records twice");
+    tell(error, "the log may contain some records twice");
     return false;
   }
   return true;

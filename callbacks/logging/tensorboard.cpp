@@ -226,8 +226,8 @@ void TensorBoardWriter::add_histogram(
     int64_t step) {
   TERN_CHECK_VALUE(
       values.defined() && values.is_floating_point() && values.numel() > 0,
-      "[TensorBoardWriter::add_histogram] \"{}\" has no values or none "
-      "that are floating; expected at least one.",
+      "[TensorBoardWriter::add_histogram] \"{}\" has no values, or values that "
+      "are not floating-point; expected at least one floating-point value.",
       tag);
   const std::vector<double>& limits = bucket_limits();
   const torch::Tensor read = count(values);
@@ -265,7 +265,7 @@ void TensorBoardWriter::add_image(
   TERN_CHECK_VALUE(
       bytes.starts_with(kSignature),
       "[TensorBoardWriter::add_image] the {} bytes of \"{}\" are not a PNG "
-      "file; expected what encode_png returns.",
+      "file; expected the result of encode_png.",
       png.size(),
       tag);
   const ImageHeader header = read_image_header(png, tag);

@@ -29,7 +29,8 @@ void TrainMetrics::on_train_begin(Learner& learn) {
   TORCH_CHECK_VALUE(
       !metrics_.empty(),
       "[TrainMetrics] neither the Learner nor the options have a metric; "
-      "expected one. Set LearnerOptions::metrics, or TrainMetrics' own.");
+      "expected at least one. Set LearnerOptions::metrics or TrainMetrics' "
+      "`metrics`.");
   is_partial_.assign(metrics_.size(), false);
 }
 
@@ -61,9 +62,10 @@ void TrainMetrics::on_epoch_end(Learner& learn) {
     const std::string name = "train_" + metrics_[i].name();
     if (is_partial_[i]) {
       learn.options().sink->warning(fmt::format(
-          "TrainMetrics: {} is nan in epoch {}: the training was resumed in "
-          "the middle of it, and the checkpoint does not hold what this metric "
-          "had counted; give its class state_dict and load_state_dict.",
+          "TrainMetrics: {} is NaN in epoch {}: the training was resumed in "
+          "the middle of this epoch, and the checkpoint does not hold the "
+          "state of this metric; implement state_dict and load_state_dict in "
+          "its class.",
           name,
           learn.state().epoch));
     }

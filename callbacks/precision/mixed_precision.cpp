@@ -140,7 +140,7 @@ void MixedPrecision::on_train_begin(Learner& learn) {
   TERN_CHECK_VALUE(
       settings_.has_masters || fused,
       "[MixedPrecision] without master_weights this optimizer would round "
-      "small updates away; expected one of tern::optim, which rounds "
+      "small updates away; expected an optimizer of tern::optim, which rounds "
       "stochastically.");
   if (fused) fused->set_weights(masters_->masters(), masters_->weights());
 }
@@ -301,8 +301,9 @@ void MixedPrecision::load_state_dict(const StateDict& state) {
   if (!scaler_.is_enabled()) return;
   TORCH_CHECK_VALUE(
       state.contains("scale"),
-      "[MixedPrecision] the state holds no loss scale; it was saved by a "
-      "training without one. Use it with the precision that it was saved in.");
+      "[MixedPrecision] the state holds no loss scale, because it was saved by "
+      "a training without one; expected a state saved with this precision. "
+      "Resume with the precision that it was saved with.");
   GradScalerState saved;
   saved.for_each([&](const char* name, auto& field) {
     field = saved_value("MixedPrecision", state, name)
@@ -324,8 +325,8 @@ torch::Tensor MixedPrecision::loss_scale_record() const {
 void MixedPrecision::check_parallel() const {
   TERN_CHECK_VALUE(
       settings_.keep_fp32.empty(),
-      "[{}] keep_fp32 names layers, and the model computes on several devices; "
-      "expected one. Use to_distributed with a process for each.",
+      "[{}] keep_fp32 names layers, but the model computes on several devices; "
+      "expected one device. Use to_distributed with one process per device.",
       settings_.autocast ? "to_amp" : "MixedPrecision");
 }
 

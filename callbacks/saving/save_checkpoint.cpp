@@ -103,7 +103,7 @@ SaveCheckpoint::SaveCheckpoint(Options options) : options_(std::move(options)) {
   check_at_least(where, "keep", options_.keep, 0);
   TORCH_CHECK_VALUE(
       !options_.folder.empty(),
-      "[SaveCheckpoint] the folder's name is empty; give the run a folder.");
+      "[SaveCheckpoint] the folder name is empty; give the run a folder.");
 }
 
 void SaveCheckpoint::on_add(Learner& learn) {
@@ -135,9 +135,8 @@ void SaveCheckpoint::take_folder(Learner& learn) {
     if (run.empty() || run == run_id(learn)) continue;
     throw CheckpointError(
         folder_.string(),
-        "the checkpoints here are of another training. Call "
-        "learn.resume(folder) to go on with it, or give this one a folder of "
-        "its own");
+        "the checkpoints here belong to another training. Call "
+        "learn.resume(folder) to continue it, or give this one its own folder");
   }
 }
 
@@ -178,8 +177,8 @@ void SaveCheckpoint::on_interrupt(Learner& learn) {
   loop::run_on_all_ranks(parts_of(learn), [&] { is_saved = wait(learn); });
   if (is_saved) {
     learn.options().sink->line(fmt::format(
-        "SaveCheckpoint: saved {}; started again with resume(\"{}\"), the "
-        "program goes on from there.",
+        "SaveCheckpoint: saved {}; to continue, start the program again with "
+        "resume(\"{}\").",
         (folder_ / fmt::format("step_{}", learn.state().iteration)).string(),
         options_.folder.string()));
   }
@@ -212,7 +211,7 @@ bool SaveCheckpoint::wait(Learner& learn) {
   const Written written = writing_.get();
   if (!written.diverged.empty()) {
     learn.options().sink->warning(fmt::format(
-        "no checkpoint of step {}: \"{}\" holds a NaN, the training has "
+        "no checkpoint of step {}: \"{}\" contains NaN, so the training has "
         "diverged",
         written.step,
         written.diverged));

@@ -58,7 +58,7 @@ void SaveModel::on_add(Learner& learn) {
     const auto* const saver = dynamic_cast<const SaveModel*>(other.get());
     TERN_CHECK_VALUE(
         !saver || file(*saver) != file(*this),
-        "[Learner::add] the SaveModel of {} and that of {} would both "
+        "[Learner::add] the SaveModel of {} and the SaveModel of {} would both "
         "write \"{}\"; give one of them another .name.",
         saver ? saver->options_.monitor : "",
         options_.monitor,
@@ -122,7 +122,7 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
     if (!std::exchange(has_told_diverged_, true)) {
       learn.options().sink->warning(fmt::format(
           "SaveModel: \"{}\" is not saved after epoch {}: \"{}\" holds values "
-          "that are not finite, the training has diverged. What was saved "
+          "that are not finite, so the training has diverged. The file saved "
           "before is kept.",
           name,
           learn.state().epoch,
@@ -135,7 +135,7 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
   } catch (const DataError& error) {
     if (!std::exchange(has_told_write_, true)) {
       learn.options().sink->warning(fmt::format(
-          "SaveModel: {}. Training goes on; \"{}\" is not saved after epoch "
+          "SaveModel: {}. Training continues; \"{}\" is not saved after epoch "
           "{}.",
           error.what(),
           name,
@@ -226,23 +226,23 @@ void SaveModel::on_train_end(Learner& learn) {
   const auto swa = learn.find<Swa>();
   if (swa && swa->has_put_mean_in()) {
     learn.options().sink->line(fmt::format(
-        "SaveModel: the model keeps the mean of Swa; learn.load(\"{}\") gives "
-        "it the best epoch.",
+        "SaveModel: the model keeps the averaged weights of Swa; "
+        "learn.load(\"{}\") loads the best epoch.",
         options_.name));
     return;
   }
   if (is_best_unsaved_) {
     learn.options().sink->warning(fmt::format(
-        "SaveModel: the model keeps the last epoch, which is the best and "
-        "could not be saved; \"{}\" is of an earlier one.",
+        "SaveModel: the model keeps the last epoch, which is the best but "
+        "could not be saved; \"{}\" holds an earlier one.",
         options_.name));
     return;
   }
   if (of_main(learn, is_there(learn) ? 1 : 0) == 0) {
     learn.options().sink->warning(fmt::format(
         "SaveModel: the model keeps the last epoch: \"{}\" of epoch {}, the "
-        "best, was replaced by a part of this training that it has left, and "
-        "is no longer there.",
+        "best, is gone; a later part of this training, which resume has "
+        "discarded, had replaced it.",
         options_.name,
         best_epoch_));
     return;
@@ -285,11 +285,11 @@ void SaveModel::warn_without_best(Learner& learn) const {
   const bool is_of_another =
       is_there(learn) && !is_saved_by_run(learn, options_.name);
   learn.options().sink->warning(fmt::format(
-      "SaveModel: {}, so that none was the best: nothing was saved, and the "
+      "SaveModel: {}, so there is no best epoch: nothing was saved, and the "
       "model keeps the last epoch.{}",
       why,
       is_of_another
-          ? fmt::format(" \"{}\" is of another training.", options_.name)
+          ? fmt::format(" \"{}\" belongs to another training.", options_.name)
           : ""));
 }
 
@@ -309,8 +309,8 @@ void SaveModel::load_best(Learner& learn) {
     if (!has_told_write_) throw;
     learn.load(options_.name, {.with_optimizer = false});
     learn.options().sink->warning(fmt::format(
-        "SaveModel: the optimizer starts with a new state: its own could not "
-        "be saved with the weights of \"{}\".",
+        "SaveModel: the optimizer starts with a new state, since its state "
+        "could not be saved with the weights of \"{}\".",
         options_.name));
   }
 }
@@ -335,8 +335,8 @@ void SaveModel::load_state_dict(const StateDict& state) {
   const auto epochs = saved_numbers("SaveModel", state, "epochs");
   TORCH_CHECK_VALUE(
       values.size() == epochs.size(),
-      "[SaveModel] the saved state has other values than epochs; expected "
-      "that of a SaveModel.");
+      "[SaveModel] the saved state has different numbers of values and epochs; "
+      "expected the state of a SaveModel.");
   has_saved_ =
       saved_value("SaveModel", state, "has_saved").item<int64_t>() != 0;
   // Missing in older checkpoints.

@@ -187,8 +187,8 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
   for (size_t i = 0; i < starts.size(); ++i) {
     TERN_CHECK_VALUE(
         starts[i] > 0 && starts[i] < ends[i],
-        "[Learner::lr_find] start is {} and end is {}; expected a start "
-        "below the end and above 0.",
+        "[Learner::lr_find] start is {} and end is {}; expected 0 < start < "
+        "end.",
         starts[i],
         ends[i]);
   }

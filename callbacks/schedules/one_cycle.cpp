@@ -17,7 +17,7 @@ namespace {
 void check_part(const char* where, double value) {
   TERN_CHECK_VALUE(
       value > 0 && value <= 1,
-      "[{}] pct_start is {}; expected a part of 1, in (0, 1].",
+      "[{}] pct_start is {}; expected a fraction in (0, 1].",
       where,
       value);
 }
@@ -71,7 +71,8 @@ Learner& Learner::fit_one_cycle(
   TORCH_CHECK_VALUE(
       options.max_lr.empty(),
       "[Learner::fit_one_cycle] the learning rates were given twice, as an "
-      "argument and as options.max_lr; leave one of them out.");
+      "argument and as options.max_lr; expected only one of them. Leave the "
+      "other out.");
   OneCycleOptions all = options;
   all.max_lr = std::move(max_lr);
   return fit_one_cycle(epochs, all);
@@ -152,8 +153,8 @@ std::shared_ptr<ParamScheduler> sgdr(const SgdrOptions& options) {
   TERN_CHECK_VALUE(
       count >= 1 && count <= 1000 && mult >= 1 &&
           std::isfinite(std::pow(mult, count)),
-      "[sgdr] cycles is {} and cycle_mult {}; expected 1 to 1000 cycles, each "
-      "at least as long as the one before and the last one finite.",
+      "[sgdr] cycles is {} and cycle_mult {}; expected 1 to 1000 cycles, a "
+      "cycle_mult of at least 1, and a finite length of the last cycle.",
       options.cycles,
       options.cycle_mult);
   std::vector<schedule::Phase> cycles;

@@ -107,13 +107,14 @@ ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
     TERN_CHECK_VALUE(
         !s.schedules.empty() &&
             std::ranges::none_of(s.schedules, std::logical_not<>()),
-        "[ParamScheduler] a schedule of {} is missing; give one for all "
-        "layer groups or one for each.",
+        "[ParamScheduler] a schedule of {} is missing; give one for all layer "
+        "groups or one per group.",
         to_string(s.hyper));
     TERN_CHECK_VALUE(
         !s.is_factor || s.hyper == HyperParameter::lr,
-        "[ParamScheduler] is_factor is set for {}; a fit is given learning "
-        "rates only. Schedule its values.",
+        "[ParamScheduler] is_factor is set for {}; expected it for learning "
+        "rates only, since fit takes no other base value. Schedule absolute "
+        "values.",
         to_string(s.hyper));
   }
 }
@@ -147,8 +148,8 @@ void ParamScheduler::on_train_begin(Learner& learn) {
   for (const Scheduled& s : scheduled_) {
     TERN_CHECK_VALUE(
         s.schedules.size() == 1 || s.schedules.size() == groups,
-        "[ParamScheduler] {} schedules of {} were given for {} layer "
-        "groups; expected one for all or one for each.",
+        "[ParamScheduler] got {} schedules of {} for {} layer groups; expected "
+        "one for all or one per group.",
         s.schedules.size(),
         to_string(s.hyper),
         groups);
@@ -199,8 +200,8 @@ TorchScheduler::TorchScheduler(Factory factory, Options options)
     : factory_(std::move(factory)), options_(options) {
   TORCH_CHECK_VALUE(
       factory_,
-      "[TorchScheduler] the factory is empty; give a function that makes a "
-      "scheduler over the optimizer.");
+      "[TorchScheduler] the factory is empty; give a function that creates a "
+      "scheduler for the optimizer.");
 }
 
 void TorchScheduler::on_add(Learner& learn) {
@@ -219,8 +220,8 @@ void TorchScheduler::make() {
   scheduler_ = factory_(*optimizer_);
   TORCH_CHECK_VALUE(
       scheduler_,
-      "[TorchScheduler] the factory gave no scheduler; expected one over the "
-      "optimizer that it was given.");
+      "[TorchScheduler] the factory returned no scheduler; expected a "
+      "scheduler for the optimizer passed to it.");
   scheduler_->step();
   advances_ = 0;
 }

@@ -89,8 +89,8 @@ fs::path cache_folder(const fs::path& given) {
   }
   throw DataError(
       "",
-      "[cache_folder] there is no folder to keep data in, since neither "
-      "TERN_CACHE nor HOME is set; set TERN_CACHE to one.");
+      "[cache_folder] there is no folder for downloaded data, since neither "
+      "TERN_CACHE nor HOME is set; set TERN_CACHE to a folder.");
 }
 
 void write_source_marker(const fs::path& folder, const std::string& source) {

@@ -57,8 +57,7 @@ bool check_url(const std::string& url) {
     throw DownloadError(
         Kind::refused,
         url,
-        "is not fetched, since " + scheme +
-            " does not protect what it carries; use https");
+        "is not fetched, since " + scheme + " is not encrypted; use https");
   }
   return is_local;
 }
@@ -214,8 +213,8 @@ class Transfer {
     if (options_.bytes > 0 && size_ > options_.bytes) {
       raise(
           Kind::wrong_content,
-          "gave more than the expected " + std::to_string(options_.bytes) +
-              " bytes; it is not the file that was asked for");
+          "sent more than the expected " + std::to_string(options_.bytes) +
+              " bytes; it is not the requested file");
     }
     part_.append(bytes);
   }
@@ -244,7 +243,7 @@ class Transfer {
       case CURLE_TOO_MANY_REDIRECTS:
         raise(
             Kind::refused,
-            "leads on to an address that is not https (" + reason +
+            "redirects to an address that is not https (" + reason +
                 "), which is refused");
       case CURLE_FILE_COULDNT_READ_FILE:
         raise(Kind::refused, "there is no such file. Check the URL");
@@ -299,8 +298,8 @@ std::string content_fault(
   const std::string actual = part.sha256();
   if (actual.starts_with(options.sha256)) return "";
   const bool is_whole = is_sha256(options.sha256);
-  return "gave a file with SHA-256 " + actual + "; expected " +
-         (is_whole ? "" : "one that begins with ") + options.sha256;
+  return "sent a file with SHA-256 " + actual + "; expected " +
+         (is_whole ? "" : "a SHA-256 that begins with ") + options.sha256;
 }
 
 // Downloads until the part file is complete and correct.
@@ -321,7 +320,7 @@ void fill(
       throw DownloadError(
           Kind::wrong_content,
           url,
-          fault + ". It is damaged or was replaced; nothing of it is kept");
+          fault + ". It is damaged or was replaced, and is discarded");
     } catch (const DownloadError& error) {
       may_pass = transfer.may_pass();
       if (error.kind() == Kind::wrong_content) {

@@ -34,7 +34,7 @@ fs::path given_folder(const FetchWeightsOptions& options) {
   if (!folder.empty() && !fs::is_directory(folder, error)) {
     throw DataError(
         folder,
-        "is no folder; expected the folder with files of weights, since "
+        "is not a folder; expected the folder with weight files, since "
         "TERN_WEIGHTS or FetchWeightsOptions::folder names it");
   }
   return folder;
@@ -57,8 +57,8 @@ std::string verify_weights(const fs::path& file) {
         file,
         "has the SHA-256 " + hash + "; " + source +
             " expects it to begin with " + expected.digits +
-            ". The file is damaged or another one; remove it and fetch it "
-            "again");
+            ". The file is damaged or not the expected one; remove it and "
+            "fetch it again");
   }
   return hash;
 }
@@ -72,7 +72,7 @@ fs::path download_weights(
   const ExpectedHash expected = expected_hash(file);
   if (is_there(file)) {
     if (sha256_file(file).starts_with(expected.digits)) return file;
-    sink->warning(file.string() + " is damaged and fetched again");
+    sink->warning(file.string() + " is damaged, so it is fetched again");
   }
   sink->line("downloading " + weights.url);
   try {
@@ -116,8 +116,8 @@ fs::path fetch_weights(
   if (!is_there(file)) {
     throw DataError(
         file,
-        "there is no such file, and nothing is downloaded as long as "
-        "TERN_WEIGHTS or FetchWeightsOptions::folder names a folder; put " +
+        "there is no such file, and nothing is downloaded while TERN_WEIGHTS "
+        "or FetchWeightsOptions::folder names a folder; put " +
             weights.url + " there, as `tern-weights fetch` does");
   }
   verify_weights(file);

@@ -29,8 +29,8 @@ fs::path data_folder(const UntarOptions& options) {
   if (!folder.empty() && !fs::is_directory(folder, error)) {
     throw DataError(
         folder,
-        "is no folder; expected the folder with datasets, since TERN_DATA or "
-        "UntarOptions::data names it");
+        "is not a folder; expected the folder with datasets, since TERN_DATA "
+        "or UntarOptions::data names it");
   }
   return folder;
 }
@@ -233,7 +233,8 @@ class Untar {
     fs::rename(folder, aside);
     sink_->warning(
         name_ + ": " + folder.string() +
-        " has lost some of its files and is made again; what was left is in " +
+        " has lost some of its files and is extracted again; the remaining "
+        "files are in " +
         aside.string());
   }
 

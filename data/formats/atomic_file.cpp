@@ -74,7 +74,7 @@ AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
     try {
       file_ = open_file(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
     } catch (const IoError& error) {
-      throw IoError(target_, "create a file beside this one", error.error());
+      throw IoError(target_, "create a file next to this one", error.error());
     }
   } while (!lock_and_still_there(file_, target_));
 }

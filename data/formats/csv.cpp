@@ -100,7 +100,8 @@ size_t CsvTable::column(std::string_view name) const {
     }
     throw DataError(
         path,
-        "has no column '" + std::string(name) + "'; there are: " + all + ".");
+        "has no column '" + std::string(name) + "'; expected one of: " + all +
+            ".");
   }
   return static_cast<size_t>(at - columns.begin());
 }
@@ -117,12 +118,12 @@ CsvTable parse_csv(
     reader.fail(
         1 + static_cast<size_t>(
                 std::count(text.begin(), text.begin() + zero, '\n')),
-        "there is a zero byte; expected text");
+        "contains a zero byte; expected text");
   }
   if (!reader.next(table.columns)) {
     throw DataError(
         table.path,
-        "is empty; expected a first line with the names of the columns.");
+        "is empty; expected a first line with the column names.");
   }
   std::vector<std::string> row;
   if (!options.has_header) {
@@ -137,7 +138,7 @@ CsvTable parse_csv(
     if (row.size() != table.columns.size()) {
       reader.fail(
           reader.row_line(),
-          "there are " + std::to_string(row.size()) + " cells; expected " +
+          "the line has " + std::to_string(row.size()) + " cells; expected " +
               std::to_string(table.columns.size()) + ", as in the first line");
     }
     table.rows.push_back(std::move(row));

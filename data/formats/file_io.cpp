@@ -163,7 +163,7 @@ void ByteFile::throw_end(uint64_t offset, uint64_t expected) const {
       path_,
       "ends at byte " + std::to_string(offset) + "; expected " +
           std::to_string(expected) +
-          " more. The file is cut off, or another program changes it");
+          " more. The file is cut off, or another program is changing it");
 }
 
 std::vector<uint8_t> ByteFile::read(uint64_t offset, uint64_t size) const {

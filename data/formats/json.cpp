@@ -132,7 +132,7 @@ std::string_view JsonReader::next_scalar() {
 std::string JsonReader::string() {
   const std::string_view scalar = next_scalar();
   const Json value = parsed(scalar);
-  if (!value.is_string()) fail("expected a text in quotes" + not_this(scalar));
+  if (!value.is_string()) fail("expected a quoted string" + not_this(scalar));
   pass_token(scalar.size());
   return value;
 }
@@ -274,7 +274,7 @@ void read_json(JsonReader& json, const JsonFields& fields) {
         known += (known.empty() ? "" : ", ") + item.first;
       }
       json.fail(
-          "the field " + printable(name) + " is not known; expected one of " +
+          "the field " + printable(name) + " is unknown; expected one of " +
           known + ". A newer version may have written it");
     }
     std::visit([&](auto* at) { read(json, *at); }, field->second);

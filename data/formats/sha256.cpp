@@ -98,7 +98,8 @@ void check_sha256_file(
   throw DataError(
       path,
       "has the SHA-256 " + found + "; expected " + expected +
-          ". The file is damaged or another one; fetch or save it again");
+          ". The file is damaged or not the expected one; fetch or save it "
+          "again");
 }
 
 std::string to_text(const Sha256Sums& sums) {
@@ -141,8 +142,8 @@ Sha256Sums parse_sha256sums(
       throw DataError(
           path,
           "line " + std::to_string(number) +
-              " is not as sha256sum writes it, or its file has come before; "
-              "expected a SHA-256, two blanks and a name");
+              " is not in the format of sha256sum, or repeats a file; expected "
+              "a SHA-256, two spaces and a name");
     }
   }
   return sums;
@@ -161,7 +162,7 @@ std::string sum_beside(const std::filesystem::path& path) {
   if (sum != sums.end()) return sum->second;
   throw DataError(
       list,
-      "has no sum of " + printable(path.filename().string()) +
+      "has no checksum for " + printable(path.filename().string()) +
           "; write it again with sha256sum, or remove it");
 }
 

@@ -59,8 +59,8 @@ const TarMember& TarSample::member(std::string_view field) const {
     throw DataError(
         describe(),
         fmt::format(
-            "has no field '{}', only {}. Write the shard with it, or name "
-            "another field",
+            "has no field '{}', only {}. Write the shard with this field, or "
+            "name another field",
             field,
             describe_fields()));
   }
@@ -78,8 +78,8 @@ std::string TarSample::describe_fields() const {
   return fmt::format(
       "{}{}",
       fmt::join(fields, ", "),
-      has_dots ? " (a sample's name ends at its first dot, its field begins "
-                 "behind it)"
+      has_dots ? " (a sample's name ends at its first dot, and its field "
+                 "begins after it)"
                : "");
 }
 
@@ -89,7 +89,7 @@ std::vector<uint8_t> TarSample::bytes(std::string_view field) const {
     throw DataError(
         describe(),
         fmt::format(
-            "has {} bytes in its field '{}'; expected at most {}. Divide it",
+            "has {} bytes in its field '{}'; expected at most {}. Split it",
             found.size,
             field,
             kMaxFieldBytes));

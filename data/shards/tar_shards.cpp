@@ -44,7 +44,7 @@ std::vector<std::string> choices(
     const auto last = whole_number(text.substr(dots + 2));
     TERN_CHECK_VALUE(
         first && last && *first <= *last && *last - *first < kMaxShards,
-        "[expand_shards] {{{}}} in {} is no range; expected two numbers, "
+        "[expand_shards] {{{}}} in {} is not a range; expected two numbers, "
         "such as {{000..009}}.",
         inside,
         pattern);
@@ -70,8 +70,8 @@ void expand(
   if (open == rest.npos) {
     TERN_CHECK_VALUE(
         static_cast<int64_t>(shards.size()) < kMaxShards,
-        "[expand_shards] {} and those before it are more than {} shards; "
-        "expected fewer, larger ones.",
+        "[expand_shards] {} and the patterns before it give more than {} "
+        "shards; expected fewer and larger shards.",
         pattern,
         kMaxShards);
     shards.push_back(done + rest);
@@ -80,7 +80,7 @@ void expand(
   const size_t close = rest.find('}', open);
   TERN_CHECK_VALUE(
       close != rest.npos,
-      "[expand_shards] {} has a brace without an end; expected a range "
+      "[expand_shards] {} has a brace that is not closed; expected a range "
       "such as {{000..009}}.",
       pattern);
   const std::string inside = rest.substr(open + 1, close - open - 1);
@@ -158,7 +158,7 @@ std::vector<std::string> expand_shards(
   }
   TORCH_CHECK_VALUE(
       !shards.empty(),
-      "[expand_shards] there is no shard; expected patterns such as "
+      "[expand_shards] no shard was given; expected patterns such as "
       "\"train-{000..009}.tar\".");
   return shards;
 }
@@ -226,7 +226,7 @@ std::shared_ptr<const TarShards> TarShards::open(
   int64_t end = 0;
   for (auto& [shard, problem] : found) {
     if (!shard) {
-      options.sink.or_terminal()->warning("left out a shard: " + problem);
+      options.sink.or_terminal()->warning("a shard was left out: " + problem);
       continue;
     }
     shards->ends_.push_back(end += std::ssize(shard->samples()));
@@ -236,8 +236,8 @@ std::shared_ptr<const TarShards> TarShards::open(
     throw DataError(
         names.front(),
         fmt::format(
-            "and all other shards, {} in all, are damaged or gone. Fetch them "
-            "again",
+            "and all other shards, {} in total, are damaged or missing. Fetch "
+            "them again",
             names.size()));
   }
   return shards;
@@ -258,7 +258,7 @@ TarSample TarShards::sample(int64_t index) const {
   TORCH_CHECK_INDEX(
       index >= 0 && end != ends_.end(),
       fmt::format(
-          "[TarShards::sample] index {} is outside; expected 0 to {}.",
+          "[TarShards::sample] index {} is out of range; expected 0 to {}.",
           index,
           size() - 1));
   const auto shard = static_cast<size_t>(end - ends_.begin());

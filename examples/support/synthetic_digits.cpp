@@ -438,12 +438,12 @@ fs::path mnist_or_digits(
     if (!is_whole_data(digits)) fs::remove_all(digits);
     staging.publish();
   }
-  const std::string line =
-      name +
-      ": using GENERATED data, which says nothing about results on the real "
-      "dataset, since " +
-      reason + ". The generated data is in " + digits.string() +
-      "; remove it to try the download again.";
+  const std::string line = name +
+                           ": using GENERATED data, whose results say nothing "
+                           "about the real dataset, since " +
+                           reason + ". The generated data is in " +
+                           digits.string() +
+                           "; remove it to try the download again.";
   options.sink.or_terminal()->warning(line);
   return digits;
 }

@@ -60,15 +60,15 @@ void check_pair(
               boxes1.sizes().slice(0, boxes1.dim() - last),
               boxes2.sizes().slice(0, boxes2.dim() - last)) &&
           boxes1.device() == boxes2.device(),
-      "[{}] {} is {} and {} is {}; expected {} on one device. Move or reshape "
-      "one of them.",
+      "[{}] {} is {} and {} is {}; expected {}, on the same device. Move or "
+      "reshape one of them.",
       where,
       name1,
       describe(boxes1),
       name2,
       describe(boxes2),
-      last == 2 ? "[..., N, 4] and [..., M, 4] with equal dimensions before"
-                : "as many boxes");
+      last == 2 ? "[..., N, 4] and [..., M, 4] with equal leading dimensions"
+                : "the same number of boxes");
 }
 
 // Converts 16-bit numbers to float.
@@ -374,7 +374,7 @@ double threshold_of(double threshold, bool is_double) {
 void check_threshold(const char* where, double iou_threshold) {
   TERN_CHECK_VALUE(
       iou_threshold >= 0 && iou_threshold <= 1,
-      "[{}] iou_threshold is {}; expected a share in 0..1.",
+      "[{}] iou_threshold is {}; expected a number from 0 to 1.",
       where,
       iou_threshold);
 }

@@ -30,16 +30,15 @@ void check(
       flags.sizes() == rows.sizes().slice(0, 2) &&
           flags.scalar_type() == flag_type && flags.is_contiguous() &&
           flags.device() == rows.device(),
-      "[{}] the second tensor is {} beside {}; expected contiguous [N, K] {} "
-      "on "
-      "the same device.",
+      "[{}] the second tensor is {} and the first {}; expected contiguous [N, "
+      "K] {} on the same device.",
       where,
       describe(flags),
       describe(rows),
       flag_type == at::kLong ? "kLong" : "kBool");
   TERN_CHECK_VALUE(
       matrices == static_cast<size_t>(rows.size(0)),
-      "[{}] there are {} matrices for {}; expected one for each image.",
+      "[{}] got {} matrices for {}; expected one per image.",
       where,
       matrices,
       describe(rows));
@@ -74,9 +73,8 @@ void move_boxes_(
           (areas.sizes() == labels.sizes() &&
            areas.scalar_type() == at::kFloat && areas.is_contiguous() &&
            areas.device() == boxes.device()),
-      "[move_boxes_] areas is {} beside {}; expected contiguous [N, K] kFloat "
-      "on "
-      "the same device, or an undefined tensor.",
+      "[move_boxes_] areas is {} and boxes is {}; expected contiguous [N, K] "
+      "kFloat on the same device, or an undefined tensor.",
       describe(areas),
       describe(boxes));
   if (labels.numel() == 0) return;

@@ -25,8 +25,7 @@ void check_images(const torch::Tensor& images, size_t changes) {
       describe(images));
   TERN_CHECK_VALUE(
       changes == static_cast<size_t>(images.size(0)),
-      "[augment_images] there are {} changes for images {}; expected one "
-      "for each image.",
+      "[augment_images] got {} changes for images {}; expected one per image.",
       changes,
       describe(images));
   constexpr int64_t kMaxPixels = int64_t{1} << 30;

@@ -83,15 +83,15 @@ void check_normalization(
       describe(images));
   TERN_CHECK_VALUE(
       std::ranges::all_of(mean, [](double v) { return std::isfinite(v); }),
-      "[{}] mean is [{}]; expected finite values, in units of 0..1.",
+      "[{}] mean is [{}]; expected finite values, for pixels from 0 to 1.",
       where,
       fmt::join(mean, ", "));
   TERN_CHECK_VALUE(
       std::ranges::all_of(
           stddev,
           [](double v) { return std::isfinite(v) && v > 0; }),
-      "[{}] stddev is [{}]; expected values > 0, in units of 0..1. Use 1 "
-      "for a channel that does not vary.",
+      "[{}] stddev is [{}]; expected values > 0, for pixels from 0 to 1. Use 1 "
+      "for a constant channel.",
       where,
       fmt::join(stddev, ", "));
   TERN_CHECK_VALUE(

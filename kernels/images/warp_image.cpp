@@ -388,8 +388,8 @@ Matrix3 Matrix3::inverse() const {
   TERN_CHECK_VALUE(
       std::isfinite(1 / determinant),
       "[Matrix3::inverse] the matrix has the determinant {}, so it maps the "
-      "plane to a line or a point; expected one that can be undone. Check the "
-      "transform: a scale may be 0.",
+      "plane to a line or a point; expected an invertible matrix. Check "
+      "whether the transform has a scale of 0.",
       determinant);
   Matrix3 inverse;
   for (size_t i = 0; i < values.size(); ++i) {

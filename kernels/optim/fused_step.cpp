@@ -83,7 +83,7 @@ class StepUnpacker {
   void check_count(const char* name, at::TensorList list) const {
     TERN_CHECK_VALUE(
         list.size() == tensors_.params.size(),
-        "[{}] {} has {} tensors; expected {}, as many as params. Leave a "
+        "[{}] {} has {} tensors; expected {}, one per entry of params. Leave a "
         "parameter without a gradient out of every list.",
         where_,
         name,
@@ -118,8 +118,8 @@ class StepUnpacker {
     } else {
       TERN_CHECK_VALUE(
           !has_weight,
-          "[{}] params[{}] is kBFloat16 and weights[{}] is defined; expected a "
-          "parameter without masters to have no other weight.",
+          "[{}] params[{}] is kBFloat16 and weights[{}] is defined; expected "
+          "weights only for kFloat parameters, which are master weights.",
           where_,
           i,
           i);
@@ -146,8 +146,8 @@ class StepUnpacker {
         moment.dim() == 1 && moment.numel() == size && moment.is_contiguous() &&
             moment.device() == device_ &&
             moment.storage_offset() % sizeof(float) == 0,
-        "[{}] {}[{}] is {}; expected the [{}] kByte on {} of a moment in 8 "
-        "bits, or a kFloat. Make it with torch::zeros(moment_8bit_size(param), "
+        "[{}] {}[{}] is {}; expected [{}] kByte on {} for an 8-bit moment, or "
+        "a kFloat. Create it with torch::zeros(moment_8bit_size(param), "
         "torch::kByte).",
         where_,
         states.name,
@@ -187,7 +187,7 @@ class StepUnpacker {
             (is_first || param.device() == device_) &&
             param.is_non_overlapping_and_dense(),
         "[{}] params[{}] is {}; expected a dense kFloat, or kBFloat16 with a "
-        "rounding key, on {}. Make it dense with clone(), and call once a "
+        "rounding key, on {}. Make it dense with clone(), and call once per "
         "device.",
         where_,
         i,
@@ -205,7 +205,7 @@ class StepUnpacker {
     TERN_CHECK_VALUE(
         has_type && tensor.device() == device_ && same_layout(param, tensor),
         "[{}] {}[{}] is {}; expected {} with sizes [{}] and strides [{}] on "
-        "{}, as params[{}]. Make it with torch::empty_like(param, dtype).",
+        "{}, like params[{}]. Create it with torch::empty_like(param, dtype).",
         where_,
         name,
         i,
@@ -225,8 +225,8 @@ class StepUnpacker {
     TERN_CHECK_VALUE(
         type && type != ElementType::float64 && grad->device() == device_ &&
             grad->layout() == at::kStrided && grad->sizes() == param.sizes(),
-        "[{}] grads[{}] is {}; expected [{}] kFloat, kHalf or kBFloat16 on "
-        "{}, not sparse. Do {}.",
+        "[{}] grads[{}] is {}; expected [{}] kFloat, kHalf or kBFloat16 on {}, "
+        "not sparse. Please {}.",
         where_,
         i,
         describe(*grad),
@@ -286,7 +286,7 @@ args_in(const char* where, const torch::Tensor& tensor, torch::Device device) {
       tensor.scalar_type() == torch::kByte && tensor.is_contiguous() &&
           tensor.numel() == sizeof(Args) && tensor.device() == device,
       "[{}] args_on_device is {} {} on {}; expected {} bytes on {}, as "
-      "to_tensor makes them of the same arguments.",
+      "to_tensor returns them for the same arguments.",
       where,
       tensor.numel(),
       c10::toString(tensor.scalar_type()),

@@ -113,8 +113,8 @@ void check_grad(
   TERN_CHECK_VALUE(
       grad.defined() && element_type(grad.scalar_type()) &&
           grad.device() == device && grad.layout() == at::kStrided,
-      "[{}] grads[{}] is {}; expected kFloat, kDouble, kHalf or kBFloat16 "
-      "on {}, not sparse. Leave undefined ones out, and pass the _values() "
+      "[{}] grads[{}] is {}; expected kFloat, kDouble, kHalf or kBFloat16 on "
+      "{}, not sparse. Leave undefined gradients out, and pass the _values() "
       "of a sparse one.",
       where,
       i,
@@ -123,8 +123,8 @@ void check_grad(
   TERN_CHECK_VALUE(
       !is_written || grad.is_non_overlapping_and_dense() ||
           at::has_internal_overlap(grad) != at::MemOverlap::Yes,
-      "[{}] grads[{}] is {}, expanded; expected memory of its own for every "
-      "element. Clone it first.",
+      "[{}] grads[{}] is {}, an expanded tensor; expected separate memory for "
+      "every element. Clone it first.",
       where,
       i,
       describe(grad));
@@ -138,7 +138,7 @@ void run(
     const at::Tensor& found_inf) {
   TERN_CHECK_VALUE(
       found_inf.defined(),
-      "[{}] found_inf is undefined; expected one kFloat. Make it with "
+      "[{}] found_inf is undefined; expected one kFloat. Create it with "
       "torch::zeros({{}}, device).",
       where);
   const torch::Device device = found_inf.device();

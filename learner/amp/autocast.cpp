@@ -21,8 +21,8 @@ torch::DeviceType checked(torch::Device device) {
 torch::ScalarType checked(torch::ScalarType dtype, bool enabled) {
   TERN_CHECK_VALUE(
       !enabled || dtype == torch::kHalf || dtype == torch::kBFloat16,
-      "[AutocastGuard] dtype is {}; expected kHalf or kBFloat16. For "
-      "training in another type convert the model instead.",
+      "[AutocastGuard] dtype is {}; expected kHalf or kBFloat16. To train in "
+      "another type, convert the model.",
       c10::toString(dtype));
   return dtype;
 }
@@ -32,8 +32,8 @@ bool can_be_enabled(torch::DeviceType device, bool enabled) {
     return enabled;
   }
   TORCH_WARN_ONCE(
-      "[AutocastGuard] the device is CUDA and there is none, so autocast stays "
-      "off. Give the device on which the model runs.");
+      "[AutocastGuard] the device is CUDA, but no CUDA device is available, so "
+      "autocast stays off. Pass the device that the model runs on.");
   return false;
 }
 
@@ -86,7 +86,7 @@ torch::jit::IValue saved(
   const auto found = ctx.saved_data.find(key);
   TORCH_CHECK(
       found != ctx.saved_data.end(),
-      "[amp::BackwardGuard] forward has not noted how autocast was set; call "
+      "[amp::BackwardGuard] forward has not saved the autocast state; call "
       "amp::save_autocast(ctx, device) in forward.");
   return found->second;
 }

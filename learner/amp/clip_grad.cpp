@@ -14,8 +14,8 @@ void check_dense(const char* call, const Tensors& gradients) {
   for (const torch::Tensor& gradient : gradients) {
     TERN_CHECK_VALUE(
         gradient.layout() == torch::kStrided,
-        "[{}] a gradient of shape {} is sparse; expected dense ones. Make the "
-        "embedding with sparse(false), or leave clipping out.",
+        "[{}] a gradient of shape {} is sparse; expected a dense gradient. "
+        "Create the embedding with sparse(false), or leave clipping out.",
         call,
         gradient.sizes());
   }
@@ -66,8 +66,8 @@ Tensors found_gradients(const char* call, const Tensors& parameters) {
         "[",
         call,
         "] no parameter has a gradient; nothing is clipped. In a callback, use "
-        "GradientClip, or learn.gradients(): under a loss scale the "
-        "parameters' own are undefined.");
+        "GradientClip, or learn.gradients(): with a loss scale the gradients "
+        "of the parameters are undefined.");
   }
   return gradients;
 }
@@ -105,8 +105,8 @@ void clip_grad_value_(const Tensors& parameters, double max_value) {
   for (const torch::Tensor& grad : grads) {
     TERN_CHECK_VALUE(
         !grad.is_complex(),
-        "[clip_grad_value_] a gradient of shape {} is complex, whose numbers "
-        "have no order; expected real ones. Clip by norm.",
+        "[clip_grad_value_] a gradient of shape {} is complex, and complex "
+        "numbers have no order; expected real gradients. Clip by norm.",
         grad.sizes());
   }
   at::_foreach_clamp_min_(grads, -max_value);

@@ -138,7 +138,7 @@ StepResult GradScaler::step_clipped(
   TORCH_CHECK_VALUE(
       amp_aware,
       "[GradScaler] step_clipped: the optimizer does not read scaled gradients "
-      "itself; call unscale_, clip_grad_norm_ and step, or take one of "
+      "itself; call unscale_, clip_grad_norm_ and step, or use an optimizer of "
       "tern::optim.");
   TERN_CHECK_VALUE(
       max_norm > 0,
@@ -223,7 +223,7 @@ void GradScaler::check_gradients(
         !unscale || grad.scalar_type() != torch::kHalf,
         "[GradScaler] Attempting to unscale FP16 gradients. Small ones would "
         "be lost; keep the parameters in fp32, or use tern::optim with fp32 "
-        "masters and call move_gradients_to_masters() first.");
+        "master weights and call move_gradients_to_masters() first.");
     by_device[grad.device()].push_back(dense_part(grad));
   }
   torch::Tensor inverse;
@@ -302,10 +302,10 @@ void GradScaler::warn_of_skips(int64_t skips) const {
   TORCH_WARN(
       "[GradScaler] ",
       skips,
-      " updates in a row found a gradient that is not finite, so nothing is "
-      "learnt. Likely causes: NaN or infinity in the data; a loss that divides "
+      " updates in a row found a gradient that is not finite, so no step is "
+      "taken. Likely causes: NaN or infinity in the data; a loss that divides "
       "by 0 or takes the logarithm of 0; weights that an earlier, too high "
-      "learning rate made NaN. Look whether the loss of one batch is finite "
+      "learning rate made NaN. Check whether the loss of one batch is finite "
       "without the scaler.");
 }
 
@@ -376,7 +376,7 @@ void check_factors(double growth, double backoff, int64_t interval) {
   TERN_CHECK_VALUE(
       interval >= 1,
       "[GradScaler] growth_interval is {}; expected >= 1. For a scale that "
-      "never grows take a huge one.",
+      "never grows use a very large interval.",
       interval);
 }
 

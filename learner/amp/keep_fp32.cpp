@@ -413,8 +413,8 @@ KeptParameters kept_parameters(
     }
     TERN_CHECK_VALUE(
         is_found,
-        "[{}] keep_fp32 names '{}', and no module with parameters is called "
-        "so; there are: {}.",
+        "[{}] keep_fp32 names '{}', but no module with parameters has this "
+        "name; expected one of: {}.",
         where,
         pattern,
         fmt::join(names, ", "));

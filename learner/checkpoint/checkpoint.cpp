@@ -118,15 +118,15 @@ Manifest verify(const fs::path& folder) {
       throw DataError(
           path.string(),
           fmt::format(
-              "the file has {} bytes where the manifest says {}: it was cut "
-              "off or changed",
+              "the file has {} bytes, but the manifest says {}: it was cut off "
+              "or changed",
               size,
               file.size));
     }
     if (sha256_file(path) != file.sha256) {
       throw DataError(
           path.string(),
-          "the file's SHA-256 is not the manifest's: it was damaged or "
+          "the file's SHA-256 differs from the manifest: it was damaged or "
           "changed");
     }
   }
@@ -470,8 +470,8 @@ Checkpoint read_checkpoint(
       throw CheckpointError(
           "",
           fmt::format(
-              "{}; the checkpoint cannot be used. Name the run's folder to "
-              "take the newest whole one.",
+              "{}; the checkpoint cannot be used. Pass the run's folder to use "
+              "the newest complete checkpoint.",
               fault.what()));
     }
   }
@@ -488,7 +488,7 @@ Checkpoint read_checkpoint(
           ? "there is no checkpoint in this folder; expected step_<n> folders "
             "as SaveCheckpoint writes them"
           : fmt::format(
-                "none of its {} checkpoints is whole; the newest: {}",
+                "none of its {} checkpoints is complete; the newest: {}",
                 problems.size(),
                 problems.front()));
 }
@@ -504,8 +504,8 @@ RunLock::RunLock(const std::filesystem::path& folder) {
     throw CheckpointError(
         folder.string(),
         fmt::format(
-            "{} writes checkpoints here already; wait for it, or give this "
-            "training a folder of its own",
+            "{} already writes checkpoints here; wait for it, or give this "
+            "training its own folder",
             holder(file_, path)));
   }
   if (::ftruncate(file_.fd(), 0) != 0) {

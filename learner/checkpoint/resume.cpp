@@ -116,7 +116,7 @@ std::vector<std::string> missing_additions(
   for (const auto& [name, callback] : additions(learner, checkpoint)) {
     if (callback) continue;
     result.push_back(
-        fmt::format("{} is not there, which was added while a fit ran", name));
+        fmt::format("{} is missing, which was added during a fit", name));
   }
   return result;
 }
@@ -156,8 +156,8 @@ void check_differences(
   throw CheckpointError(
       "",
       fmt::format(
-          "[Learner::resume] this training is not the one that the checkpoint "
-          "is of: {}. Make them equal, or resume with {{.allow_change = "
+          "[Learner::resume] this training differs from the one in the "
+          "checkpoint: {}. Make them equal, or resume with {{.allow_change = "
           "true}}.",
           fmt::join(differences, "; ")));
 }
@@ -200,8 +200,8 @@ Checkpoint capture_state(Learner& learner) {
   TORCH_CHECK(
       !parts_of(learner).ranks.communicator ||
           !parts_of(learner).step.window.is_open(),
-      "[Learner::save_checkpoint] gradients are being accumulated, of which "
-      "each rank has its own part; call it while state().accumulating is "
+      "[Learner::save_checkpoint] gradients are being accumulated, and each "
+      "rank holds a part of them; call it while state().accumulating is "
       "false.");
   const WholeMasters whole(learner);
   Checkpoint result;
@@ -309,9 +309,10 @@ class ResumePlan final : public Continuation {
       throw CheckpointError(
           "",
           fmt::format(
-              "[Learner::resume] this checkpoint is of {} processes, in the "
-              "middle of an epoch whose batches {} cannot go on with. Start as "
-              "many, or resume from the checkpoint of an epoch's end.",
+              "[Learner::resume] this checkpoint was written by {} processes "
+              "in the middle of an epoch, which {} cannot continue. Start the "
+              "same number, or resume from a checkpoint written at the end of "
+              "an epoch.",
               checkpoint_.settings.at(kProcesses),
               now.at(kProcesses)));
     }
@@ -370,7 +371,7 @@ class ResumePlan final : public Continuation {
           take_back_later_models(learner, *l.position.last_checkpoint);
       if (names.empty()) return;
       learner.options().sink->line(fmt::format(
-          "Models that were saved after this checkpoint were put aside: {}.",
+          "Models saved after this checkpoint were moved aside: {}.",
           fmt::join(names, ", ")));
     });
   }
@@ -454,15 +455,15 @@ Checkpoint capture_checkpoint(Learner& learner) {
   if (plan && !plan->is_applied()) return plan->checkpoint();
   TORCH_CHECK(
       parts_of(learner).evaluation.depth == 0,
-      "[Learner::save_checkpoint] an evaluation is running, which has weights "
-      "(Ema) and random numbers of its own; call it between fits, in "
+      "[Learner::save_checkpoint] an evaluation is running, which uses other "
+      "weights (Ema) and random numbers; call it between fits, in "
       "on_epoch_end, or in on_batch_end while state().training is true.");
   TORCH_CHECK(
       learner.state().is_fitting ||
           learner.state().result != FitResult::interrupted,
-      "[Learner::save_checkpoint] the last fit was stopped in the middle, and "
-      "what its callbacks knew of it is gone; call save_checkpoint in "
-      "on_interrupt, or add SaveCheckpoint, which does.");
+      "[Learner::save_checkpoint] the last fit was interrupted, and the state "
+      "of its callbacks is gone; call save_checkpoint in on_interrupt, or add "
+      "SaveCheckpoint, which does so.");
   if (!learner.state().is_fitting) loop::follow_model(parts_of(learner));
   return capture_state(learner);
 }
@@ -507,8 +508,8 @@ void tell_put_aside(
   names.reserve(aside.size());
   for (const auto& path : aside) names.push_back(path.filename().string());
   learner.options().sink->line(fmt::format(
-      "Checkpoints that this training has left were put aside in {}: {}; "
-      "resume with such a name goes back to them.",
+      "Checkpoints that are newer than the resumed one were moved to {}: {}; "
+      "resume from one of these names to return to it.",
       aside.front().parent_path().string(),
       fmt::join(names, ", ")));
 }
@@ -556,7 +557,7 @@ Learner& Learner::resume(
   Checkpoint checkpoint = read_checkpoint(whole, problems);
   for (const std::string& problem : problems) {
     parts_->options.sink->warning(
-        fmt::format("{}; an older checkpoint is used instead", problem));
+        fmt::format("{}; an older checkpoint is used in its place", problem));
   }
   check_differences(
       differences(training_settings(*this), checkpoint),
@@ -569,7 +570,7 @@ Learner& Learner::resume(
   const Checkpoint& applied = plan->checkpoint();
   if (communicator(*this).is_main_process()) {
     parts_->options.sink->line(fmt::format(
-        "Going on at step {} from {}.",
+        "Resuming at step {} from {}.",
         applied.step,
         applied.folder.string()));
   }

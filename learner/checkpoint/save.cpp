@@ -176,7 +176,7 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
     throw DataError(
         path.string(),
         reason +
-            "; load with {.with_optimizer = false} to begin with a new "
+            "; load with {.with_optimizer = false} to start with a new "
             "optimizer");
   };
   std::error_code error;
@@ -190,7 +190,7 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   check(
       of_optimizer[kKindKey] == kind,
       fmt::format(
-          "the state is of a {}, the Learner has a {}",
+          "the state is from a {}, but the Learner has a {}",
           of_optimizer[kKindKey],
           kind));
   return load_weights(path);
@@ -219,9 +219,9 @@ bool may_load(Learner& learn, const std::string& name) {
       file.string(),
       is_there
           ? fmt::format(
-                "the file is of another training, and this one has saved none: "
-                "{}. To load it all the same, remove the callback that saves "
-                "under this name first, or give the file another name",
+                "the file comes from another training, and this one has saved "
+                "no such file: {}. To load it anyway, remove the callback that "
+                "saves under this name first, or give the file another name",
                 known->second)
           : fmt::format("there is no such file: {}", known->second));
 }

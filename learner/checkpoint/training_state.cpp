@@ -33,8 +33,8 @@ LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
     throw CheckpointError(
         "",
         fmt::format(
-            "[Learner::resume] the checkpoint is of another model: {}. Build "
-            "the model that was trained, or take over weights alone with "
+            "[Learner::resume] the checkpoint is from another model: {}. Build "
+            "the model that was trained, or load only the weights with "
             "Learner::load.",
             why));
   };
@@ -45,7 +45,7 @@ LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
         state,
         {.strict = false, .ignore_mismatched_sizes = true});
   } catch (const c10::ValueError&) {
-    refuse("none of its tensors has a name and shape of this one's");
+    refuse("none of its tensors matches a name and shape of this model");
   }
   if (!plan.report.is_complete()) refuse(plan.report.to_string());
   return plan;
@@ -137,7 +137,7 @@ torch::Tensor saved_flags(const StateDict& state, const char* name) {
   TERN_CHECK_VALUE(
       flags && flags->dim() == 1,
       "[Learner::resume] the checkpoint does not hold \"trained/{}\"; expected "
-      "one that SaveCheckpoint wrote.",
+      "a checkpoint written by SaveCheckpoint.",
       name);
   return flags->cpu();
 }
@@ -148,8 +148,8 @@ int64_t saved_integer(const StateDict& state, const std::string& name) {
   const torch::Tensor* const value = state.find(name);
   TERN_CHECK_VALUE(
       value && value->numel() == 1,
-      "[Learner::resume] the checkpoint does not hold \"{}\"; expected one "
-      "that SaveCheckpoint wrote.",
+      "[Learner::resume] the checkpoint does not hold \"{}\"; expected a "
+      "checkpoint written by SaveCheckpoint.",
       name);
   return value->item<int64_t>();
 }

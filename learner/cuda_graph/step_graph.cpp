@@ -83,7 +83,7 @@ void StepGraph::begin(Learner& learn) {
 }
 
 void StepGraph::give_up(Learner& learn, const std::string& why) {
-  say(learn, "this fit goes without a graph: " + why);
+  say(learn, "this fit runs without a CUDA graph: " + why);
   end(learn);
 }
 
@@ -103,8 +103,8 @@ void StepGraph::forget() {
 
 std::string StepGraph::obstacle(Learner& learn) const {
   if (!fused(learn)) {
-    return "the optimizer computes with rates of the host; take one of "
-           "tern::optim";
+    return "the optimizer reads its learning rate on the host; use an "
+           "optimizer of tern::optim";
   }
   if (parts_of(learn).ranks.communicator)
     return "several processes train together";
@@ -115,9 +115,9 @@ std::string StepGraph::obstacle(Learner& learn) const {
       if (loop::receives(parts_of(learn), callback, event) &&
           !callback->can_be_replayed()) {
         return fmt::format(
-            "{} acts within the step; let it act in on_batch_begin or "
-            "on_batch_end, or override can_be_replayed if it only asks the "
-            "device for the same work each time",
+            "{} runs inside the step; move its work to on_batch_begin or "
+            "on_batch_end, or override can_be_replayed if it launches the same "
+            "kernels in every step",
             callback->name());
       }
     }
@@ -136,7 +136,7 @@ void StepGraph::step(Learner& learn) {
   if (!graph_) return loop::train_step(parts_of(learn));
   std::string why = results_.empty() ? obstacle(learn) : "";
   if (why.empty() && (state.skip_step || state.skip_zero_grad)) {
-    why = "a callback leaves out the optimizer's step of some batches";
+    why = "a callback skips the optimizer's step for some batches";
   }
   if (!why.empty()) {
     give_up(learn, why);
@@ -152,8 +152,8 @@ void StepGraph::step(Learner& learn) {
                          are_alike(state.batch_data.targets, batch_.targets);
   if (!results_.empty() && !has_shape) {
     say(learn,
-        "batches of another shape than the recorded one are not replayed; "
-        "drop_last leaves out the short last batch");
+        "batches whose shape differs from the recorded one are not replayed; "
+        "set drop_last to leave out the short last batch");
     return loop::train_step(parts_of(learn));
   }
   if (!results_.empty()) {
@@ -190,7 +190,7 @@ bool StepGraph::begins_replay(Learner& learn) {
 bool StepGraph::counts_nothing(Learner& learn) {
   const LearnerParts& l = parts_of(learn);
   if (l.options.loss.counts_samples() || l.step.loss_count > 0) return false;
-  say(learn, "a batch of which nothing counts in the loss is not replayed");
+  say(learn, "a batch in which no sample counts in the loss is not replayed");
   return true;
 }
 
@@ -269,9 +269,9 @@ Learner& Learner::to_cuda_graph() {
 Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
   TERN_CHECK_VALUE(
       parts_->data.device.is_cuda(),
-      "[Learner::to_cuda_graph] the data are on {}; a CUDA graph needs a "
-      "CUDA device. Leave the call out, or train on a GPU: "
-      "data.device = torch::kCUDA.",
+      "[Learner::to_cuda_graph] the data are on {}; a CUDA graph needs a CUDA "
+      "device. Leave the call out, or train on a GPU: data.device = "
+      "torch::kCUDA.",
       parts_->data.device.str());
   make_cuda_graph(parts_->data.device);  // fail now, not in the first fit
   set_step_graph(

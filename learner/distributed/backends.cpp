@@ -147,7 +147,9 @@ class GlooGroup final : public ::c10d::Backend {
   ~GlooGroup() override {
     leave(kNobody);
     if (listener_.joinable()) listener_.join();
-    operations_->fail(operations_->begun(), "[gloo] this rank has left");
+    operations_->fail(
+        operations_->begun(),
+        "[gloo] this rank has left the group.");
     // Gloo joins its threads in its destructor.
     within(
         kGrace,
@@ -163,7 +165,9 @@ class GlooGroup final : public ::c10d::Backend {
 
   void abort() override {
     leave(rank_);
-    operations_->fail(operations_->begun(), "[gloo] this rank has left");
+    operations_->fail(
+        operations_->begun(),
+        "[gloo] this rank has left the group.");
   }
 
   const std::string getBackendName() const override {

@@ -105,9 +105,9 @@ void check_values(
     TORCH_CHECK_NOT_IMPLEMENTED(
         is_copied,
         fmt::format(
-            "[parallel_model] a clone of the model does not get \"{}\": {} "
-            "cannot be cloned. Derive it from torch::nn::Cloneable, with a "
-            "reset() that registers what it has, or implement clone() in the "
+            "[parallel_model] a clone of the model lacks \"{}\": {} cannot be "
+            "cloned. Derive it from torch::nn::Cloneable, with a reset() that "
+            "registers its parameters and modules, or implement clone() in the "
             "module around it.",
             t.key(),
             owner_of(module, t.key())));
@@ -242,8 +242,8 @@ std::vector<Tensors> split(const Tensors& inputs, const Devices& devices) {
         "[N, ...] with N >= 1.");
     TERN_CHECK_VALUE(
         input.size(0) == inputs[0].size(0),
-        "[data_parallel] one input has {} samples and another {}; expected "
-        "as many in each.",
+        "[data_parallel] one input has {} samples and another {}; expected the "
+        "same number.",
         inputs[0].size(0),
         input.size(0));
     const Tensors chunks = input.chunk(static_cast<int64_t>(devices.size()));
@@ -262,8 +262,8 @@ Tensors join(const std::vector<Tensors>& of_replicas, torch::Device device) {
     for (const Tensors& outputs : of_replicas) {
       TORCH_CHECK_VALUE(
           outputs.at(k).dim() > 0,
-          "[data_parallel] the model answers with a 0-dim tensor; expected "
-          "[N, ...]. Compute the loss outside the model.");
+          "[data_parallel] the model returned a 0-dim tensor; expected [N, "
+          "...]. Compute the loss outside the model.");
       pieces.push_back(outputs[k].to(device, /*non_blocking=*/true));
     }
     joined.push_back(pieces.size() == 1 ? pieces[0] : torch::cat(pieces));

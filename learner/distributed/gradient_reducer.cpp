@@ -41,8 +41,8 @@ std::string listed(const Tensors& parameters) {
 void check(const Tensors& parameters, const GradientReducerOptions& options) {
   TORCH_CHECK_VALUE(
       !parameters.empty(),
-      "[GradientReducer] there is no parameter; expected those of a model "
-      "that require a gradient.");
+      "[GradientReducer] there are no parameters; expected the parameters of a "
+      "model that require a gradient.");
   for (size_t i = 0; i < parameters.size(); ++i) {
     TERN_CHECK_VALUE(
         parameters[i].defined() && parameters[i].requires_grad(),
@@ -214,12 +214,13 @@ void GradientReducer::after_backward(
   TORCH_CHECK(
       false,
       fmt::format(
-          "[GradientReducer] in this step no gradient came for {} on rank {}: "
-          "a branch of the model, or an output, took no part in the loss, and "
-          "the other ranks wait for them. {}freeze what is never used.",
+          "[GradientReducer] in this step {} got no gradient on rank {}: a "
+          "branch or an output of the model did not contribute to the loss, "
+          "and the other ranks are waiting for it. {}freeze the parameters "
+          "that are never used.",
           fmt::join(names, ", "),
           group_->rank(),
-          find_unused_ ? "Have each output take part, or "
+          find_unused_ ? "Use every output in the loss, or "
                        : "Set DistributedOptions::reducer"
                          ".find_unused_parameters, or "));
 }

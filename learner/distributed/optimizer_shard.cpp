@@ -30,7 +30,8 @@ OptimizerShard::OptimizerShard(std::shared_ptr<ProcessGroup> group)
     : group_(std::move(group)) {
   TORCH_CHECK_VALUE(
       group_,
-      "[OptimizerShard] the process group is null; connect one.");
+      "[OptimizerShard] the process group is null; expected a connected "
+      "ProcessGroup.");
 }
 
 std::vector<int64_t> OptimizerShard::owners(

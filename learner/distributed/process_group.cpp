@@ -146,8 +146,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(
   check_device_exists(
       "ProcessGroup::connect",
       options.device,
-      "start as many processes as there are, or set DataBunch::device to the "
-      "CPU");
+      "start at most one process per CUDA device, or set DataBunch::device to "
+      "the CPU");
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(environment, options));
 }
 
@@ -183,9 +183,9 @@ ProcessGroup::ProcessGroup(
         Connection{me.store, group, std::move(gradients)});
   } catch (const std::exception& error) {
     throw DistributedError(fmt::format(
-        "[ProcessGroup::connect] rank {} of {} found no way to the others "
-        "through {}:{} within {} ms: {} Check that all {} processes run, that "
-        "the port is free and that the address can be reached.",
+        "[ProcessGroup::connect] rank {} of {} could not connect to the others "
+        "at {}:{} within {} ms: {} Check that all {} processes are running, "
+        "that the port is free and that the address is reachable.",
         rank(),
         world_size(),
         environment_.master_address,
@@ -292,11 +292,10 @@ void ProcessGroup::begin_call(
   int64_t other = 1;
   while (other + 1 < world_size() && call_of(other) == call_of(0)) ++other;
   throw DistributedError(fmt::format(
-      "[ProcessGroup] rank 0 calls {}, and rank {} calls {}; all ranks make "
-      "the "
-      "same calls in the same order. Look for what one rank alone does: a "
-      "callback that trains, saves or adds up over ranks under a condition, or "
-      "another program.",
+      "[ProcessGroup] rank 0 calls {}, but rank {} calls {}; expected the same "
+      "calls in the same order on all ranks. Look for work that only one rank "
+      "does: a callback that trains, saves or all-reduces on a condition, or a "
+      "different program.",
       call_of(0),
       other,
       call_of(other)));
@@ -326,8 +325,8 @@ void ProcessGroup::all_take_part(
   throw DistributedError(
       told ? fmt::format("[ProcessGroup::{}] {}", what, *told)
            : fmt::format(
-                 "[ProcessGroup::{}] rank {} of {} lost the others; one has "
-                 "ended, or did not answer within {} ms: {}",
+                 "[ProcessGroup::{}] rank {} of {} lost the others; one of "
+                 "them exited, or did not respond within {} ms: {}",
                  what,
                  rank(),
                  world_size(),

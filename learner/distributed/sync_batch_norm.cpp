@@ -126,8 +126,8 @@ class NormalizeOverRanks
       const variable_list& grads) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !c10::GradMode::is_enabled(),
-        "[sync_batch_norm] the gradient cannot be differentiated once more; "
-        "leave out create_graph, or train without sync_batch_norm.");
+        "[sync_batch_norm] double backward is not supported; leave out "
+        "create_graph, or train without sync_batch_norm.");
     const variable_list saved = context->get_saved_variables();
     const torch::Tensor &input = saved[0], &mean = saved[2],
                         &variance = saved[3], &count = saved[4];
@@ -191,9 +191,9 @@ torch::Tensor sync_batch_norm(
   TERN_CHECK_VALUE(
       ranks && input.defined() && input.is_floating_point() &&
           input.dim() >= 2 && input.numel() > 0,
-      "[sync_batch_norm] the input is [{}] and the ranks are {}; expected "
-      "a floating [N, C, ...] with a value for each channel on every rank, "
-      "and a process group.",
+      "[sync_batch_norm] the input is [{}] and the process group is {}; "
+      "expected a floating [N, C, ...] with at least one value per channel on "
+      "every rank, and a process group.",
       input.defined() ? fmt::format("{}", fmt::join(input.sizes(), ", "))
                       : "undefined",
       ranks ? "there" : "null");
@@ -369,8 +369,8 @@ void convert_if_is(
   TERN_CHECK_VALUE(
       norm->running_mean.defined(),
       "[convert_sync_batchnorm] \"{}\" keeps no running statistics, so "
-      "that validation, which ranks do at their own pace, would need the "
-      "others too; make it with track_running_stats(true).",
+      "validation, which each rank does independently, would need the other "
+      "ranks; create it with track_running_stats(true).",
       name);
   convert(norm->running_mean, ranks);
 }
@@ -382,13 +382,14 @@ Model convert_sync_batchnorm(
     const std::shared_ptr<Communicator>& ranks) {
   TORCH_CHECK_VALUE(
       ranks,
-      "[convert_sync_batchnorm] the ranks are null; connect a ProcessGroup, or "
-      "use Learner::to_distributed({.sync_batch_norm = true}).");
+      "[convert_sync_batchnorm] the communicator is null; connect a "
+      "ProcessGroup, or use Learner::to_distributed({.sync_batch_norm = "
+      "true}).");
   const auto root = model.module();
   TORCH_CHECK_NOT_IMPLEMENTED(
       root,
-      "[convert_sync_batchnorm] a TorchScript module calls its BatchNorm on "
-      "its own ways; expected a model written in C++.");
+      "[convert_sync_batchnorm] the model is TorchScript, whose BatchNorm "
+      "layers cannot be replaced; expected a model written in C++.");
   take_over_batch_norm();
   for (const auto& item : root->named_modules()) {
     convert_if_is<torch::nn::BatchNorm1d>(*item.value(), item.key(), ranks);

@@ -42,9 +42,9 @@ Tensors example_inputs(LearnerParts& l) {
   }
   TORCH_CHECK_VALUE(
       batch && batch->size() >= 2,
-      "[Learner::export_model] the model has no architecture, and its graph is "
-      "traced with a batch of the data, which have fewer than two samples; "
-      "give it more, or make the module a HasArchitecture.");
+      "[Learner::export_model] the model has no architecture, so its graph is "
+      "traced with a batch of the data, which has fewer than two samples; "
+      "provide more data, or derive the module from HasArchitecture.");
   EvalScope eval(l);
   loop::start_batch(l, std::move(*batch));
   loop::run(l, Event::batch_begin);
@@ -68,8 +68,9 @@ bool fits_half(const torch::Tensor& tensor) {
 torch::Tensor graph_of(Learner& learn, bool half) {
   TORCH_CHECK_VALUE(
       learn.model().module(),
-      "[Learner::export_model] the model is TorchScript; expected a module of "
-      "C++. torch::jit::Module::save writes one of TorchScript.");
+      "[Learner::export_model] the model is TorchScript; expected a module "
+      "written in C++. Save a TorchScript module with "
+      "torch::jit::Module::save.");
   const Tensors inputs = example_inputs(parts_of(learn));
   const torch::NoGradGuard no_grad;
   // A trace does not include what other threads compute on other devices.
@@ -83,9 +84,9 @@ torch::Tensor graph_of(Learner& learn, bool half) {
       {.call = "Learner::export_model",
        .cure =
            "The graph is traced with two samples of the data. Compute with "
-           "whole batches instead of sample by sample, and take only multiples "
-           "from their size. Or make the module a HasArchitecture, which "
-           "Predictor builds by register_architecture without a graph."});
+           "whole batches, not sample by sample, and use the batch size only "
+           "in multiples. Or derive the module from HasArchitecture, which "
+           "Predictor builds with register_architecture and without a graph."});
   std::string bytes = bytes_of(module);
   if (half) {
     const torch::jit::Module copy = module_of(std::move(bytes));

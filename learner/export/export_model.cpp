@@ -61,16 +61,16 @@ bool is_in_python(const std::string& network) {
 void check_python_loader(const ModelCard& card) {
   TORCH_CHECK_VALUE(
       card.preprocessing,
-      "[Learner::export_model] python_loader is set, but nothing says how an "
-      "image becomes an input; set ExportOptions::preprocessing, or leave "
+      "[Learner::export_model] python_loader is set, but the preprocessing of "
+      "an image is unknown; set ExportOptions::preprocessing, or leave "
       "python_loader out.");
   for (const OutputInfo& output : card.outputs) {
     TORCH_CHECK_VALUE(
         output.kind != TargetKind::boxes && output.kind != TargetKind::points,
         "[Learner::export_model] python_loader is set, but the model predicts "
         "boxes or points, which the Python program cannot map to pixels of the "
-        "photograph; expected classes, masks or numbers. Leave python_loader "
-        "out and use Predictor, or export_onnx.");
+        "original image; expected classes, masks or numbers. Leave "
+        "python_loader out and use Predictor, or export_onnx.");
   }
   if (card.architecture.name == kGraph) return;
   std::string network = card.architecture.name;
@@ -141,8 +141,8 @@ void Learner::export_model(
   if (card.architecture.name == kGraph) {
     weights = {{kGraph, graph_of(*this, options.half)}};
     this->options().sink->line(fmt::format(
-        "{} has the model's graph, a program: Predictor::load takes it with "
-        "PredictorOptions::trusted.",
+        "{} holds the model's graph, which is a program: Predictor::load needs "
+        "PredictorOptions::trusted to load it.",
         path.string()));
   }
   if (path.has_parent_path()) make_folders(path.parent_path());

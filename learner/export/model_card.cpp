@@ -97,9 +97,9 @@ void check_own_texts(const std::map<std::string, std::string>& own) {
   for (const auto& [name, text] : own) {
     TERN_CHECK_VALUE(
         !name.empty() && is_utf8(name) && is_utf8(text),
-        "[Learner::export_model] ExportOptions::metadata has the name {} "
-        "with a text of {} bytes, and one of them is {}; expected a name, and "
-        "UTF-8 in both. Write bytes as hexadecimal digits.",
+        "[Learner::export_model] ExportOptions::metadata has the name {} with "
+        "a text of {} bytes, and one of the two is {}; expected a name that is "
+        "not empty, and UTF-8 in both. Write bytes as hexadecimal digits.",
         printable(name),
         text.size(),
         name.empty() ? "empty" : "not UTF-8");
@@ -108,7 +108,7 @@ void check_own_texts(const std::map<std::string, std::string>& own) {
   TERN_CHECK_VALUE(
       bytes <= kMaxUserBytes,
       "[Learner::export_model] ExportOptions::metadata takes {} bytes as JSON; "
-      "expected at most {}. Keep what is larger in a file of its own.",
+      "expected at most {}. Keep larger data in a separate file.",
       bytes,
       kMaxUserBytes);
 }
@@ -259,8 +259,8 @@ ModelCard parse_model_card(
       throw DataError(
           path,
           fmt::format(
-              "is no exported model: its metadata has no tern.{}. Write one "
-              "with Learner::export_model",
+              "is not an exported model: its metadata has no tern.{}. Write "
+              "one with Learner::export_model",
               key));
     }
     return at->second;
@@ -269,8 +269,8 @@ ModelCard parse_model_card(
     throw DataError(
         path,
         fmt::format(
-            "is an exported model of version {}, this program reads version "
-            "{}; use the version of Tern that wrote it",
+            "is an exported model of version {}, but this program reads "
+            "version {}; use the version of Tern that wrote it",
             printable(text("model")),
             kCardVersion));
   }
@@ -286,7 +286,7 @@ ModelCard parse_model_card(
     throw DataError(
         path,
         "has metadata that were changed or damaged: their checksum does not "
-        "fit. Fetch or export it again");
+        "match. Fetch or export it again");
   }
   ModelCard card{
       .architecture = {text("architecture"), text("options")},

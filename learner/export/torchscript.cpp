@@ -28,8 +28,8 @@ void export_torchscript(
   TORCH_CHECK_VALUE(
       !example_inputs.empty() && model.module(),
       "[export_torchscript] there is no example input, or the model is "
-      "TorchScript already; expected a batch and a module of C++. "
-      "torch::jit::Module::save writes one of TorchScript.");
+      "TorchScript already; expected a batch and a module written in C++. Save "
+      "a TorchScript module with torch::jit::Module::save.");
   // A trace does not include what other threads compute on other devices.
   model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;
@@ -42,9 +42,9 @@ void export_torchscript(
       {.call = "export_torchscript",
        .dynamic_batch = options.dynamic_batch,
        .cure =
-           "Compute with whole batches instead of sample by sample, and take "
-           "only multiples from their size. TorchScriptOptions::dynamic_batch "
-           "= false exports for this number alone; export_model of a "
+           "Compute with whole batches, not sample by sample, and use the "
+           "batch size only in multiples. TorchScriptOptions::dynamic_batch = "
+           "false exports for this batch size only; export_model of a "
            "HasArchitecture needs no graph."});
   std::ostringstream bytes;
   traced.save(bytes);

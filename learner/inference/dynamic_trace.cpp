@@ -156,8 +156,8 @@ class DynamicTrace {
     for (const torch::Tensor& input : inputs) {
       TERN_CHECK_VALUE(
           input.numel() > 0,
-          "[{}] the example is {}; expected inputs with numbers in them. Give "
-          "a batch as the model gets it.",
+          "[{}] the example is {}; expected inputs that are not empty. Give a "
+          "batch as the model receives it.",
           options.call,
           shapes_of(inputs));
     }
@@ -255,8 +255,8 @@ class DynamicTrace {
     } catch (const std::exception& error) {
       TERN_CHECK_VALUE(
           false,
-          "[{}] the model cannot be run with {} samples in place of {} ({}); "
-          "expected one that takes any number. {}",
+          "[{}] the model failed with {} samples in place of {} ({}); expected "
+          "a model that accepts any number. {}",
           options_.call,
           size,
           base_,
@@ -306,15 +306,16 @@ class DynamicTrace {
     if (!difference) return;
     TERN_CHECK_VALUE(
         false,
-        "[{}] {} {} for a batch of {} and {} for one of {}, and a trace keeps "
-        "the former; expected the same, or a multiple of a size{}. {}",
+        "[{}] {} {} for a batch of {} and {} for a batch of {}, but a trace "
+        "always keeps the former; expected the same for both, or a multiple of "
+        "a size{}. {}",
         options_.call,
         difference->place,
         difference->first,
         base_,
         difference->second,
         size,
-        reads_values_ ? ", and no number that values decide" : "",
+        reads_values_ ? ", and no number that depends on values" : "",
         options_.cure);
   }
 
@@ -403,7 +404,7 @@ class DynamicTrace {
   void
   note_reason(const SizeDifference& difference, int64_t size, int64_t other) {
     reason_ = fmt::format(
-        "{} {} for a size of {} and {} for one of {}",
+        "{} {} for a size of {} and {} for a size of {}",
         difference.place,
         difference.first,
         size,
@@ -414,7 +415,8 @@ class DynamicTrace {
   void fix(const Dimension& dimension, const std::string& reason) {
     fixed_.push_back(
         {dimension,
-         reason.empty() ? "the network was run with no other" : reason});
+         reason.empty() ? "the network was not run with any other size"
+                        : reason});
   }
 
   // ---- Checks in the program ----
@@ -445,8 +447,8 @@ class DynamicTrace {
           c10::aten::ne,
           graph.insertConstant(inputs_[i].dim()),
           fmt::format(
-              "[Model] input {} has {{}} dimensions; expected {{}}, as the "
-              "example had that the program was exported with.",
+              "[Model] input {} has {{}} dimensions; expected {{}}, as in the "
+              "example that the program was exported with.",
               i));
     }
     Group batch;
@@ -475,8 +477,8 @@ class DynamicTrace {
         c10::aten::ne,
         graph.insertConstant(size_in_example(dimension)),
         "[Model] the batch has {} samples; expected {}. The program was "
-        "exported for that number alone: give it such batches, or export it "
-        "with dynamic_batch.");
+        "exported for that number only: give it batches of that size, or "
+        "export it with dynamic_batch.");
   }
 
   void add_fixed_check(jit::Graph& graph, const FixedDimension& fixed) const {
@@ -486,9 +488,9 @@ class DynamicTrace {
         c10::aten::ne,
         graph.insertConstant(size_in_example(fixed.dimension)),
         fmt::format(
-            "[Model] {} has a size of {{}}; expected {{}}, as the example had "
+            "[Model] {} has a size of {{}}; expected {{}}, as in the example "
             "that the program was exported with: {}. Give it inputs of that "
-            "size, or export it with an example of yours.",
+            "size, or export it with an example of your size.",
             name_of(fixed.dimension),
             without_braces(fixed.reason)));
   }
@@ -501,10 +503,10 @@ class DynamicTrace {
           c10::aten::ne,
           size_of(graph, group[0]),
           fmt::format(
-              "[Model] {} has a size of {{}} and {} one of {{}}; expected the "
-              "same, as in the example that the program was exported with. "
-              "Give it such inputs, or export it with an example in which "
-              "they differ.",
+              "[Model] {} has a size of {{}} and {} a size of {{}}; expected "
+              "the same, as in the example that the program was exported with. "
+              "Give it such inputs, or export it with an example in which they "
+              "differ.",
               name_of(dimension),
               name_of(group[0])));
     }
@@ -521,8 +523,8 @@ class DynamicTrace {
         graph.insertConstant(limit),
         fmt::format(
             "[Model] {} has a size of {{}}; expected at most {{}}, the largest "
-            "that the network took when the program was exported. Give it "
-            "smaller inputs, or export it with a larger example.",
+            "size that the network accepted when the program was exported. "
+            "Give it smaller inputs, or export it with a larger example.",
             name_of(dimension)));
   }
 
@@ -536,10 +538,10 @@ class DynamicTrace {
         c10::aten::ne,
         size,
         fmt::format(
-            "[Model] {} has a size that is no multiple of {}, {{}} would be "
-            "one, and not {{}}; expected a multiple, as the network took no "
-            "other when "
-            "the program was exported. Pad the inputs.",
+            "[Model] {} has a size that is not a multiple of {}: {{}} would be "
+            "one, but it is {{}}; expected a multiple, since the network "
+            "accepted no other size when the program was exported. Pad the "
+            "inputs.",
             name_of(dimension),
             step));
   }
@@ -557,10 +559,11 @@ class DynamicTrace {
           graph.insert(c10::aten::size, {output, 0}),
           c10::aten::ne,
           size_of(graph, {0, 0}),
-          "[Model] the answer has {} rows for {} samples; expected one for "
-          "each. The network takes another path for so many samples than for "
-          "those that it was exported with: give it fewer, or export it with "
-          "an example of as many and dynamic_batch = false.");
+          "[Model] the output has {} rows for {} samples; expected one row per "
+          "sample. The network takes a different path for this batch size than "
+          "for the one that it was exported with: give it fewer samples, or "
+          "export it with an example of this batch size and dynamic_batch = "
+          "false.");
     }
   }
 
@@ -599,8 +602,8 @@ class DynamicTrace {
       TERN_CHECK_VALUE(
           answers(module, batch, model_.forward(batch)),
           "[{}] the trace's output for inputs of {} differs from the model's; "
-          "expected a deterministic forward. Take out of it what is random, "
-          "counts its calls, or decides by values.",
+          "expected a deterministic forward. Remove what is random, counts its "
+          "calls, or branches on values.",
           options_.call,
           shapes_of(batch));
     }
@@ -609,8 +612,8 @@ class DynamicTrace {
     const auto expected = if_taken([&] { return model_.forward(one); });
     TERN_CHECK_VALUE(
         !expected || answers(module, one, *expected),
-        "[{}] the model answers one sample otherwise than several, and a trace "
-        "does not; expected one path for all. {}",
+        "[{}] the model treats a single sample differently from several, which "
+        "a trace cannot do; expected the same path for every batch size. {}",
         options_.call,
         options_.cure);
   }

@@ -37,9 +37,9 @@ void check_made_tensors(
   for (jit::Node* node : trace->nodes()) {
     TERN_CHECK_VALUE(
         node->kind() != c10::aten::empty || aliases.hasOutputWriters(node),
-        "[{}] the model's forward makes a tensor of given numbers, and a trace "
-        "does not have them; expected such tensors as buffers. Make it in the "
-        "constructor, with register_buffer.",
+        "[{}] the model's forward creates a tensor from constants, which a "
+        "trace does not keep; expected such tensors as buffers. Create it in "
+        "the constructor, with register_buffer.",
         call);
   }
 }

@@ -68,10 +68,10 @@ void add_check(jit::Graph& graph, jit::Node& node) {
         c10::aten::ne,
         samples,
         fmt::format(
-            "[Model] {}{} has a state for {{}} samples and was given {{}}; "
-            "expected as many. If the file is a trace of an older version, it "
-            "keeps the state of the batch that it was traced with: give it "
-            "batches of that size, or export the network again.",
+            "[Model] {}{} has a state for {{}} samples and got {{}}; expected "
+            "the same number. If the file was traced by an older version, its "
+            "state has the batch size of the trace: give it batches of that "
+            "size, or export the network again.",
             node.kind().toQualString(),
             module.empty() ? "" : " of the module " + module));
   }

@@ -80,7 +80,7 @@ std::string place(const jit::Node& node) {
 SizeDifference other_path(const jit::Node& first, const jit::Node& second) {
   const auto counts = [](const jit::Node& node) {
     return fmt::format(
-        "takes {} and gives {} values",
+        "takes {} and returns {} values",
         node.inputs().size(),
         node.outputs().size());
   };

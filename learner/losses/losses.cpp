@@ -39,7 +39,7 @@ class DiceCELossImpl : public torch::nn::Cloneable<DiceCELossImpl> {
         pred.dim() > 2 && pred.size(1) > 1 && target.dim() == pred.dim() - 1 &&
             target.scalar_type() == torch::kLong,
         "[dice_ce_loss] outputs are {}, targets {}; expected [N, C, ...] with "
-        "at least two classes and [N, ...] of kLong. For one class a sample "
+        "at least two classes and [N, ...] of kLong. For one class per sample "
         "use cross-entropy.",
         shapes_of({pred}),
         shapes_of({target}));
@@ -95,7 +95,8 @@ TORCH_MODULE(DiceCELoss);
 Loss label_smoothing_cross_entropy(double eps) {
   TERN_CHECK_VALUE(
       eps >= 0 && eps <= 1,
-      "[label_smoothing_cross_entropy] eps is {}; expected a share in 0..1.",
+      "[label_smoothing_cross_entropy] eps is {}; expected a number from 0 to "
+      "1.",
       eps);
   return torch::nn::CrossEntropyLoss(
       torch::nn::CrossEntropyLossOptions().label_smoothing(eps));
@@ -138,7 +139,7 @@ Loss dice_ce_loss(DiceCELossOptions options) {
           options.lambda_dice + options.lambda_ce > 0 &&
           is_weight(options.smooth),
       "[dice_ce_loss] lambda_dice is {}, lambda_ce {} and smooth {}; expected "
-      "finite numbers >= 0, and a lambda that is more.",
+      "finite numbers >= 0, and at least one lambda above 0.",
       options.lambda_dice,
       options.lambda_ce,
       options.smooth);
@@ -167,7 +168,7 @@ Loss points_loss() {
             outputs[0].sizes() == targets[0].sizes() &&
             targets[1].sizes() == targets[0].sizes().slice(0, 2),
         "[points_loss] the outputs are {}, the targets {}; expected points [N, "
-        "P, 2] of both, and whether each target is visible, [N, P]. Set "
+        "P, 2] for both, and the visibility of each target point, [N, P]. Set "
         "HeadOptions::points, or reshape the model's output.",
         shapes_of(outputs),
         shapes_of(targets));

@@ -31,10 +31,10 @@ torch::Tensor class_of_one_hot(
     int64_t axis) {
   TERN_CHECK_VALUE(
       target.ne(0).sum(axis).eq(1).all().item<bool>(),
-      "[{}] the targets {} have the shape of the outputs, and not exactly one "
-      "of a sample's {} numbers is set; expected one-hot targets, or one class "
-      "number a sample. Use accuracy_multi() and its kin for several labels a "
-      "sample.",
+      "[{}] the targets {} have the shape of the outputs, but not exactly one "
+      "of a sample's {} numbers is 1; expected one-hot targets, or one class "
+      "number per sample. Use accuracy_multi() and the other multi-label "
+      "metrics for several labels per sample.",
       metric,
       shape(target),
       target.size(axis));
@@ -45,7 +45,7 @@ void check_class_type(const std::string& metric, const torch::Tensor& target) {
   TERN_CHECK_VALUE(
       !target.is_floating_point() && !target.is_complex(),
       "[{}] targets {} are {}; expected class numbers. Use target.argmax(1) "
-      "for one-hot targets, accuracy_multi() for several labels a sample.",
+      "for one-hot targets, accuracy_multi() for several labels per sample.",
       metric,
       shape(target),
       c10::toString(target.scalar_type()));
@@ -61,7 +61,7 @@ ClassScores class_scores(
   check_class_type(metric, target);
   TERN_CHECK_VALUE(
       axis >= -pred.dim() && axis < pred.dim(),
-      "[{}] axis is {}, the outputs have shape {}; expected one of their "
+      "[{}] axis is {} for outputs of shape {}; expected one of their "
       "dimensions, 1 or -1.",
       metric,
       axis,
@@ -81,7 +81,7 @@ ClassScores class_scores(
       axis == 1 ? "[N, C, ...]" : "[N, ..., C]",
       axis == 1 && fits(pred, classes, -1)
           ? "For classes in the last dimension set axis to -1"
-          : "Give one score a class and one class number a sample");
+          : "Give one score per class and one class number per sample");
   const bool is_double = pred.scalar_type() == torch::kDouble;
   return {
       pred.to(is_double ? torch::kDouble : torch::kFloat)

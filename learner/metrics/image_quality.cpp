@@ -24,8 +24,8 @@ void check_images(
   TERN_CHECK_VALUE(
       pred.dim() == 4 && pred.sizes() == target.sizes() &&
           pred.size(2) >= least && pred.size(3) >= least,
-      "[{}] outputs are {}, targets {}; expected images [N, C, H, W] of one "
-      "shape, H and W at least {}.",
+      "[{}] outputs are {}, targets {}; expected images [N, C, H, W] of the "
+      "same shape, with H and W at least {}.",
       metric,
       shapes_of({pred}),
       shapes_of({target}),

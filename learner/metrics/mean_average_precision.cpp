@@ -49,8 +49,8 @@ void check_detections(const std::string& asker, const Tensors& detections) {
       "[{}] detections are {}; expected boxes [N, D, 4] Float, scores [N, D] "
       "Float and labels [N, D] Long, -1 for none. If they are a detector's raw "
       "outputs, set `data.outputs[0].activation = Activation::detections`, so "
-      "that a Learner decodes them, or call `decode_detections`; for others "
-      "give a function as the metric's option `decode`.",
+      "that a Learner decodes them, or call `decode_detections`; for other "
+      "outputs set the metric's option `decode` to a function.",
       asker,
       shapes_of(detections));
 }
@@ -69,7 +69,7 @@ void check_targets(
       "[{}] targets are {} for {} images; expected boxes [N, K, 4] Float and "
       "labels [N, K] Long, -1 for none, then areas [N, K] Float or nothing, "
       "then crowd boxes [N, C, 4] Float and their labels [N, C] Long or "
-      "nothing. Give zeros for areas that are not known.",
+      "nothing. Give zeros for unknown areas.",
       asker,
       shapes_of(targets),
       images);
@@ -592,9 +592,8 @@ BoxEvaluationResult BoxEvaluation::result() const {
   const size_t named = options_.classes.size();
   TERN_CHECK_VALUE(
       named == 0 || boxes.classes.size() <= named,
-      "[BoxEvaluation::result] a label is {} and there are names of {} "
-      "classes; "
-      "expected labels from 0 to {}. Name all classes, or none.",
+      "[BoxEvaluation::result] a label is {} and there are names for {} "
+      "classes; expected labels from 0 to {}. Name all classes, or none.",
       boxes.classes.size() - 1,
       named,
       named - 1);

@@ -87,8 +87,8 @@ class FunctionMetric final : public MeanMetric {
     const bool is_mean = values.defined() && values.dim() == 0;
     TERN_CHECK_VALUE(
         is_mean || (values.defined() && values.size(0) == samples),
-        "[{}] the function gave {} for {} samples; expected [{}] or a 0-dim "
-        "mean. Reduce over every dimension but the first.",
+        "[{}] the function returned {} for {} samples; expected [{}] or a "
+        "0-dim mean. Reduce over all dimensions except the first.",
         name(),
         values.defined() ? fmt::format("[{}]", fmt::join(values.sizes(), ", "))
                          : "an undefined tensor",

@@ -87,8 +87,7 @@ Metric top_k_accuracy(int64_t k, int64_t axis) {
     const auto [scores, targets] = class_scores(name, pred, target, axis);
     TERN_CHECK_VALUE(
         scores.size(-1) >= k,
-        "[{}] the model has {} classes; expected at least {}. Take a "
-        "smaller k.",
+        "[{}] the model has {} classes; expected at least {}. Use a smaller k.",
         name,
         scores.size(-1),
         k);
@@ -185,8 +184,8 @@ void ConfusionMetric::update(const Tensors& outputs, const Tensors& targets) {
   }
   TERN_CHECK_VALUE(
       counts_.size(0) == classes,
-      "[{}] this batch has {} classes, the ones before had {}; expected "
-      "one number. Call reset() between models.",
+      "[{}] this batch has {} classes, but the ones before had {}; expected "
+      "the same number. Call reset() between models.",
       name_,
       classes,
       counts_.size(0));

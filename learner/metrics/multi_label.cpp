@@ -36,7 +36,7 @@ Labels labels_of(
 void check_threshold(const std::string& metric, double threshold) {
   TERN_CHECK_VALUE(
       0 <= threshold && threshold <= 1,
-      "[{}] threshold is {}; expected 0..1, a probability.",
+      "[{}] threshold is {}; expected a probability from 0 to 1.",
       metric,
       threshold);
 }
@@ -72,8 +72,8 @@ class LabelMetric final : public MetricImpl {
         options.average == Average::macro ||
             options.average == Average::micro ||
             options.average == Average::weighted,
-        "[{}] the average is of one class; expected Average::macro, micro or "
-        "weighted.",
+        "[{}] average is Average::automatic or Average::binary; expected "
+        "Average::macro, micro or weighted.",
         name_);
   }
 

@@ -83,8 +83,9 @@ torch::Tensor distances_of_two(
   const int64_t count = points.target.size(1);
   TERN_CHECK_VALUE(
       first < count && second < count,
-      "[{}] the length is that between points {} and {}, and there are {}; "
-      "expected two of them, from 0. Set `first` and `second`.",
+      "[{}] the length is measured between points {} and {}, but there are {} "
+      "points; expected two existing points, numbered from 0. Set `first` and "
+      "`second`.",
       name,
       first,
       second,
@@ -101,22 +102,22 @@ void check_options(const PckOptions& options) {
   TERN_CHECK_VALUE(
       options.threshold > 0 && std::isfinite(options.threshold),
       "[percentage_of_correct_keypoints] threshold is {}; expected a finite "
-      "number > 0, such as 0.2: a share of the length.",
+      "number > 0, such as 0.2: a fraction of the length.",
       options.threshold);
   TERN_CHECK_VALUE(
       options.length != PckLength::points ||
           (std::min(options.first, options.second) >= 0 &&
            options.first != options.second),
-      "[percentage_of_correct_keypoints] the length is that between points {} "
-      "and {}; expected two different ones, from 0. Set `first` and `second`.",
+      "[percentage_of_correct_keypoints] the length is measured between points "
+      "{} and {}; expected two different points, numbered from 0. Set `first` "
+      "and `second`.",
       options.first,
       options.second);
   TERN_CHECK_VALUE(
       options.length != PckLength::image ||
           std::min(options.height, options.width) > 0,
       "[percentage_of_correct_keypoints] the images are {} x {}; expected "
-      "their "
-      "size in pixels for PckLength::image. Set `height` and `width`.",
+      "their size in pixels for PckLength::image. Set `height` and `width`.",
       options.height,
       options.width);
 }

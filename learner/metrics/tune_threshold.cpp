@@ -55,8 +55,8 @@ double tune_threshold(Learner& learn, const TuneThresholdOptions& options) {
           kind != TargetKind::number && kind != TargetKind::boxes &&
           kind != TargetKind::points &&
           answers.preds.numel() == answers.targets.numel(),
-      "[tune_threshold] the answers are {}, the targets {}; expected a "
-      "probability for each target, of several labels a sample or of two "
+      "[tune_threshold] the predictions are {} and the targets {}; expected a "
+      "probability for each target, of several labels per sample or of two "
       "classes with one output.",
       shapes_of({answers.preds}),
       shapes_of({answers.targets}));
@@ -67,8 +67,8 @@ double tune_threshold(Learner& learn, const TuneThresholdOptions& options) {
   const torch::Tensor is_label = target.masked_select(known);
   TERN_CHECK_VALUE(
       is_label.any().item<bool>(),
-      "[tune_threshold] no target of the {} data is 1; expected samples that "
-      "have a label.",
+      "[tune_threshold] no target of the {} data is 1; expected samples with a "
+      "label.",
       to_string(options.split));
   const double threshold = best_threshold(
       answers.preds.reshape({-1}).masked_select(known).to(torch::kDouble),

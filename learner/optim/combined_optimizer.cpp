@@ -159,8 +159,9 @@ void CombinedOptimizer::save(torch::serialize::OutputArchive&) const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false,
       "[MultiOptimizer] torch::save cannot write several optimizers, one of "
-      "which Tern does not know; expected fused optimizers, or torch::optim's "
-      "SGD, Adam, AdamW, RMSprop or Adagrad, and Learner::save.");
+      "which Tern does not support; expected fused optimizers, or "
+      "torch::optim's SGD, Adam, AdamW, RMSprop or Adagrad, and "
+      "Learner::save.");
 }
 
 }  // namespace tern::optim

@@ -116,12 +116,12 @@ void FusedOptimizer::check_param(const torch::Tensor& param) const {
       c10::toString(param.scalar_type()),
       param.scalar_type() == torch::kDouble
           ? fmt::format("For Double use torch{}.", name_.substr(4))
-          : "Give it fp32 masters and call set_weights(), as "
+          : "Give it fp32 master weights and call set_weights(), as "
             "Learner::to_fp16() does.");
   TERN_CHECK_VALUE(
       param.layout() == torch::kStrided && param.is_non_overlapping_and_dense(),
-      "[{}] a parameter {} with strides {} is not dense; expected memory of "
-      "its own without gaps. Make it with clone().",
+      "[{}] a parameter {} with strides {} is not dense; expected memory "
+      "without gaps or overlaps. Create it with clone().",
       name_,
       param.sizes(),
       param.strides());
@@ -272,8 +272,8 @@ void FusedOptimizer::collect(
   const torch::Tensor& grad = gradient(param);
   TERN_CHECK_VALUE(
       grad.layout() == torch::kStrided,
-      "[{}] a gradient is sparse; expected a dense one. Make the embedding "
-      "with sparse(false), or train it with torch::optim.",
+      "[{}] a gradient is sparse; expected a dense gradient. Create the "
+      "embedding with sparse(false), or train it with torch::optim.",
       name_);
   FusedParamState& state = state_of(param, moments);
   TensorLists& lists = lists_for(group, param.device());
@@ -332,9 +332,8 @@ void FusedOptimizer::prepare_moment(
   }
   TERN_CHECK_VALUE(
       moment.scalar_type() == type,
-      "[{}] a moment of a parameter {} is {}, of a state that was loaded; "
-      "expected {}. Set optim_bits and min_8bit_size as they were when it was "
-      "saved.",
+      "[{}] a loaded moment of a parameter {} is {}; expected {}. Set "
+      "optim_bits and min_8bit_size to the values of the saved optimizer.",
       name_,
       param.sizes(),
       c10::toString(moment.scalar_type()),
@@ -380,8 +379,8 @@ void FusedOptimizer::set_weights(
     const Tensors& weights) {
   TERN_CHECK_VALUE(
       masters.size() == weights.size(),
-      "[{}] set_weights: {} masters and {} weights; expected one weight for "
-      "each master.",
+      "[{}] set_weights: got {} master weights and {} weights; expected one "
+      "weight per master weight.",
       name_,
       masters.size(),
       weights.size());
@@ -394,7 +393,7 @@ void FusedOptimizer::set_weights(
             master.device() == weight.device() &&
             c10::isReducedFloatingType(weight.scalar_type()),
         "[{}] set_weights: weight {} is {} {} on {}; expected {} Half or "
-        "BFloat16 on {}, as its master.",
+        "BFloat16 on {}, like its master weight.",
         name_,
         i,
         weight.sizes(),

@@ -67,9 +67,9 @@ std::unique_ptr<torch::optim::Optimizer> new_optimizer(LearnerParts& l) {
   auto made = l.options.optimizer(groups);
   TORCH_CHECK_VALUE(
       made && has_groups(*made, groups),
-      "[Learner] the optimizer factory gave no optimizer, or one of other "
-      "parameters; expected an optimizer over the groups it was given, which "
-      "in mixed precision hold the fp32 masters.");
+      "[Learner] the optimizer factory returned no optimizer, or one of other "
+      "parameters; expected an optimizer over the groups passed to it, which "
+      "in mixed precision hold the fp32 master weights.");
   return made;
 }
 
@@ -163,14 +163,14 @@ OptimizerFactory ranger() {
 Learner& Learner::split(const std::vector<std::string>& first_modules) {
   TORCH_CHECK_VALUE(
       !parts_->optimizer && parts_->groups.own_lr.empty(),
-      "[Learner::split] the optimizer exists already, or the parts of "
-      "MultiOptimizer are the layer groups; expected split before the first "
-      "fit, without MultiOptimizer.");
+      "[Learner::split] the optimizer exists already, or MultiOptimizer "
+      "defines the layer groups; expected split before the first fit, without "
+      "MultiOptimizer.");
   for (size_t i = 1; i < first_modules.size(); ++i) {
     TERN_CHECK_VALUE(
         first_modules[i] != first_modules[i - 1],
-        "[Learner::split] module \"{}\" is named twice; expected names in "
-        "their order, each once.",
+        "[Learner::split] module \"{}\" is named twice; expected distinct "
+        "names, in the order of the model.",
         first_modules[i]);
   }
   std::vector<std::vector<ModelTensor>> groups(1);
@@ -185,9 +185,9 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
   }
   TERN_CHECK_VALUE(
       next == first_modules.size(),
-      "[Learner::split] no parameter of module \"{}\" comes after those of "
-      "the modules before it; expected names of modules in their order, as "
-      "in \"layer3\".",
+      "[Learner::split] no parameter of module \"{}\" comes after those of the "
+      "modules before it; expected names of modules in the order of the model, "
+      "such as \"layer3\".",
       first_modules[std::min(next, first_modules.size() - 1)]);
   parts_->groups.parameters = std::move(groups);
   return *this;
@@ -205,8 +205,8 @@ Learner& Learner::freeze_to(int64_t group) {
   TORCH_CHECK_INDEX(
       group >= -groups && group < groups,
       fmt::format(
-          "[Learner::freeze_to] group is {}; the model has {} layer groups, so "
-          "expected {} to {}.",
+          "[Learner::freeze_to] group is {}, but the model has {} layer "
+          "groups; expected {} to {}.",
           group,
           groups,
           -groups,

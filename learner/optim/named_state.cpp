@@ -118,8 +118,8 @@ const std::string& name_of(
   const auto found = names.find(param.unsafeGetTensorImpl());
   TERN_CHECK_VALUE(
       found != names.end(),
-      "[named_state] the optimizer owns a parameter of shape [{}] that is "
-      "not one of the model's; expected a name for each.",
+      "[named_state] the optimizer owns a parameter of shape [{}] that the "
+      "model does not have; expected only parameters of the model.",
       fmt::join(param.sizes(), ", "));
   return found->second;
 }
@@ -174,7 +174,7 @@ void read_state(
         value->dim() != 0 && !is_8bit && !value->is_sparse();
     TERN_CHECK_VALUE(
         !is_like_param || value->sizes() == param.sizes(),
-        "[load_named_state] \"{}\" has shape [{}], its parameter [{}]; "
+        "[load_named_state] \"{}\" has shape [{}], but its parameter [{}]; "
         "expected the state of the same model.",
         key,
         fmt::join(value->sizes(), ", "),
@@ -252,9 +252,9 @@ void load_named_state(
       const torch::Tensor* const value = state.find(key);
       TERN_CHECK_VALUE(
           value,
-          "[load_named_state] \"{}\" is missing; the state is of an "
-          "optimizer with fewer parameter groups than {}. Split the model "
-          "as it was when the state was saved.",
+          "[load_named_state] \"{}\" is missing; the state is from an "
+          "optimizer with fewer parameter groups than {}. Split the model as "
+          "it was split when the state was saved.",
           key,
           groups.size());
       values.push_back(value->item<double>());
@@ -267,9 +267,9 @@ void load_named_state(
   }
   TERN_CHECK_VALUE(
       used == state.size(),
-      "[load_named_state] {} of {} entries have no place in this "
-      "optimizer; expected the state of the same kind of optimizer over "
-      "the same parameters.",
+      "[load_named_state] {} of {} entries do not belong to this optimizer; "
+      "expected the state of the same kind of optimizer over the same "
+      "parameters.",
       state.size() - used,
       state.size());
   for (size_t i = 0; i < groups.size(); ++i) {

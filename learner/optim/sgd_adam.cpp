@@ -119,7 +119,7 @@ Larc::Larc(
     check_not_negative("eps", options.eps());
     TERN_CHECK_VALUE(
         options.trust_coeff() > 0,
-        "[{}] trust_coeff is {}; expected > 0. Without trust take "
+        "[{}] trust_coeff is {}; expected > 0. Without a trust ratio use "
         "tern::optim::SGD.",
         name(),
         options.trust_coeff());

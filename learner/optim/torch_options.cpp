@@ -57,7 +57,7 @@ void set(double* found, double value, const char* name, const char* cure) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       found || value == 0,
       fmt::format(
-          "[set_{0}] {0} {1} for an optimizer that has none; expected {2}.",
+          "[set_{0}] {0} {1} for an optimizer without {0}; expected {2}.",
           name,
           value,
           cure));
@@ -82,7 +82,7 @@ void set_momentum(OptimizerOptions& options, double value) {
   set(find_momentum(options),
       value,
       "momentum",
-      "SGD, RMSprop, Adam or AdamW. Ask has_momentum() first");
+      "SGD, RMSprop, Adam or AdamW. Check has_momentum() first");
 }
 
 double weight_decay(const OptimizerOptions& options) {
@@ -98,8 +98,8 @@ void set_weight_decay(OptimizerOptions& options, double value) {
   set(find_weight_decay(options),
       value,
       "weight_decay",
-      "SGD, Adam, AdamW, RMSprop or Adagrad. Set "
-      "LearnerOptions::weight_decay to 0");
+      "SGD, Adam, AdamW, RMSprop or Adagrad. Set LearnerOptions::weight_decay "
+      "to 0");
 }
 
 }  // namespace tern::optim

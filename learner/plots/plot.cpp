@@ -311,7 +311,7 @@ class Layout {
     }
     if (count == 0) return;
     outside_ = fmt::format(
-        "{} of {} points {} outside the axis, as far as {:.3g}",
+        "{} of {} points {} outside the axis, up to {:.3g}",
         count,
         of,
         count == 1 ? "is" : "are",

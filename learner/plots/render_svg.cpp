@@ -55,8 +55,8 @@ render_svg(const std::string& svg, int64_t width, int64_t height) {
   TORCH_CHECK(
       is_drawn,
       fmt::format(
-          "[render_svg] librsvg cannot draw {} x {} pixels; expected a figure "
-          "that fits into memory. Write it as .svg.",
+          "[render_svg] librsvg cannot draw {} x {} pixels; expected a smaller "
+          "figure, which fits into memory. Write it as .svg.",
           width,
           height));
   cairo_surface_flush(surface.get());

@@ -133,8 +133,8 @@ void HtmlPage::table(
   for (const auto& row : rows) {
     TERN_CHECK_VALUE(
         row.size() == header.size(),
-        "[HtmlPage::table] a row has {} cells; expected {}, one for each "
-        "name in the header.",
+        "[HtmlPage::table] a row has {} cells; expected {}, one per name in "
+        "the header.",
         row.size(),
         header.size());
     for (size_t i = 0; i < row.size(); ++i) {

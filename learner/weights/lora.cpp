@@ -111,7 +111,7 @@ class LoraModel final : public ModelImpl,
     TERN_CHECK_VALUE(
         !adapters_.empty(),
         "[add_lora] none of the targets \"{}\" is a linear, convolution or "
-        "attention layer; expected the names of such layers.",
+        "attention layer; expected names of such layers.",
         fmt::join(options.targets, "\", \""));
     for (const ModelTensor& item : inner_.parameters()) {
       item.tensor.requires_grad_(is_in_any(item.name, train_));
@@ -273,9 +273,9 @@ class LoraModel final : public ModelImpl,
         TERN_CHECK_VALUE(
             may_leave_out || !shares,
             "[add_lora] the layer \"{}\" is a target and shares its weight "
-            "with \"{}\", which is none, so that a merged update would be in "
-            "both; expected targets that share a weight with each other alone. "
-            "Name both, if they are of a kind, or leave it out.",
+            "with \"{}\", which is not a target, so merging would change both; "
+            "expected targets that share weights only with other targets. Name "
+            "both if they are of the same kind, or leave this one out.",
             adapter.name(),
             item.key());
         return shares;
@@ -343,11 +343,12 @@ std::shared_ptr<LoraModel> lora_of(const Model& model) {
 Model add_lora(const Model& model, const LoraOptions& options) {
   TORCH_CHECK_VALUE(
       model.module() && !lora_of(model),
-      "[add_lora] the model is TorchScript or has adapters already; expected "
-      "a module of C++. merge_lora ends the first ones.");
+      "[add_lora] the model is TorchScript or has adapters already; expected a "
+      "module written in C++, without adapters. Merge existing adapters with "
+      "merge_lora.");
   TORCH_CHECK_VALUE(
       !dynamic_cast<const ModelAround*>(model.impl().get()),
-      "[add_lora] the model runs on several devices; expected it on one. Call "
+      "[add_lora] the model runs on several devices; expected one device. Call "
       "add_lora first, then to_parallel or parallel_model.");
   TERN_CHECK_VALUE(
       options.rank > 0 && std::isfinite(options.alpha),

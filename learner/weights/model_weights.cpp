@@ -114,13 +114,14 @@ void check_report(const LoadReport& report, const LoadOptions& options) {
     if (wrong) cure += (cure.empty() ? "" : ", ") + std::string(advice);
   };
   add(options.strict && !report.missing.empty() && report.loaded > 0,
-      "{.strict = false} leaves what is missing as it is");
+      "{.strict = false} keeps the model's values for what is missing");
   add(options.strict && !report.unexpected.empty() && report.loaded > 0,
-      "{.strict = false} passes over what is unexpected");
+      "{.strict = false} ignores what is unexpected");
   add(!options.ignore_mismatched_sizes && !report.mismatched.empty(),
-      "{.ignore_mismatched_sizes = true} leaves what does not fit as it is");
+      "{.ignore_mismatched_sizes = true} keeps the model's values for tensors "
+      "of another shape");
   add(report.loaded == 0 && !report.is_complete(),
-      "check the prefix of the names, and that it is this model's file");
+      "check the prefix of the names, and that the file belongs to this model");
   TERN_CHECK_VALUE(
       cure.empty(),
       "[Model::load_state_dict] {}; expected the names and shapes of the "
@@ -202,8 +203,8 @@ std::vector<ModelTensor> load_targets(const Learner& learner) {
   const auto& shard = parts_of(learner).ranks.training_shard;
   TORCH_CHECK(
       !shard || !shard->has_released_masters(),
-      "[Learner] while fit runs, each rank has its part of the fp32 weights "
-      "alone; read them before or after it, or call save or save_checkpoint "
+      "[Learner] while fit runs, each rank holds only its part of the fp32 "
+      "weights; read them before or after fit, or call save or save_checkpoint "
       "on all ranks.");
   for (ModelTensor& t : targets) t.tensor = masters->exact(t.tensor);
   return targets;

@@ -172,7 +172,7 @@ void check_sha256(
   if (hash.hex_digest() != expected->second) {
     throw DataError(
         file.path(),
-        "has tensors with another SHA-256 than its metadata says. The file is "
+        "has tensors whose SHA-256 differs from its metadata. The file is "
         "damaged; fetch or save it again");
   }
 }
@@ -347,7 +347,9 @@ std::map<std::string, std::string> safetensors_metadata(
     const std::filesystem::path& path) {
   const ByteFile file(path);
   if (!is_safetensors(file)) {
-    throw DataError(path, "is no safetensors file; only these have metadata");
+    throw DataError(
+        path,
+        "is not a safetensors file, and only these have metadata");
   }
   return read_safetensors_header(file).metadata;
 }

@@ -365,7 +365,7 @@ TEST(LateCallback, HasToBeThereWhenTheFitIsResumed) {
   later.resume("run/step_14");
   expect_error<CheckpointError>(
       [&] { later.fit(3, 1e-2); },
-      {"GradientClip 0 is not there", "added while a fit ran"});
+      {"GradientClip 0 is missing", "added during a fit"});
 }
 
 TEST(LateCallback, HasToBeThereWhenALaterFitIsResumed) {
@@ -387,7 +387,7 @@ TEST(LateCallback, HasToBeThereWhenALaterFitIsResumed) {
     without.resume(checkpoint);
     expect_error<CheckpointError>(
         [&] { without.fit(2, 1e-2).fit(2, 1e-2); },
-        {"GradientClip 0 is not there", "added while a fit ran"});
+        {"GradientClip 0 is missing", "added during a fit"});
     Learner with = with_late_clip(folder);
     with.add<GradientClip>(1e-3).resume(checkpoint);
     with.fit(2, 1e-2).fit(2, 1e-2);

@@ -86,8 +86,8 @@ TEST(EarlyStopping, SaysWhy) {
   learn.add(scripted_valid_loss({1, 2, 3})).add<EarlyStopping>().fit(3);
   EXPECT_EQ(
       sink->lines.back(),
-      "EarlyStopping: valid_loss did not improve on 1.000000 for 1 "
-      "epoch; training ends.");
+      "EarlyStopping: valid_loss did not improve on 1.000000 for 1 epoch; "
+      "training stops.");
 }
 
 TEST(EarlyStopping, StaysQuietInATrial) {
@@ -130,7 +130,7 @@ TEST(EarlyStopping, NamesWhatThereIsToMonitorOnceAnEpochHasShownIt) {
       {"[EarlyStopping]", "\"valid_los\"", "train_loss, valid_loss, accuracy"});
   EXPECT_EQ(
       sink->lines.at(0),
-      "EarlyStopping: no metric is called \"valid_los\"; a callback has to log "
+      "EarlyStopping: no metric is named \"valid_los\"; a callback must log "
       "it.");
   EXPECT_EQ(learn.recorder().epochs().size(), 1u);
 
@@ -222,7 +222,7 @@ TEST(EarlyStopping, CanGoOnComparingWithEarlierFits) {
   EXPECT_EQ(
       sink->lines.back(),
       "EarlyStopping: valid_loss did not improve on 1.000000 of all fits for 1 "
-      "epoch; training ends.");
+      "epoch; training stops.");
 }
 
 TEST(EarlyStopping, RefusesNegativeOptions) {

@@ -630,10 +630,10 @@ TEST(MultiOptimizer, RefusesOptionsThatMakeNoParts) {
   const auto loss = [](const Batch&) { return torch::Tensor(); };
   using Options = MultiOptimizer::Options;
   const std::vector<std::pair<Options, std::string>> cases = {
-      {{.parts = {}}, "there is no part"},
-      {{.parts = {{.name = "", .loss = loss}}}, "a part is called \"\""},
+      {{.parts = {}}, "there are no parts"},
+      {{.parts = {{.name = "", .loss = loss}}}, "a part is named \"\""},
       {{.parts = {{.name = "a", .loss = loss}, {.name = "a", .loss = loss}}},
-       "no other part has"},
+       "unique name"},
       {{.parts = {{.name = "a", .loss = {}}}}, "\"a\" has no loss"},
       {{.parts = {{.name = "a", .loss = loss, .lr = -1}}}, "lr of part \"a\""},
       {{.parts = {{.name = "a", .loss = loss, .steps = 2}}}, ".alternate"},
@@ -730,7 +730,7 @@ TEST(MultiOptimizer, RefusesWhatItCannotWorkWith) {
       "MultiOptimizer; leave one of the two out");
   expect_refused(
       [](Learner& l) { l.split({"generator"}); },
-      "parts of MultiOptimizer");
+      "MultiOptimizer defines the layer groups");
   Gan gan = tiny_gan();
   Learner learn(point_data(256, 0), gan, quiet());
   learn.optimizer();
@@ -826,7 +826,7 @@ TEST(MultiOptimizer, RefusesToFreezeAPartBetweenItsForwardPassAndItsLoss) {
       {.on_loss_begin = [](Learner& l) { l.freeze_to(1); }});
   expect_error<c10::ValueError>(
       [&] { learn->fit(1); },
-      {"part \"critic\" was frozen in its own turn"});
+      {"part \"critic\" was frozen during its own step"});
 }
 
 TEST(MultiOptimizer, TakesOptimizersThatMakeTheirStateWhenTheyAreCreated) {

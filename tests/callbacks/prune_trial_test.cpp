@@ -149,7 +149,7 @@ TEST(PruneTrial, SaysWhyInALine) {
       std::ranges::find(
           sink->lines,
           "PruneTrial: valid_loss was at best 2.000000 after 1 epoch, worse "
-          "than the median 1.000000 of 1 earlier trial; the trial ends."),
+          "than the median 1.000000 of 1 earlier trial; the trial stops."),
       sink->lines.end());
 }
 
@@ -342,7 +342,7 @@ TEST(PruneTrial, RefusesWhatMakesNoSense) {
         first->add(prune).fit(1);
         second->add(prune).fit(1);
       },
-      {"another Learner", "for each trial"});
+      {"another Learner", "per trial"});
 }
 
 }  // namespace

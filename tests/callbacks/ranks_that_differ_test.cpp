@@ -135,7 +135,7 @@ TEST(RanksThatDiffer, WeightsThatOneChangesAreFoundWhenTheEpochEnds) {
   for (const Change& change : all) {
     expect_refusal(
         [&](Learner& learn, int64_t rank) { changes(learn, rank, change); },
-        {"after epoch 1 rank 1 has other weights than rank 0",
+        {"after epoch 1 the weights of rank 1 differ from those of rank 0",
          "1 of 4 parameters, the first of which is 2.weight",
          "check_weights"});
   }
@@ -589,7 +589,7 @@ TEST(RanksThatDiffer, ATrainingOnDataOfTheirOwnGoesOnBitForBit) {
     more->resume(folder / "run", {.allow_change = true});
     expect_error<CheckpointError>(
         [&] { more->fit(3, 0.1); },
-        {"of 2 processes", "in the middle of an epoch"});
+        {"by 2 processes", "in the middle of an epoch"});
   });
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     const auto resumed = make(environment.rank, 3);

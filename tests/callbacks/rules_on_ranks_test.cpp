@@ -562,7 +562,7 @@ TEST(RulesOnRanks, ACheckpointThatOnlyOneRankFindsIsRefused) {
     if (environment.rank == 1) learn->resume("run");
     expect_error<DistributedError>(
         [&] { learn->fit(2, 1e-2); },
-        {"checkpoint to go on from", "none", "step 8 of run"});
+        {"checkpoint to resume from", "none", "step 8 of run"});
   });
 }
 
@@ -581,7 +581,7 @@ TEST(RulesOnRanks, WeightsThatDifferBeforeTheFirstStepAreRefused) {
     expect_error<DistributedError>(
         [&] { learn.fit(1, 0.1); },
         {"before the first step",
-         "rank 1 has other weights",
+         "the weights of rank 1 differ",
          "1 of 4",
          "0.weight"});
   });

@@ -199,7 +199,7 @@ TEST(ShardedOptimizer, KeepsMastersOfItsPartAloneWhileFitRuns) {
       for (const auto& m : master_weights(l)->masters()) elements += m.numel();
       expect_error<c10::Error>(
           [&] { l.state_dict(); },
-          {"part of the fp32 weights alone"});
+          {"only its part of the fp32 weights"});
     }});
     learn->fit(1, 1e-2);
     int64_t all = 0;

@@ -329,7 +329,7 @@ TEST_P(WorkersTest, NameTheFirstSampleOfABatchOnce) {
       "too many (a batch of 4 samples, the first is sample 0)");
   EXPECT_TRUE(message(/*fails_together=*/false)
                   .starts_with("sample 0: the dataset was asked for 4 samples, "
-                               "beginning with this one, and gave inputs"));
+                               "starting with this one, and returned inputs"));
 }
 
 TEST_P(WorkersTest, LeaveNoThreadWhenAPassIsDroppedInTheMiddle) {
@@ -538,7 +538,7 @@ TEST(DataLoader, RefusesABatchOfFewerSamplesThanWereAskedFor) {
         {.batch_size = 4, .workers = workers});
     expect_error<DataError>(
         [&] { all_batches(loader, 0); },
-        {"row 0", "asked for 4 samples", "inputs of length 3"});
+        {"row 0", "asked for 4 samples", "inputs with 3 rows"});
   }
 }
 

@@ -128,7 +128,7 @@ TEST(StratifiedKFold, RefusesWhatIsNoClassAndClassesThatAreAllTooSmall) {
       {"[4] Float", "whole number"});
   expect_error<c10::ValueError>(
       [] { stratified_k_fold(torch::arange(4), 2); },
-      {"every one of the 4 classes", "2 folds"});
+      {"each of the 4 classes", "2 folds"});
 }
 
 TEST(KFolds, GivesEachSampleOfBothLoadersTheTransformsOfItsPart) {
@@ -203,7 +203,7 @@ TEST(KFolds, RefusesWhatCannotBeDivided) {
       {.workers = 0});
   expect_error<c10::ValueError>(
       [&] { k_folds(of_two_shapes, 2); },
-      {"[] Long, [] Long", "[3] Long, [] Long", "by k_fold"});
+      {"[] Long, [] Long", "[3] Long, [] Long", "with k_fold"});
   struct Nothing : StreamDataset {
     std::unique_ptr<Pass> pass(const BatchContext&) const override {
       return nullptr;

@@ -237,7 +237,7 @@ TEST(LengthBucketSampler, RefusesOptionsOutOfRange) {
       {"[LengthBucketSampler] lengths[1] is -2; expected 0 or more."});
   expect_error<c10::ValueError>(
       [] { LengthBucketSampler({1}, {.pool = 0}); },
-      {"[LengthBucketSampler] the pool is of 0 batches; expected 1 or more."});
+      {"[LengthBucketSampler] the pool has 0 batches; expected 1 or more."});
   expect_error<c10::ValueError>(
       [] { LengthBucketSampler({1}).for_batches_of(0); },
       {"[LengthBucketSampler] a batch has 0 samples; expected 1 or more."});

@@ -66,30 +66,28 @@ TEST(StackSamples, PutsSamplesOfOneShapeIntoRows) {
 TEST(StackSamples, NameTheSampleThatDoesNotFit) {
   EXPECT_EQ(
       sentence_of(stack_samples(), texts()),
-      "[stack_samples] inputs[0] of the sample in row 1 is [0] Long where "
+      "[stack_samples] inputs[0] of the sample in row 1 is [0] Long, but "
       "inputs[0] of the sample in row 0 is [3] Long; expected equal shapes. "
-      "Pad "
-      "them with pad_sequences, or pack them with pack_sequences.");
+      "Pad them with pad_sequences, or pack them with pack_sequences.");
   const SampleList list(texts());
   EXPECT_EQ(
       error_of<c10::ValueError>([&] {
         list.get_batch({2, 0}, {});
       }).substr(0, 60),
-      "[stack_samples] inputs[0] of sample 0 is [3] Long where inpu");
+      "[stack_samples] inputs[0] of sample 0 is [3] Long, but input");
   EXPECT_EQ(
       sentence_of(
           stack_samples(),
           {sample_of({longs({1})}), sample_of({torch::tensor({1.f})})}),
-      "[stack_samples] inputs[0] of the sample in row 1 is [1] Float on cpu "
-      "where inputs[0] of the sample in row 0 is [1] Long on cpu; expected one "
+      "[stack_samples] inputs[0] of the sample in row 1 is [1] Float on cpu, "
+      "but inputs[0] of the sample in row 0 is [1] Long on cpu; expected one "
       "dtype and device. Convert the tensor in get.");
   EXPECT_EQ(
       sentence_of(
           stack_samples(),
           {sample_of({longs({1})}), sample_of({longs({1})}, {longs({1})})}),
       "[stack_samples] the sample in row 1 has 1 inputs and 1 targets where "
-      "the "
-      "sample in row 0 has 1 and 0; expected as many in each.");
+      "the sample in row 0 has 1 and 0; expected the same number in each.");
   EXPECT_EQ(
       sentence_of(
           stack_samples(),
@@ -165,29 +163,28 @@ TEST(PadSequences, NameTheSampleThatDoesNotFit) {
   EXPECT_EQ(
       sentence_of(pad_with({.fixed_length = 2}), texts()),
       "[pad_sequences] inputs[0] of the sample in row 0 is [3] Long, longer "
-      "than fixed_length, 2; expected at most that. Raise fixed_length, or cut "
-      "the sample in get.");
+      "than fixed_length, 2; expected at most that length. Raise fixed_length, "
+      "or cut the sample in get.");
   EXPECT_EQ(
       sentence_of(
           pad_sequences(),
           {sample_of({torch::ones({1, 2})}), sample_of({torch::ones({0})})}),
-      "[pad_sequences] inputs[0] of the sample in row 1 is [0] Float where "
+      "[pad_sequences] inputs[0] of the sample in row 1 is [0] Float, but "
       "inputs[0] of the sample in row 0 is [1, 2] Float; expected equal shapes "
-      "after the first dimension, of an empty sample too.");
+      "after the first dimension, also for an empty sample.");
   EXPECT_EQ(
       sentence_of(pad_sequences(), {sample_of({torch::tensor(1)})}),
       "[pad_sequences] inputs[0] of the sample in row 0 is [] Long, 0-dim; "
-      "expected [T, ...]. Leave the tensor out of the options: it is stacked "
-      "then.");
+      "expected [T, ...]. Leave the tensor out of the options to stack it.");
   EXPECT_EQ(
       sentence_of(pad_with({.value = 0.5}), texts()),
-      "[pad_sequences] inputs[0] of the sample in row 0 is [3] Long, which the "
-      "padding value 0.5 does not fit in; expected a number of that dtype. Set "
+      "[pad_sequences] inputs[0] of the sample in row 0 is [3] Long, which "
+      "cannot hold the padding value 0.5; expected a value of that dtype. Set "
       "SequencePadding::value, or convert the tensor in get.");
   EXPECT_EQ(
       sentence_of(pad_with({.position = 1}), texts()),
       "[pad_sequences] the options name inputs[1], but the sample in row 0 has "
-      "1 inputs; expected a position below that.");
+      "1 inputs; expected a smaller position.");
 }
 
 TEST(PadSequences, TakeOnlyValuesThatTheDtypeHas) {
@@ -238,7 +235,7 @@ TEST(PadSequences, RefuseOptionsOutOfRange) {
         pad_sequences({.inputs = {SequencePadding{}, SequencePadding{}}});
       },
       {"[pad_sequences] the options for inputs have position 0 twice; expected "
-       "positions of 0 or more, each once."});
+       "distinct positions of 0 or more."});
   expect_error<c10::ValueError>(
       [] { pack_sequences({.targets = {-1}}); },
       {"[pack_sequences] the options for targets have position -1; expected "});
@@ -286,13 +283,13 @@ TEST(PackSequences, SayWhatTheLengthsMustBe) {
   expect_error<c10::ValueError>(
       [] { offsets_of(torch::ones({2})); },
       {"[offsets_of] the lengths are [2] Float; expected [N] Long, as "
-       "pack_sequences puts them before the values."});
+       "pack_sequences returns them in front of the values."});
   expect_error<c10::ValueError>(
       [] {
         sample_of_row(longs({1, 2}), 4);
       },
       {"[sample_of_row] the lengths add up to 3, and there are 4 rows; "
-       "expected the same."});
+       "expected the same number."});
 }
 
 TEST(SampleDataset, RefusesACollateThatGivesAnotherNumberOfRows) {
@@ -309,9 +306,8 @@ TEST(SampleDataset, RefusesACollateThatGivesAnotherNumberOfRows) {
   EXPECT_EQ(
       text.substr(0, text.find('\n')),
       "[SampleDataset] collate made inputs of [3] Long from 2 samples; "
-      "expected "
-      "one row in inputs[0] for each. Put a tensor that has one first: of "
-      "packed values the lengths.");
+      "expected one row per sample in inputs[0]. Put a tensor with one row per "
+      "sample first, such as the lengths of packed values.");
   expect_error<c10::ValueError>(
       [] { SampleList({}, Collate()); },
       {"[SampleDataset] collate is empty; give a function, or leave it out"});

@@ -146,7 +146,7 @@ TEST(StreamEpochs, BeginsAgainWhereAPassEndsEarly) {
   const DataLoader empty(
       std::make_shared<StreamEpochs>(std::make_shared<Counting>(0), 1),
       {.workers = 0});
-  expect_error<DataError>([&] { read(empty); }, {"gave no sample"});
+  expect_error<DataError>([&] { read(empty); }, {"returned no sample"});
 }
 
 // As it would count twice.
@@ -502,7 +502,7 @@ TEST(StreamEpochs, ThatCannotRestartAreNotShuffled) {
       DataBunch::create(queued(100, 100), valid, {.batch_size = 8});
   expect_error<c10::ValueError>(
       [&] { shuffled.train->epoch(0); },
-      {"their order is shuffled", "SequentialSampler"});
+      {"the sampler shuffles", "SequentialSampler"});
   const DataBunch ordered = DataBunch::create(
       queued(100, 100),
       valid,

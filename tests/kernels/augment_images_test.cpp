@@ -118,7 +118,7 @@ TEST(AugmentImages, SaysWhatIsWrongWithItsInput) {
       {"[2, 4, 4, 2]", "1 or 3"});
   expect_error<c10::ValueError>(
       call(noise({2, 4, 4, 3}), 1),
-      {"1 changes", "one for each image"});
+      {"1 changes", "one per image"});
   expect_error<c10::ValueError>(
       call(noise({2, 4, 4, 1}), 2),
       {"[augment_images] 3 values of mean"});

@@ -334,13 +334,13 @@ TEST(BoxOpsTest, SayWhatTheyExpect) {
       [&] {
         encode_boxes(boxes, torch::ones({2, 4}));
       },
-      {"[encode_boxes]", "as many boxes"});
+      {"[encode_boxes]", "the same number of boxes"});
   expect_error<c10::ValueError>(
       [&] { nms(boxes, torch::ones({2}), 0.5); },
       {"[nms] boxes is [3, 4]", "scores is [2]"});
   expect_error<c10::ValueError>(
       [&] { nms(boxes, scores, 1.5); },
-      {"[nms] iou_threshold is 1.5; expected a share in 0..1."});
+      {"[nms] iou_threshold is 1.5; expected a number from 0 to 1."});
   expect_error<c10::ValueError>(
       [&] { batched_nms(boxes, scores, scores, 0.5); },
       {"[batched_nms]", "classes is [3] kFloat"});

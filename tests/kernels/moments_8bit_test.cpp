@@ -98,7 +98,7 @@ TEST(Moments8Bit, AreOfOneKindAndOfTheirSize) {
   short_one.exp_avgs[0] = torch::zeros({300}, torch::kByte);
   expect_error<c10::ValueError>(
       [&] { step(short_one, {}); },
-      {"exp_avgs[0] is [300] kByte", "expected the [520] kByte"});
+      {"exp_avgs[0] is [300] kByte", "expected [520] kByte"});
 }
 
 }  // namespace

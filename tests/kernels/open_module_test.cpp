@@ -31,7 +31,7 @@ TEST(OpenModule, SaysWhatNeedsWhichLibraryAndHowToNameIt) {
   expect_error<c10::Error>(
       [] { open(nullptr, "libtern_none.so", "sqrt"); },
       {"a test needs libtern_none.so",
-       "name it with TERN_TEST_LIBRARY",
+       "set TERN_TEST_LIBRARY to its path",
        "libtern_none.so: cannot open"});
 }
 

@@ -399,10 +399,10 @@ TEST(Fit, NamesACallbackThatFailsAtTheEndOnce) {
   };
   EXPECT_EQ(
       warning_of("no space"),
-      "LambdaCallback failed too, at the end: no space");
+      "LambdaCallback also failed, at the end: no space");
   EXPECT_EQ(
       warning_of("[LambdaCallback] no space"),
-      "A callback failed too, at the end: [LambdaCallback] no space");
+      "A callback also failed, at the end: [LambdaCallback] no space");
 }
 
 // ---- Bad input ----
@@ -475,8 +475,8 @@ TEST(Fit, LetsNoOtherThreadValidateMeanwhile) {
     std::thread([&] {
       expect_error<c10::Error>(
           [&] { l.validate(); },
-          {"another thread than the running fit's"});
-      expect_error<c10::Error>([&] { l.get_preds(); }, {"another thread"});
+          {"a different thread than the running fit"});
+      expect_error<c10::Error>([&] { l.get_preds(); }, {"a different thread"});
     }).join();
     l.validate();
   }});

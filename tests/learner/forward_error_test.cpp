@@ -67,9 +67,8 @@ TEST(ForwardError, NamesTheLayerWhatItIsGivenAndTheLayerBefore) {
       error_between([](const Tensor& x) { return x.slice(1, 0, 6); }),
       "[Model] the model cannot take inputs of [4, 2] Float; body.b was given "
       "[4, 6] Float, its weight is [2, 8] Float: mat1 and mat2 shapes cannot "
-      "be multiplied (4x6 and 8x2). Make it agree with body.a, the layer "
-      "before "
-      "it, which returns [4, 8] Float.");
+      "be multiplied (4x6 and 8x2). Make it match body.a, the layer before it, "
+      "which returns [4, 8] Float.");
 }
 
 TEST(ForwardError, ComparesTheSamplesWithTheFirstLayer) {
@@ -81,8 +80,8 @@ TEST(ForwardError, ComparesTheSamplesWithTheFirstLayer) {
       "[Model] the model cannot take inputs of [4, 3, 32, 32] Float; 0 was "
       "given [4, 3, 32, 32] Float, its weight is [64, 1, 3, 3] Float: Given "
       "groups=1, weight of size [64, 1, 3, 3], expected input[4, 3, 32, 32] to "
-      "have 1 channels, but got 3 channels instead. Make the samples and the "
-      "model's first layer agree.");
+      "have 1 channels, but got 3 channels instead. Make the samples match the "
+      "model's first layer.");
 }
 
 TEST(ForwardError, SaysAfterWhichLayerAnOperationWithoutWeightsFails) {
@@ -94,7 +93,7 @@ TEST(ForwardError, SaysAfterWhichLayerAnOperationWithoutWeightsFails) {
       text.npos)
       << text;
   EXPECT_TRUE(
-      text.ends_with("Change what the model's forward does behind body.a."))
+      text.ends_with("Change what the model's forward does after body.a."))
       << text;
   EXPECT_EQ(text.find("samples"), text.npos) << text;
   // A module's own check fails between two operations.
@@ -108,7 +107,7 @@ TEST(ForwardError, SaysWhatToConvert) {
   std::string text =
       error_between([](const Tensor& x) { return x.to(torch::kDouble); });
   EXPECT_TRUE(
-      text.ends_with("Convert what it is given to Float in the model's forward "
+      text.ends_with("Convert its input to Float in the model's forward "
                      "(x.to(weight.dtype()))."))
       << text;
   const auto same = [](const Tensor& x) { return x; };
@@ -162,7 +161,7 @@ TEST(ForwardError, NamesALayerWithAnAdapter) {
           {.rank = 2}),
       torch::zeros({4, 2}));
   EXPECT_NE(text.find("body.b was given [4, 6] Float, its"), text.npos) << text;
-  EXPECT_NE(text.find("agree with body.a"), text.npos) << text;
+  EXPECT_NE(text.find("match body.a"), text.npos) << text;
 }
 
 TEST(ForwardError, TheRepeatedPassLeavesNoTrace) {

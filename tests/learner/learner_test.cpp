@@ -264,7 +264,7 @@ TEST(Learner, RefusesAnOptimizerOfOtherParameters) {
   learn.to_bf16();
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
-      {"other parameters", "the groups it was given"});
+      {"other parameters", "the groups passed to it"});
 }
 
 TEST(Learner, PredictsProbabilitiesBeforeAnyBatchHasBeenSeen) {
@@ -294,7 +294,7 @@ TEST(Learner, SaysWhatTheModelCannotTakeAndStaysUsable) {
       quiet());
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
-      {"[Model]", "[32, 2] Float;", "multiplied", "first layer agree."});
+      {"[Model]", "[32, 2] Float;", "multiplied", "first layer."});
   expect_error<c10::ValueError>(
       [&] { learn.predict(torch::ones({5})); },
       {"inputs of [1, 5] Float"});
@@ -319,7 +319,7 @@ TEST(Learner, SaysWhatTheLossCannotCompare) {
       quiet());
   expect_error<c10::ValueError>(
       [&] { labels.fit(1); },
-      {"outputs are [4, 2] Float", "targets [4, 1] Long", "dataset's"});
+      {"the outputs [4, 2] Float", "targets [4, 1] Long", "dataset's"});
   Learner detached(
       data(torch::zeros({8, 2})),
       point_net(),
@@ -328,7 +328,7 @@ TEST(Learner, SaysWhatTheLossCannotCompare) {
       }}));
   expect_error<c10::ValueError>(
       [&] { detached.fit(1); },
-      {"requires no gradient", "detach"});
+      {"does not require a gradient", "detach"});
 }
 
 TEST(Learner, TellsAWarningOfLibTorchOnceAFit) {

@@ -518,7 +518,7 @@ TEST(Predictions, OfAnExportedModelAreWarnedOfBefore) {
   told.learn.get_preds();
   ASSERT_EQ(told.sink->warnings.size(), 1U);
   EXPECT_NE(
-      told.sink->warnings[0].find("as they are. If they are logits"),
+      told.sink->warnings[0].find("the raw outputs. If these are logits"),
       std::string::npos);
   // A model that was seen to answer with probabilities is believed.
   Told known(std::make_shared<TimesImpl>(5, /*is_softmax=*/true), own_loss);
@@ -546,7 +546,7 @@ TEST(Predictions, SayWhichOutputsCannotBeJoined) {
   expect_error<c10::ValueError>(
       [&] { learn.get_preds(); },
       {"first output of the first batch is [3, 3]",
-       "of another [1, 1]",
+       "of another batch [1, 1]",
        "expected [N, ...]"});
 }
 

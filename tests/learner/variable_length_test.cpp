@@ -278,9 +278,9 @@ TEST(VariableLength, OfAnOutputForEachStepNeedsAFixedLengthForPredictions) {
   ASSERT_NE(end, std::string::npos) << text;
   EXPECT_EQ(
       text.substr(end, text.find('\n') - end),
-      "; expected [N, ...] with the same numbers after N. Give the model "
-      "inputs of one size, of sequences with SequencePadding::fixed_length, "
-      "or call predict for each sample.");
+      "; expected [N, ...] with the same sizes after N. Give the model inputs "
+      "of one size (sequences with SequencePadding::fixed_length), or call "
+      "predict for each sample.");
   Learner fixed = tagger(padded(9));
   const Predictions all = fixed.get_preds();
   EXPECT_EQ(all.preds.sizes(), (std::vector<int64_t>{kValid, 9, 2}));

@@ -119,7 +119,7 @@ TEST(Convert, ComparesAFileWithTheSumInItsName) {
   const Result bad =
       convert("verify " + (temp / "resnet20-22fca82f.th").string());
   EXPECT_EQ(bad.code, 1);
-  EXPECT_TRUE(says(bad, "expects it to begin with 22fca82f")) << bad.output;
+  EXPECT_TRUE(says(bad, "the SHA-256 begins with 22fca82f")) << bad.output;
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ TEST(Shard, WritesVerifiesAndLists) {
   const auto again = shard("write " + images + " " + out);
   EXPECT_EQ(again.code, 1);
   EXPECT_TRUE(again.says("error: ")) << again.output;
-  EXPECT_TRUE(again.says("is there already")) << again.output;
+  EXPECT_TRUE(again.says("exists already")) << again.output;
 }
 
 TEST(Shard, ShufflesUnlessToldToKeepTheOrder) {

@@ -85,7 +85,7 @@ TEST(Weights, FetchesOnceAndVerifiesThatTheNetworkLoads) {
   const ProgramResult other =
       weights("fetch resnet18 --mirror " + server.url(""), temp);
   EXPECT_EQ(other.code, 1);
-  EXPECT_TRUE(other.says("expected one that begins with f37072fd"))
+  EXPECT_TRUE(other.says("expected a SHA-256 that begins with f37072fd"))
       << other.output;
 }
 

@@ -297,7 +297,7 @@ TEST_F(DataBlockTest, FindsTheMaskOfEachImage) {
   std::filesystem::remove(temp_ / "masks/b.png");
   expect_error<DataError>(
       [&] { block.bunch(options_); },
-      {"images/b.png", "which is no file"});
+      {"images/b.png", "which is not a file"});
 }
 
 TEST_F(DataBlockTest, SplitsByFolderListAndFunction) {
@@ -501,13 +501,15 @@ TEST_F(DataBlockTest, KeepsTheRowsOfAnImageInOneFold) {
   }
   expect_error<c10::ValueError>(
       [&] { k_folds(block, 2, options_, {.stratified = true}); },
-      {"one class for each image"});
+      {"one class per image"});
   expect_error<c10::ValueError>([&] { k_folds(block, 3); }, {"3 folds"});
   options_.sampler = std::make_shared<SequentialSampler>(2);
   expect_error<c10::ValueError>(
       [&] { k_folds(block, 2, options_); },
       {"a sampler", "balance_classes"});
-  expect_error<c10::ValueError>([] { k_folds(DataBlock{}, 2); }, {"no items"});
+  expect_error<c10::ValueError>(
+      [] { k_folds(DataBlock{}, 2); },
+      {"items or a labeller is missing"});
 }
 
 TEST_F(DataBlockTest, BalancesTheClassesOfEachFold) {

@@ -140,7 +140,7 @@ TEST(LayerDecay, SaysWhatItNeeds) {
   Learner other(noise(32), torch::nn::Linear(2, 2));
   expect_error<c10::ValueError>(
       [&] { layer_decay(other, 1e-3); },
-      {"[layer_decay] the model holds no Backbone", "Learner::split"});
+      {"[layer_decay] the model has no Backbone", "Learner::split"});
 }
 
 std::vector<double> shares(Learner& learn) {
@@ -194,7 +194,7 @@ TEST(StochasticDepth, SaysWhichNetworksHaveIt) {
   Learner other = learner(vit);
   expect_error<c10::ValueError>(
       [&] { set_stochastic_depth(other, 1); },
-      {"[set_stochastic_depth] the last of 7 blocks", "a share of 1;"});
+      {"[set_stochastic_depth] the last of 7 blocks", "probability 1;"});
 }
 
 // ---- LoRA ----

@@ -92,11 +92,11 @@ TEST(ImageDataBunch, WarnsThroughItsSinkAndInNoOtherWay) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   for (const char* const words :
        {"warning: ",
-        "links that lead nowhere",
+        "broken links",
         "training images too",
         "bad.jpg",
         "bad.tif",
-        "is made again"}) {
+        "is created again"}) {
     EXPECT_NE(said.find(words), std::string::npos) << words << '\n' << said;
   }
 }
@@ -363,7 +363,7 @@ TEST(SetImageSize, ChangesFurtherBatches) {
   DataBunch other = DataBunch::create(numbers, nullptr, {.workers = 0});
   expect_error<c10::ValueError>(
       [&] { set_image_size(other, 8); },
-      {"[set_image_size] the train dataset is no ImageDataset"});
+      {"[set_image_size] the train dataset is not an ImageDataset"});
 }
 
 TEST(ImageDataBunch, NormalizesOnTheDevice) {
@@ -421,7 +421,7 @@ TEST(ImageDataBunch, RefusesASamplerThatDoesNotFit) {
   options.sampler = std::make_shared<SequentialSampler>(6);  // of all images
   expect_error<c10::ValueError>(
       [&] { ImageDataBunch::from_folder(temp.path(), options); },
-      {"index 4 of 4 training images", "not those of validation"});
+      {"index 4 for 4 training images", "without those of validation"});
 }
 
 TEST(KFolds, GivesImagesOfBothFoldersTheTransformsOfTheirPart) {
@@ -475,12 +475,12 @@ TEST(KFolds, RefusesImagesThatWouldLeakOrBeTransformedInTwoWays) {
       [&] {
         folds_of(images({.bad_images = BadImagePolicy::skip(0.5)}), nullptr);
       },
-      {"BadImagePolicy::skip", "the fold's validation", "DataBlock"});
+      {"BadImagePolicy::skip", "a validation image of the fold", "DataBlock"});
   const TransformLists augmenting = {.train = {flip_lr(1.f)}, .valid = {}};
   const auto augmented = images({.transforms = augmenting});
   expect_error<c10::ValueError>(
       [&] { folds_of(augmented, images({})); },
-      {"other transforms", "one ImageDatasetOptions for both"});
+      {"differ in transforms", "the same ImageDatasetOptions for both"});
   // Also within one loader, around which there are Subsets.
   expect_error<c10::ValueError>(
       [&] {
@@ -491,7 +491,7 @@ TEST(KFolds, RefusesImagesThatWouldLeakOrBeTransformedInTwoWays) {
                 std::vector<std::shared_ptr<const Dataset>>{augmented, part}),
             nullptr);
       },
-      {"other transforms"});
+      {"differ in transforms"});
   EXPECT_EQ(folds_of(augmented, images({.transforms = augmenting})).size(), 2u);
 }
 

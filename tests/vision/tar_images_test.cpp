@@ -365,7 +365,7 @@ TEST_F(TarBoxes, RefusesASampleWithoutTheFieldAndAnImageOfAnotherSize) {
       {.size = ImageSize{8, 8}, .workers = 0});
   expect_error<DataError>(
       [&] { data.train->epoch(0).next(); },
-      {"size.tar, sample '000'", "annotations are of an image of 9 x 8"});
+      {"size.tar, sample '000'", "annotations are for an image of 9 x 8"});
 }
 
 TEST_F(TarBoxes, ClipsWhatReachesOutIfToldTo) {

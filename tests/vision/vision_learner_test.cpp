@@ -207,7 +207,7 @@ TEST(VisionLearner, SaysWhatItNeeds) {
   data.classes.clear();
   expect_error<c10::ValueError>(
       [&] { vision_learner(data, tiny()); },
-      {"outputs is 0", "0 classes"});
+      {"outputs is 0", "0 class names"});
 }
 
 UnetLearnerOptions unet_options() {

@@ -22,8 +22,8 @@ BoxLabeller BoxAnnotations::labeller() const {
     const auto at = by_path->find(item.path);
     if (at == by_path->end()) {
       item.fail(
-          "is not among the {} annotated images; expected one of them. Use "
-          "items() of the same annotations.",
+          "is not one of the {} annotated images; expected an annotated image. "
+          "Use items() of the same annotations.",
           by_path->size());
     }
     return at->second;

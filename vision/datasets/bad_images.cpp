@@ -40,14 +40,14 @@ void BadImageList::add(
     if (reason.ends_with('.')) reason.pop_back();
     throw_data_error(
         path,
-        "{}; it is one of {} bad images among {}, more than the share of {} "
+        "{}; it is one of {} bad images among {}, more than the fraction of {} "
         "that may be skipped. Repair or remove them (verify_images lists all), "
         "or raise max_fraction.{}{}",
         reason,
         images_.size(),
         total,
         max_fraction,
-        list.empty() ? "" : " The others:",
+        list.empty() ? "" : " The other bad images:",
         list);
   }
   if (is_new) sink_.or_terminal()->warning(at->second.reason + " Skipped.");
@@ -174,7 +174,7 @@ std::vector<BadImage> check_image_manifest(
     if (listed == expected.end()) {
       add(name, "is not in the manifest");
     } else if (listed->second != hash) {
-      add(name, "has other bytes than when the manifest was written");
+      add(name, "has changed since the manifest was written");
     }
   }
   for (const auto& [name, hash] : expected) {

@@ -40,7 +40,7 @@ std::string box_fault(const Box& box, ImageSize image) {
                     : "reaches beyond any image";
   }
   if (box.x2 <= 0 || box.y2 <= 0 || box.x1 >= right || box.y1 >= bottom) {
-    return "has no part in the image";
+    return "is outside the image";
   }
   return "";
 }
@@ -66,8 +66,8 @@ void BadBoxCounter::reject(const std::string& where, const std::string& what) {
 void BadBoxCounter::finish() const {
   if (bad_ == 0) return;
   sink_.or_terminal()->warning(fmt::format(
-      "{}: {} of {} boxes cannot be trained on and are left out; the first is "
-      "{}.",
+      "{}: {} of {} boxes are invalid and are left out of training; the first "
+      "is {}.",
       path_,
       bad_,
       total_,
@@ -78,7 +78,7 @@ void check_class_name(const std::string& name, const std::string& where) {
   if (name.empty()) {
     throw DataError(
         where,
-        "has a class without a name; expected one. Correct the file.");
+        "has a class without a name; expected a name. Correct the file.");
   }
   const bool has_control = std::ranges::any_of(name, [](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -98,13 +98,13 @@ BoxClasses::BoxClasses(std::vector<std::string> given, const char* caller)
   for (const std::string& name : given_) {
     TERN_CHECK_VALUE(
         !name.empty() && is_utf8(name),
-        "[{}] the class {} of the option classes is no name; expected UTF-8 "
-        "text.",
+        "[{}] the class {} of the option classes is not a valid name; expected "
+        "UTF-8 text.",
         caller,
         printable(name));
     TERN_CHECK_VALUE(
         known_.insert(name).second,
-        "[{}] the option classes has {} twice; expected each class once.",
+        "[{}] the option classes has {} twice; expected distinct classes.",
         caller,
         printable(name));
   }
@@ -150,7 +150,7 @@ std::string annotated_image_path(
     throw_data_error(
         where,
         "names the image {}, which {} does not have. Correct the folder or the "
-        "name; check_files = false does not look for the images.",
+        "name; check_files = false skips this check.",
         printable(name),
         folder.string());
   }

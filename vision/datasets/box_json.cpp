@@ -109,7 +109,8 @@ ImageBoxes read_objects(JsonReader& json) {
   json.end();
   if (!has_boxes || has_width != has_height) {
     json.fail(fmt::format(
-        "there is no field {}; expected boxes, and width and height or neither",
+        "there is no field {}; expected boxes, and either both of width and "
+        "height or neither",
         !has_boxes  ? "boxes"
         : has_width ? "height"
                     : "width"));
@@ -163,10 +164,8 @@ read_box_json(std::string_view text, const std::string& where, bool clip) {
     throw_data_error(
         where,
         "boxes[{}] of class {} is [{}, {}, {}, {}], area {}, which {}; "
-        "expected "
-        "finite x1, y1, x2, y2 in the image, x1 below x2 and y1 below y2, and "
-        "no "
-        "negative area. {}",
+        "expected finite x1, y1, x2, y2 in the image, x1 below x2 and y1 below "
+        "y2, and no negative area. {}",
         i,
         printable(box.label),
         box.x1,

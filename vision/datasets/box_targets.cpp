@@ -41,9 +41,9 @@ bool is_of_stored_pixels(
   if (is_of_other) return false;  // check_size then throws
   throw_data_error(
       path,
-      "has the EXIF orientation {}, and nothing tells whether its annotations "
-      "are those of the stored image or of the image as shown; expected "
-      "orientation 1. Set annotations.pixels to upright or stored.",
+      "has the EXIF orientation {}, and it is unknown whether its annotations "
+      "refer to the stored or to the upright image; expected orientation 1. "
+      "Set annotations.pixels to upright or stored.",
       plan.exif_orientation);
 }
 
@@ -51,9 +51,9 @@ void check_size(const std::string& path, ImageSize annotated, ImageSize image) {
   if (annotated == ImageSize{} || annotated == image) return;
   throw_data_error(
       path,
-      "is {} x {} pixels (width x height), but its annotations are of an image "
-      "of {} x {}; expected the same size. Correct the annotations, or was the "
-      "image resized after they were made?",
+      "is {} x {} pixels (width x height), but its annotations are for an "
+      "image of {} x {}; expected the same size. Correct the annotations, and "
+      "check whether the image was resized after annotation.",
       image.width,
       image.height,
       annotated.width,
@@ -95,8 +95,8 @@ int64_t class_of(
   if (at != numbers.end()) return at->second;
   throw_data_error(
       path,
-      "has a box of the class '{}', which is not among the {} classes. Correct "
-      "the label, add training images of it, or give the classes.",
+      "has a box of the class '{}', which is not one of the {} classes. "
+      "Correct the label, add training images of it, or give the classes.",
       label,
       numbers.size());
 }
@@ -130,8 +130,8 @@ BoxTargets::BoxTargets(
       options_(options) {
   TERN_CHECK_VALUE(
       paths_.size() == images.size(),
-      "[BoxTargets] there are {} paths and boxes of {} images; expected as "
-      "many.",
+      "[BoxTargets] got {} paths and the boxes of {} images; expected the same "
+      "number.",
       paths_.size(),
       images.size());
   check_annotation_options("BoxTargets", options);
@@ -206,7 +206,7 @@ void BoxTargets::copy_rows(
     if (!is_inside && !options_.clip) {
       throw_data_error(
           paths_[index],
-          "has the box {}, {}, {}, {} (x1, y1, x2, y2), which reaches out of "
+          "has the box {}, {}, {}, {} (x1, y1, x2, y2), which extends beyond "
           "the image of {} x {} pixels (width x height). Correct it, or set "
           "annotations.clip.",
           from[0],
@@ -271,8 +271,8 @@ PointTargets::PointTargets(
       options_(options) {
   TERN_CHECK_VALUE(
       paths_.size() == images.size(),
-      "[PointTargets] there are {} paths and points of {} images; expected as "
-      "many.",
+      "[PointTargets] got {} paths and the points of {} images; expected the "
+      "same number.",
       paths_.size(),
       images.size());
   check_annotation_options("PointTargets", options);
@@ -281,7 +281,7 @@ PointTargets::PointTargets(
     TERN_CHECK_VALUE(
         std::max(one, other) < count,
         "[PointTargets] flip_pairs has the pair {} and {}, but an image has {} "
-        "points; expected numbers from 0 to {}.",
+        "points; expected indices from 0 to {}.",
         one,
         other,
         count,
@@ -295,9 +295,8 @@ PointTargets::PointTargets(
     if (std::ssize(images[i]) != count || count == 0) {
       throw_data_error(
           paths_[i],
-          "has {} points where the first image has {}; expected equally many, "
-          "and at least one. Add those that are not known with visible = "
-          "false.",
+          "has {} points, but the first image has {}; expected the same "
+          "number, and at least one. Add unknown points with visible = false.",
           images[i].size(),
           count);
     }
@@ -307,7 +306,7 @@ PointTargets::PointTargets(
           throw_data_error(
               paths_[i],
               "has the point {}, {}; expected finite numbers. Set visible to "
-              "false where a point is not known.",
+              "false for an unknown point.",
               point.x,
               point.y);
         }

@@ -28,14 +28,13 @@ ImageDataset::ImageDataset(
   const ImageTargets* targets = images_.targets.get();
   TERN_CHECK_VALUE(
       !targets || size() == targets->size(),
-      "[ImageDataset] there are {} paths and {} labels; expected one label "
-      "for each path.",
+      "[ImageDataset] got {} paths and {} labels; expected one label per path.",
       size(),
       targets->size());
   const double share = options_.bad_images.max_fraction;
   TERN_CHECK_VALUE(
       share >= 0 && share <= 1,
-      "[ImageDataset] max_fraction of bad images is {}; expected a share "
+      "[ImageDataset] max_fraction of bad images is {}; expected a fraction "
       "from 0 to 1.",
       share);
   check_transforms("ImageDataset", options_.transforms.train);
@@ -74,8 +73,8 @@ std::shared_ptr<const ImageDataset> ImageDataset::with_pack(
     std::shared_ptr<const ImagePack> pack) const {
   TERN_CHECK_VALUE(
       pack && pack->size() == size(),
-      "[ImageDataset::with_pack] the pack has {} images; expected {}, one "
-      "for each path.",
+      "[ImageDataset::with_pack] the pack has {} images; expected {}, one per "
+      "path.",
       pack ? pack->size() : 0,
       size());
   auto copy = std::make_shared<ImageDataset>(*this);
@@ -94,9 +93,9 @@ std::shared_ptr<const ImageDataset> ImageDataset::with_size(
 std::string ImageDataset::why_no_folds(const Dataset& other) const {
   if (options_.bad_images.skips) {
     return "BadImagePolicy::skip replaces a bad training image by any image of "
-           "its dataset, and so by one of the fold's validation; expected "
-           "BadImagePolicy::error. k_folds of a DataBlock makes a dataset for "
-           "each fold and can skip";
+           "its dataset, which may be a validation image of the fold; expected "
+           "BadImagePolicy::error. k_folds of a DataBlock creates a dataset "
+           "per fold and supports skip";
   }
   const auto* const images = dynamic_cast<const ImageDataset*>(&other);
   if (!images) return "";
@@ -104,12 +103,11 @@ std::string ImageDataset::why_no_folds(const Dataset& other) const {
   const bool are_alike =
       size_ == images->size_ && options_.decode == its.decode &&
       options_.transforms == its.transforms && options_.sizing == its.sizing;
-  return are_alike
-             ? ""
-             : "two of the image datasets have other transforms, sizes or "
-               "decoding, and each fold would mix their images; expected one "
-               "ImageDatasetOptions for both, whose `transforms` has those of "
-               "training and of validation";
+  return are_alike ? ""
+                   : "two of the image datasets differ in transforms, sizes or "
+                     "decoding, and each fold would mix their images; expected "
+                     "the same ImageDatasetOptions for both, with the "
+                     "transforms of training and of validation in `transforms`";
 }
 
 void ImageDataset::write_sample(
@@ -126,7 +124,8 @@ void ImageDataset::write_sample(
       throw_data_error(
           path,
           "is {} x {} pixels (height x width), but {} is {} x {}, and images "
-          "of one batch must be of equal size. Set `size` to resize them all.",
+          "of one batch must have the same size. Set `size` to resize them "
+          "all.",
           image.height,
           image.width,
           paths().front(),

@@ -64,7 +64,7 @@ class Scanner {
         if (!entry.is_regular_file()) {
           throw_data_error(
               path.string(),
-              "is {}, but has the name of an image. Remove or rename it.",
+              "is {}, but has the file name of an image. Remove or rename it.",
               entry.is_directory() ? "a folder" : "a pipe or a device");
         }
         paths.push_back(path.string());
@@ -111,9 +111,9 @@ class Scanner {
     if (!options_.links_outside && *from_boundary.begin() == "..") {
       throw_data_error(
           entry.path().string(),
-          "is a link to {}, outside of {}. Give the dataset's whole folder "
-          "(for items_from_folder as its boundary), set links_outside to "
-          "follow all links, or remove it.",
+          "is a link to {}, outside of {}. Pass the whole folder of the "
+          "dataset (to items_from_folder as its boundary), set links_outside "
+          "to follow all links, or remove the link.",
           target.string(),
           boundary_.string());
     }
@@ -153,10 +153,12 @@ void check_is_folder(const fs::path& root, const char* content) {
     throw DataError(
         root.string(),
         fs::exists(root, error)
-            ? fmt::format("is no folder; expected one with {}.", content)
+            ? fmt::format(
+                  "is not a folder; expected a folder with {}.",
+                  content)
             : fmt::format(
-                  "there is no such folder; expected one with {}. Check the "
-                  "path.",
+                  "there is no such folder; expected a folder with {}. Check "
+                  "the path.",
                   content));
   }
 }
@@ -197,7 +199,7 @@ ImageFolder scan_image_folder(
   if (found.empty()) {
     throw DataError(
         root.string(),
-        "has no folders in it; expected one for each class, as in " +
+        "contains no folders; expected one folder per class, as in " +
             (root / "cat/1.jpg").string() + ".");
   }
   ImageFolder images;
@@ -211,8 +213,8 @@ ImageFolder scan_image_folder(
     if (!scanner.visit(root / name)) {
       throw DataError(
           (root / name).string(),
-          "is a link to a folder that is a class already, or to the folder of "
-          "all classes. Remove it.");
+          "is a link to a folder that is already a class, or to the folder of "
+          "all classes. Remove the link.");
     }
   }
   for (const std::string& name : found) {

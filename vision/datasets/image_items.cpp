@@ -23,7 +23,8 @@ const std::string& ImageItem::cell(std::string_view column) const {
   if (!table) {
     throw_data_error(
         path,
-        "has no column '{}': it did not come from a table. Use items_from_csv.",
+        "has no column '{}', since it does not come from a table. Use "
+        "items_from_csv.",
         column);
   }
   return table->rows.at(row).at(table->column(column));
@@ -65,8 +66,7 @@ ImageItems items_from_csv(
       delimiter != '"' && delimiter != '\n' && delimiter != '\r' &&
           delimiter != '\0',
       "[items_from_csv] the delimiter is the character {}; expected ',', ';' "
-      "or "
-      "a tab.",
+      "or a tab.",
       static_cast<int>(delimiter));
   CsvOptions options{delimiter, header.value_or(true)};
   CsvTable read = read_csv(table_path, options);
@@ -80,9 +80,9 @@ ImageItems items_from_csv(
   if (column.empty() && read.columns[0].empty()) {
     throw DataError(
         table_path.string(),
-        "has a first column without a name, as pandas writes its index; "
-        "expected the paths there. Name the column of the paths, "
-        "ImageCsv::path_column, or write the table with index=False.");
+        "has a first column without a name, such as the index that pandas "
+        "writes; expected the paths there. Set ImageCsv::path_column to the "
+        "column of the paths, or write the table with index=False.");
   }
   const auto table = std::make_shared<const CsvTable>(std::move(read));
   const size_t at = column.empty() ? 0 : table->column(column);
@@ -139,8 +139,8 @@ Labeller label_from_re(const std::string& pattern) {
   } catch (const std::regex_error& error) {
     TERN_CHECK_VALUE(
         false,
-        "[label_from_re] '{}' is no regular expression: {}. Expected one "
-        "in ECMAScript's grammar.",
+        "[label_from_re] '{}' is not a valid regular expression: {}. Expected "
+        "ECMAScript syntax.",
         pattern,
         error.what());
   }
@@ -195,8 +195,8 @@ bool lies_in_valid(
     if (name == valid || name == train) return name == valid;
   }
   item.fail(
-      "lies in neither of the folders {} and {}. Name the folders that "
-      "are meant, or split in another way.",
+      "is in neither of the folders {} and {}. Name the right folders, or "
+      "split in another way.",
       train,
       valid);
 }
@@ -220,14 +220,14 @@ bool truth_of(const ImageItem& item, const std::string& column) {
 SplitIndices draw_split(int64_t count, double valid_pct, uint64_t seed) {
   TERN_CHECK_VALUE(
       valid_pct > 0 && valid_pct < 1,
-      "[ImageDataBunch] valid_pct is {}; expected a share between 0 and 1, "
+      "[ImageDataBunch] valid_pct is {}; expected a fraction between 0 and 1, "
       "such as 0.2.",
       valid_pct);
   const auto valid_count =
       static_cast<int64_t>(valid_pct * static_cast<double>(count));
   TERN_CHECK_VALUE(
       valid_count > 0 && valid_count < count,
-      "[ImageDataBunch] valid_pct is {}, which of {} images leaves {} for "
+      "[ImageDataBunch] valid_pct is {}, which for {} images leaves {} for "
       "validation; expected at least one training and one validation image.",
       valid_pct,
       count,
@@ -293,8 +293,8 @@ Splitter split_by_list(std::vector<std::string> valid) {
       if (missing.contains(name)) {
         throw DataError(
             name,
-            "is in the list of validation images, but is not one of the "
-            "images. Correct the list.");
+            "is in the list of validation images, but is not in the dataset. "
+            "Correct the list.");
       }
     }
     return splits;

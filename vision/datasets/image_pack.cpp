@@ -69,7 +69,7 @@ std::shared_ptr<const ImagePack> ImagePack::open(
   std::memcpy(&footer, pack->bytes_.get() + room, sizeof footer);
   if (std::memcmp(footer.magic, kMagic, sizeof footer.magic) != 0 ||
       footer.version != kVersion) {
-    fail(file, "it does not end as one");
+    fail(file, "it does not end like an image pack");
   }
   if (crc_of(&footer, offsetof(Footer, crc)) != footer.crc ||
       (footer.channels != 1 && footer.channels != 3)) {
@@ -92,7 +92,7 @@ std::shared_ptr<const ImagePack> ImagePack::open(
     const uint64_t size =
         uint64_t{entry.height} * entry.width * footer.channels;
     if (entry.offset > pixels_size || size > pixels_size - entry.offset) {
-      fail(file, "an image lies outside of it");
+      fail(file, "an image is outside of it");
     }
   }
   pack->channels_ = footer.channels;

@@ -54,8 +54,9 @@ void MaskTargets::write(
   if (!has_shape_of(from, image)) {
     throw_data_error(
         path,
-        "is a mask of {} x {} pixels (height x width) for an image of {} x "
-        "{}; expected the same shape. Was the image turned by its EXIF?",
+        "is a mask of {} x {} pixels (height x width) for an image of {} x {}; "
+        "expected the same size. Check whether the image was rotated by its "
+        "EXIF orientation.",
         from.height,
         from.width,
         image.height,
@@ -68,10 +69,11 @@ void MaskTargets::write(
           from)) {
     throw_data_error(
         path,
-        "is the mask of an image with the EXIF orientation {}, and nothing "
-        "tells whether it was drawn on the image as stored or as shown; "
+        "is the mask of an image with the EXIF orientation {}, and it is "
+        "unknown whether it was drawn on the stored or on the upright image; "
         "expected images of orientation 1. Set decode.exif_orientation to "
-        "false if the mask is of the stored pixels, or save the image upright.",
+        "false if the mask belongs to the stored image, or save the image "
+        "upright.",
         plan.exif_orientation);
   }
   Warp warp = plan.warp();

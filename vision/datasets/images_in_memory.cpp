@@ -47,16 +47,16 @@ ImageItems items_of(
     const Pixels& pixels_of) {
   TERN_CHECK_VALUE(
       names.empty() || names.size() == images.size(),
-      "[items_from_images] there are {} images and {} names; expected a name "
-      "for each image, or none.",
+      "[items_from_images] got {} images and {} names; expected one name per "
+      "image, or none.",
       images.size(),
       names.size());
   std::unordered_set<std::string_view> different;
   for (const std::string& name : names) {
     TERN_CHECK_VALUE(
         different.insert(name).second,
-        "[items_from_images] two images are called '{}'; expected different "
-        "names, since a split keeps items of one name together.",
+        "[items_from_images] two images are named '{}'; expected distinct "
+        "names, since a split keeps items of the same name together.",
         name);
   }
   ImageItems items;

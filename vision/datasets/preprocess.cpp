@@ -56,14 +56,14 @@ ImagePreprocessor::ImagePreprocessor(const ImagePreprocessing& what)
   sizing_.padding = value_of(
       kPaddingNames,
       what.padding,
-      "[ImagePreprocessor] there is no padding mode");
+      "[ImagePreprocessor] unknown padding mode");
   if (what.resize == "centre_crop") {
     transforms_ = {centre_crop(static_cast<float>(what.margin))};
   } else if (!is_exact_) {
     sizing_.resize = value_of(
         kResizeNames,
         what.resize,
-        "[ImagePreprocessor] there is no resize method");
+        "[ImagePreprocessor] unknown resize method");
   }
 }
 
@@ -82,8 +82,8 @@ torch::Tensor ImagePreprocessor::prepared(
   if (is_exact_ && image != size_) {
     throw_data_error(
         path,
-        "is {} x {} pixels (height x width); the model takes {} x {} "
-        "alone. Resize the image, or train with a `size`.",
+        "is {} x {} pixels (height x width); the model accepts only {} x {}. "
+        "Resize the image, or train with a `size`.",
         image.height,
         image.width,
         size_.height,

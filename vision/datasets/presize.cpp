@@ -82,7 +82,7 @@ std::shared_ptr<const ImagePack> open_if_current(
   } catch (const DataError&) {
     sink->warning(
         file.string() +
-        ": this image pack is damaged, or of another version; it is made "
+        ": this image pack is damaged or has another version; it is created "
         "again.");
     return nullptr;
   }
@@ -104,8 +104,8 @@ void change_images(
         dynamic_cast<const ImageDataset*>(&(*loader)->dataset());
     TERN_CHECK_VALUE(
         images != nullptr,
-        "[{}] the {} dataset is no ImageDataset; expected one, as "
-        "ImageDataBunch makes it.",
+        "[{}] the {} dataset is not an ImageDataset; expected an ImageDataset, "
+        "such as those of ImageDataBunch.",
         where,
         to_string(split));
     *loader = std::make_shared<DataLoader>(

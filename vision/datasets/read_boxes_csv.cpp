@@ -72,8 +72,8 @@ BoxAnnotations read_boxes_csv(
       std::error_code ignored;
       if (options.check_files && !fs::is_regular_file(item.path, ignored)) {
         item.fail(
-            "names an image that is missing. Correct the folder or the path; "
-            "check_files = false does not look for the images.");
+            "names an image that does not exist. Correct the folder or the "
+            "path; check_files = false skips this check.");
       }
       AnnotatedImage& image = result.images.emplace_back();
       image.path = item.path;
@@ -93,9 +93,9 @@ BoxAnnotations read_boxes_csv(
       const std::optional<double> number = parse_number(cell);
       if (!number) {
         item.fail(
-            "has {} in the column {}; expected a number, or nothing in all "
-            "columns of the box and in that of the class, {}, for an image "
-            "without objects. Correct this line of the table.",
+            "has {} in the column {}; expected a number, or empty cells in all "
+            "box columns and in the class column, {}, for an image without "
+            "objects. Correct this line of the table.",
             printable(cell),
             printable(table.columns[columns.box[i]]),
             printable(table.columns[columns.label]));
@@ -115,7 +115,7 @@ BoxAnnotations read_boxes_csv(
       bad.reject(
           item.where(),
           fmt::format(
-              "the object is of the class {}; expected one of {}",
+              "the object has the class {}; expected one of {}",
               printable(label),
               classes.some()));
     } else if (!fault.empty()) {

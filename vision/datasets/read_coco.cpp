@@ -48,8 +48,8 @@ class CocoImages {
       if (!by_id_.emplace(image.id, images_.size()).second) {
         throw_data_error(
             json,
-            "has two images of the id {}, the second is {}; expected a number "
-            "of its own for each. Correct the file.",
+            "has two images with the id {}, the second is {}; expected "
+            "distinct ids. Correct the file.",
             image.id,
             printable(image.file_name));
       }
@@ -62,8 +62,8 @@ class CocoImages {
       if (!names.insert(std::move(image.file_name)).second) {
         throw_data_error(
             json,
-            "has two images of the name {}, the second of the id {}; expected "
-            "each image once. Join their annotations.",
+            "has two images with the name {}, the second with the id {}; "
+            "expected each image once. Merge their annotations.",
             printable(fs::path(images_.back().path)
                           .lexically_relative(folder)
                           .string()),
@@ -117,8 +117,8 @@ void set_classes(
         annotations.category_ids.back() == category.id) {
       throw_data_error(
           json,
-          "has two categories of the id {}, {} and {}; expected a number of "
-          "its own for each. Correct the file.",
+          "has two categories with the id {}, {} and {}; expected distinct "
+          "ids. Correct the file.",
           category.id,
           printable(annotations.classes.back()),
           printable(category.name));
@@ -126,7 +126,7 @@ void set_classes(
     if (!names.insert(category.name).second) {
       throw_data_error(
           json,
-          "has two categories of the name {}, the second of the id {}; "
+          "has two categories with the name {}, the second with the id {}; "
           "expected each class once. Correct the file.",
           printable(category.name),
           category.id);
@@ -137,7 +137,8 @@ void set_classes(
   if (annotations.classes.empty()) {
     throw DataError(
         json,
-        "has no categories; expected those of the boxes. Correct the file.");
+        "has no categories; expected the categories of the boxes. Correct the "
+        "file.");
   }
 }
 
@@ -152,8 +153,8 @@ void check_ids(
   if (twice != ids.end()) {
     throw_data_error(
         json,
-        "has two annotations of the id {}; expected a number of its own for "
-        "each. Correct the file.",
+        "has two annotations with the id {}; expected distinct ids. Correct "
+        "the file.",
         *twice);
   }
 }
@@ -167,7 +168,9 @@ BoxAnnotations read_coco(
   const std::string json = json_path.string();
   CocoFile file = parse_file(json_path);
   if (file.images.empty()) {
-    throw DataError(json, "has no images; expected some. Correct the file.");
+    throw DataError(
+        json,
+        "has no images; expected at least one. Correct the file.");
   }
   BoxAnnotations result;
   set_classes(std::move(file.categories), json, result);
@@ -186,8 +189,8 @@ BoxAnnotations read_coco(
       bad.reject(
           json,
           fmt::format(
-              "annotation {} is of the image {}; expected the id of one of the "
-              "{} images",
+              "annotation {} belongs to the image {}; expected the id of one "
+              "of the {} images",
               annotation.id,
               annotation.image_id,
               images.all().size()));
@@ -209,8 +212,8 @@ BoxAnnotations read_coco(
       bad.reject(
           json,
           fmt::format(
-              "annotation {} of {} is of the category {}; expected the id of "
-              "one of the {} categories",
+              "annotation {} of {} has the category {}; expected the id of one "
+              "of the {} categories",
               annotation.id,
               printable(image->path),
               annotation.category_id,

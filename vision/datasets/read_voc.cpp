@@ -105,7 +105,7 @@ class VocImages {
     if (begin == end) {
       throw_data_error(
           xml.string(),
-          "has no image: there is none of the name {} in {}. Correct the "
+          "has no image: there is no image with the name {} in {}. Correct the "
           "folder.",
           printable(stem),
           folder_.string());
@@ -113,8 +113,8 @@ class VocImages {
     if (std::next(begin) != end) {
       throw_data_error(
           xml.string(),
-          "has several images, {} and {}; expected one of its name. Remove the "
-          "others.",
+          "has several images, {} and {}; expected one image of its name. "
+          "Remove the others.",
           begin->second,
           std::next(begin)->second);
     }
@@ -156,7 +156,7 @@ BoxAnnotations read_voc(
     if (!is_new) {
       throw_data_error(
           xml.string(),
-          "is of the image {}, as {} is; expected one file for each image. "
+          "annotates the image {}, as {} does; expected one file per image. "
           "Correct 'filename', or set match_by_stem.",
           printable(image.path),
           files[first->second].string());
@@ -171,7 +171,7 @@ BoxAnnotations read_voc(
         bad.reject(
             where,
             fmt::format(
-                "the object is of the class {}; expected one of {}",
+                "the object has the class {}; expected one of {}",
                 printable(object.name),
                 classes.some()));
         continue;
@@ -199,9 +199,9 @@ BoxAnnotations read_voc(
                 object.xmax,
                 object.ymax,
                 fault,
-                options.zero_based
-                    ? "edges from 0 on"
-                    : "from 1 on (zero_based is for files that count from 0)"));
+                options.zero_based ? "edges from 0 on"
+                                   : "from 1 on (set zero_based for files that "
+                                     "count from 0)"));
         continue;
       }
       if (object.difficult && options.difficult == DifficultObjects::skip) {

@@ -36,8 +36,8 @@ std::vector<std::string> class_names(
   if (!fs::is_regular_file(file, ignored)) {
     throw_data_error(
         labels_folder.string(),
-        "has no {}, and no classes were given; expected the names of the "
-        "classes by number. Give read_yolo those that data.yaml has.",
+        "has no {}, and no classes were given; expected the class names in "
+        "order of their numbers. Pass the names in data.yaml to read_yolo.",
         kClassesFile);
   }
   return parse_names(
@@ -83,9 +83,9 @@ void check_label_files(
   if (without.empty()) return;
   throw_data_error(
       std::ranges::min(without),
-      "has no image; {} label file{} of {} {} none, expected an image of its "
-      "name for each. Remove the file, correct the folder of the images, or "
-      "set check_labels to false.",
+      "has no image; {} label file{} of {} {} none, expected an image of the "
+      "same name for each. Remove the file, correct the folder of the images, "
+      "or set check_labels to false.",
       without.size(),
       without.size() == 1 ? "" : "s",
       folder.string(),
@@ -118,9 +118,8 @@ BoxAnnotations read_yolo(
     if (!is_new) {
       throw_data_error(
           path,
-          "has the label file {}, as {} has; expected images whose names "
-          "differ "
-          "in more than the suffix. Rename one of them.",
+          "has the label file {}, as does {}; expected images whose names "
+          "differ in more than the suffix. Rename one of them.",
           read.label.string(),
           result.images[first->second].path);
     }

@@ -37,8 +37,8 @@ std::vector<std::string> read_class_list(const std::filesystem::path& file) {
     if (line.empty() || !seen.insert(line).second) {
       throw_data_error(
           file.string(),
-          "line {} is empty or the name of a class that came before; expected "
-          "one name a line. Remove the line, or write the shards again",
+          "line {} is empty or repeats the name of a class; expected one class "
+          "name per line. Remove the line, or write the shards again",
           classes.size());
     }
   }
@@ -116,7 +116,7 @@ void check(const ShardImagesOptions& options) {
   TERN_CHECK_VALUE(
       !options.name.empty() && options.name[0] != '.' &&
           options.name.find_first_of("/\\\n") == options.name.npos,
-      "[shard_images] the shards' name is \"{}\"; expected the beginning "
+      "[shard_images] the name of the shards is \"{}\"; expected the beginning "
       "of a file name, such as train.",
       options.name);
 }
@@ -139,7 +139,7 @@ void refuse_overwriting(const fs::path& out, const std::string& name) {
     if (found.starts_with(name + "-") && found.ends_with(".tar")) {
       throw DataError(
           entry.path().string(),
-          "is there already. Remove the old shards, or write to another folder "
+          "exists already. Remove the old shards, or write to another folder "
           "or under another name");
     }
   }
@@ -219,16 +219,17 @@ void check_annotations(
     if (std::ranges::count(image_suffixes(), lower_suffix(image.path)) == 0) {
       throw_data_error(
           image.path,
-          "has not the suffix of an image; expected one of {}. Rename it, or "
-          "leave it out.",
+          "does not have the suffix of an image; expected one of {}. Rename "
+          "it, or leave it out.",
           fmt::join(image_suffixes(), ", "));
     }
     const ImageSize size = image.objects.image;
     if (size != ImageSize{} && (size.width <= 0 || size.height <= 0)) {
       throw_data_error(
           image.path,
-          "is of {} x {} pixels (width x height) by its annotations; expected "
-          "two numbers above 0, or 0 x 0 if it is not known. Correct them.",
+          "is {} x {} pixels (width x height) according to its annotations; "
+          "expected two numbers above 0, or 0 x 0 if the size is unknown. "
+          "Correct them.",
           size.width,
           size.height);
     }
@@ -248,7 +249,7 @@ void check_annotations(
       if (!known.contains(box.label)) {
         throw_data_error(
             image.path,
-            "has a box of the class {}, which is not among the {} classes of "
+            "has a box of the class {}, which is not one of the {} classes of "
             "{} or the annotations. Correct the label, or write all shards "
             "into a new folder with all classes.",
             printable(box.label),
@@ -287,7 +288,7 @@ ShardedImages shard_images(
   check(options);
   TORCH_CHECK_VALUE(
       !annotations.images.empty(),
-      "[shard_images] the annotations have no image; expected at least one.");
+      "[shard_images] the annotations have no images; expected at least one.");
   const std::vector<std::string> given = read_class_list(out / kClassListName);
   ShardContent content = {
       .classes = !given.empty()                ? given

@@ -76,8 +76,8 @@ void check(const BoxAnnotations& annotations, const char* caller) {
   TERN_CHECK_VALUE(
       annotations.category_ids.empty() ||
           annotations.category_ids.size() == annotations.classes.size(),
-      "[{}] there are {} category ids and {} classes; expected an id for each "
-      "class, or none.",
+      "[{}] got {} category ids and {} classes; expected one id per class, or "
+      "none.",
       caller,
       annotations.category_ids.size(),
       annotations.classes.size());
@@ -85,8 +85,8 @@ void check(const BoxAnnotations& annotations, const char* caller) {
   for (const AnnotatedImage& image : annotations.images) {
     TERN_CHECK_VALUE(
         ids.insert(image.id).second,
-        "[{}] the id {} of {} is another image's too; expected an id of its "
-        "own for each. Set AnnotatedImage::id.",
+        "[{}] the id {} of {} also belongs to another image; expected distinct "
+        "ids. Set AnnotatedImage::id.",
         caller,
         image.id,
         printable(image.path));
@@ -135,8 +135,8 @@ struct CheckedDetections {
       TERN_CHECK_VALUE(
           label == -1 || std::isfinite(sum),
           "[write_coco_predictions] detection {} of {} has the box [{}, {}, "
-          "{}, {}] and the score {}; expected finite numbers. Does the model "
-          "diverge?",
+          "{}, {}] and the score {}; expected finite numbers. Check whether "
+          "the model has diverged.",
           i,
           printable(image.path),
           box[0],
@@ -170,8 +170,8 @@ void write_coco_predictions(
   check(annotations, "write_coco_predictions");
   TERN_CHECK_VALUE(
       predictions.size() == annotations.images.size(),
-      "[write_coco_predictions] there are predictions of {} images; expected "
-      "one for each of the {} annotated images, in their order.",
+      "[write_coco_predictions] got predictions of {} images; expected one per "
+      "annotated image, {}, in their order.",
       predictions.size(),
       annotations.images.size());
   JsonFile json(file);
@@ -214,7 +214,7 @@ void write_coco(
     TERN_CHECK_VALUE(
         member_name_fault(name) == nullptr && name != ".",
         "[write_coco] the image {} is not in the folder {}; expected images "
-        "below it.",
+        "inside the folder.",
         printable(image.path),
         images_folder.string());
     const ImageSize size = image.objects.image;
@@ -235,7 +235,7 @@ void write_coco(
       const auto index = class_index.find(box.label);
       TERN_CHECK_VALUE(
           index != class_index.end(),
-          "[write_coco] a box of {} is of the class {}; expected one of the {} "
+          "[write_coco] a box of {} has the class {}; expected one of the {} "
           "classes of the annotations.",
           printable(image.path),
           printable(box.label),

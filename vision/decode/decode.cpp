@@ -67,13 +67,13 @@ EncodedImage::EncodedImage(
       header_(read_image_header(bytes, path, options.max_pixels)) {
   TERN_CHECK_VALUE(
       options.channels == 1 || (options.channels == 3 && !options.indices),
-      "[EncodedImage] channels is {}; expected 3 (RGB), or one channel for "
-      "gray or class numbers.",
+      "[EncodedImage] channels is {}; expected 3 (RGB) or 1 (gray or class "
+      "numbers).",
       options.channels);
   if (options.indices && header_.format != ImageFormat::png) {
     throw_data_error(
         std::string(path),
-        "is a {} file; expected a mask as PNG, which keeps every number.",
+        "is a {} file; expected a mask as PNG, which is lossless.",
         to_string(header_.format));
   }
   if (header_.format == ImageFormat::gif) {

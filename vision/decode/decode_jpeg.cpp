@@ -156,8 +156,8 @@ struct JpegDecoder {
       std::string(path),
       std::string(is_short ? "is truncated" : "is a damaged JPEG file") +
           " (libjpeg: " + reason +
-          "). Copy the file again, remove it, or set lenient to take what "
-          "there is.");
+          "). Copy the file again, remove it, or set lenient to decode what is "
+          "readable.");
 }
 
 /// Converts CMYK to gray or RGB. Adobe's CMYK is inverted, so each value is
@@ -206,7 +206,7 @@ ImageRegion decode_part(
   const ImageSize size = jpeg_scaled_size(file.stored_size(), denominator);
   if (decoder.info.output_height != size.height ||
       decoder.info.output_width != size.width) {
-    fail(file.path(), "its size is not what its first header says");
+    fail(file.path(), "its size differs from its first header");
   }
   // A block is at most 8 x 4 pixels wide, and there is one on each side.
   constexpr int64_t kSlack = 64;

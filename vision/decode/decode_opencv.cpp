@@ -123,12 +123,12 @@ void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
     if (decoded.empty()) fail(file, reason_in(words.text()));
     if (ImageSize(decoded.rows, decoded.cols) != file.stored_size() ||
         decoded.channels() != file.options().channels) {
-      fail(file, "its size is not what its header says");
+      fail(file, "its size differs from its header");
     }
     if (decoded.depth() == CV_16U) {
       decoded.convertTo(decoded, CV_8U, 1.0 / 257);
     } else if (decoded.depth() != CV_8U) {
-      fail(file, "its numbers have neither 8 nor 16 bits");
+      fail(file, "its samples have neither 8 nor 16 bits");
     }
     cv::Mat target(
         decoded.rows,

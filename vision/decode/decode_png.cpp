@@ -210,7 +210,7 @@ void read_ihdr(std::span<const uint8_t> ihdr, std::string_view path, Png& png) {
   if (!is_known) {
     fail(
         path,
-        "there is no color type " + std::to_string(type) + " with " +
+        "the color type " + std::to_string(type) + " does not exist with " +
             std::to_string(bits) + " bits");
   }
   png.color = static_cast<Png::Color>(type);
@@ -279,8 +279,8 @@ void stand_for_themselves(Png& png, std::string_view path) {
   if (png.bit_depth > 8 || (!is_grey && png.color != Png::Color::palette)) {
     throw DataError(
         std::string(path),
-        "holds no class numbers: it has colors or 16 bits. Save it as a PNG "
-        "of 8 bits, gray or with a palette.");
+        "holds no class numbers: it has colors or 16 bits. Save it as an 8-bit "
+        "PNG, gray or with a palette.");
   }
   if (is_grey && png.bit_depth == 8) return;
   png.color = Png::Color::palette;
@@ -333,7 +333,7 @@ uint8_t* inflate(
     case LIBDEFLATE_INSUFFICIENT_SPACE:
       fail(path, "it has more data than its size needs");
     default:
-      fail(path, "its compressed data are wrong");
+      fail(path, "its compressed data are invalid");
   }
   if (written != size) fail(path, "it has less data than its size needs");
   return rows;

@@ -37,7 +37,7 @@ std::span<const uint8_t> read_image_file(
   if (read_up_to(file, bytes, path) < bytes.size()) {
     throw DataError(
         path,
-        "became shorter while it was read. Try again when no other program "
+        "was truncated while it was read. Try again when no other program "
         "writes to it.");
   }
   return bytes;

@@ -15,7 +15,7 @@ cv::Mat with_8_bits(const cv::Mat& image, std::string_view where) {
           (image.channels() == 1 || image.channels() == 3 ||
            image.channels() == 4),
       "[{}] the cv::Mat is {} x {} of {}; expected gray, BGR or BGRA with 8 or "
-      "16 bits. Use cv::Mat::convertTo with the scale that takes white to 255.",
+      "16 bits. Use cv::Mat::convertTo with the scale that maps white to 255.",
       where,
       image.rows,
       image.cols,

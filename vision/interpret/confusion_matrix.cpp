@@ -37,8 +37,8 @@ ClassIndices class_indices(
     const torch::Tensor& targets) {
   TERN_CHECK_VALUE(
       has_integers(targets) && targets.dim() >= 1,
-      "[ConfusionMatrix] targets are {}; expected the number of a class for "
-      "each sample, [N] or [N, ...] of an integer type.",
+      "[ConfusionMatrix] targets are {}; expected the class number of each "
+      "sample, [N] or [N, ...] of an integer type.",
       shapes_of({targets}));
   const bool has_scores =
       preds.defined() && preds.is_floating_point() && preds.dim() >= 2;
@@ -48,9 +48,8 @@ ClassIndices class_indices(
   TERN_CHECK_VALUE(
       fits,
       "[ConfusionMatrix] preds are {} and targets {}; expected scores of two "
-      "or "
-      "more classes, [N, C, ...] of a floating type, or class numbers of the "
-      "shape of targets and of an integer type. Of a probability of class 1 "
+      "or more classes, [N, C, ...] of a floating type, or class numbers with "
+      "the shape of targets and an integer type. For probabilities of class 1 "
       "pass (preds > 0.5).to(torch::kLong).",
       shapes_of({preds}),
       shapes_of({targets}));
@@ -96,7 +95,7 @@ void check_no_nan(const ClassIndices& found, const torch::Tensor& is_counted) {
       at < 0,
       "[ConfusionMatrix] a score of preds[{}], counted over all dimensions of "
       "targets, is NaN, which predicts no class; expected numbers. Find out "
-      "why the model gives NaN for that sample.",
+      "why the model returns NaN for that sample.",
       at);
 }
 
@@ -114,9 +113,8 @@ ConfusionMatrix::ConfusionMatrix(
       options.num_classes >= 0 &&
           (found.classes == 0 || options.num_classes == 0 ||
            options.num_classes == found.classes),
-      "[ConfusionMatrix] num_classes is {} and preds have scores of {} "
-      "classes; "
-      "expected 0, or how many there are.",
+      "[ConfusionMatrix] num_classes is {}, but preds have scores of {} "
+      "classes; expected 0 or that number.",
       options.num_classes,
       found.classes);
   int64_t count = found.classes;
@@ -132,12 +130,12 @@ ConfusionMatrix::ConfusionMatrix(
   }
   TORCH_CHECK_VALUE(
       count > 0,
-      "[ConfusionMatrix] there is no sample, and nothing says how many classes "
-      "there are; expected samples, class names or num_classes.");
+      "[ConfusionMatrix] there is no sample, and the number of classes is "
+      "unknown; expected samples, class names or num_classes.");
   TERN_CHECK_VALUE(
       std::ssize(options.classes) <= count,
-      "[ConfusionMatrix] there are {} class names for {} classes; expected a "
-      "name for each at most.",
+      "[ConfusionMatrix] got {} class names for {} classes; expected at most "
+      "one name per class.",
       options.classes.size(),
       count);
   check_are_classes("targets", found.actual, is_counted, count);

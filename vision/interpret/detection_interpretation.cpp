@@ -26,8 +26,8 @@ void check_detection_options(const DetectionInterpretationOptions& options) {
   TERN_CHECK_VALUE(
       options.iou > 0 && options.iou <= 1 &&
           !std::isnan(options.score.value_or(0)),
-      "[DetectionInterpretation::from] iou is {} and score {}; expected an IoU "
-      "above 0 and at most 1, and a number.",
+      "[DetectionInterpretation::from] iou is {} and score {}; expected 0 < "
+      "iou <= 1 and a score that is not NaN.",
       options.iou,
       options.score.value_or(0));
 }
@@ -47,10 +47,9 @@ void check_outputs(const Tensors& outputs) {
           outputs[1].defined() && outputs[1].sizes() == outputs[2].sizes(),
       "[DetectionInterpretation::from] the outputs are {}; expected "
       "detections, boxes [N, D, 4] Float, scores [N, D] Float and labels [N, "
-      "D] "
-      "Long, -1 for none. For a RetinaNet set data.outputs[0].activation to "
-      "Activation::detections, as detection_learner does; let another model "
-      "return its detections.",
+      "D] Long, -1 for none. For a RetinaNet set data.outputs[0].activation to "
+      "Activation::detections, as detection_learner does; other models must "
+      "return their detections.",
       shapes_of(outputs));
   TORCH_CHECK_VALUE(
       !outputs[1].isnan().any().item<bool>(),
@@ -66,7 +65,7 @@ void check_box_targets(const Tensors& targets) {
       "[DetectionInterpretation::from] the targets are {}; expected boxes [N, "
       "K, 4] Float and labels [N, K] Long, then areas or nothing, then crowd "
       "boxes [N, C, 4] Float and their labels [N, C] Long or nothing. Give the "
-      "dataset targets like those of BoxTargets.",
+      "dataset targets such as BoxTargets creates.",
       shapes_of(targets));
 }
 
@@ -142,18 +141,17 @@ DetectionInterpretation::DetectionInterpretation(
   check_detection_options(options);
   TORCH_CHECK_VALUE(
       !data_.outputs.empty() && data_.outputs[0].kind == TargetKind::boxes,
-      "[DetectionInterpretation::from] the data have no boxes: "
-      "data.outputs[0].kind is another; expected TargetKind::boxes. Use "
-      "Interpretation or ClassificationInterpretation, or describe the boxes "
-      "of "
-      "data of your own by data.outputs.");
+      "[DetectionInterpretation::from] the data have no boxes, according to "
+      "data.outputs[0].kind; expected TargetKind::boxes. Use Interpretation or "
+      "ClassificationInterpretation, or describe the boxes of your own data in "
+      "data.outputs.");
   const DataLoader loader = data_.loader(split).in_order();
   dataset_ = loader.dataset_ptr();
   answers_ = learn.get_preds(loader);
   TERN_CHECK_VALUE(
       answers_.preds.defined() && answers_.preds.size(0) > 0,
-      "[DetectionInterpretation::from] the {} data have no sample; expected "
-      "one.",
+      "[DetectionInterpretation::from] the {} data have no sample; expected at "
+      "least one.",
       tern::to_string(split));
   check_outputs(answers_.outputs);
   check_box_targets(answers_.all_targets);
@@ -168,9 +166,8 @@ DetectionInterpretation::DetectionInterpretation(
   TERN_CHECK_VALUE(
       highest < (named > 0 ? named : kMaxClasses),
       "[DetectionInterpretation::from] a label is {}, and there are {} "
-      "classes; "
-      "expected -1 for none, or a class from 0 on. Name all classes of the "
-      "model in data.classes.",
+      "classes; expected -1 for none, or a class from 0 on. Name all classes "
+      "of the model in data.classes.",
       highest,
       named);
   classes_ = class_names(
@@ -426,10 +423,9 @@ torch::Tensor DetectionInterpretation::draw_worst(int64_t k, int64_t tile)
   }
   TERN_CHECK_VALUE(
       !pictures.empty(),
-      "[DetectionInterpretation::plot_worst] none of {} images has an object "
-      "that is missed or confused, or a false box; expected one. Lower the "
-      "score "
-      "or raise the IoU, or use show_results.",
+      "[DetectionInterpretation::plot_worst] none of {} images has a missed or "
+      "confused object or a false box; expected at least one. Lower the score, "
+      "raise the IoU, or use show_results.",
       size());
   std::vector<CaptionLine> legend = {
       {"found", kFound},

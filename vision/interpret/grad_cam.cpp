@@ -23,7 +23,7 @@ void check_layer(
     const std::string& wanted) {
   TERN_CHECK_VALUE(
       wanted.empty() || std::ranges::count(names, wanted) > 0,
-      "[grad_cam] there is no layer \"{}\" that can be looked into; "
+      "[grad_cam] there is no layer \"{}\" whose output can be captured; "
       "expected a child of a torch::nn::Sequential: {}.",
       wanted,
       names.empty() ? "this model has none"
@@ -34,11 +34,11 @@ void check_output(const torch::Tensor& output, const std::string& wanted) {
   TORCH_CHECK_VALUE(
       output.defined(),
       wanted.empty()
-          ? "[grad_cam] no layer's answer has 4 x 4 cells or more; use larger "
-            "images, or name a layer. A ViT has tokens and no maps: take a "
-            "network of convolutions, or swin_t."
+          ? "[grad_cam] no layer has an output of at least 4 x 4 cells; use "
+            "larger images, or name a layer. A ViT has tokens and no feature "
+            "maps: use a convolutional network, or swin_t."
           : fmt::format(
-                "[grad_cam] the answer of layer \"{}\" has no height and "
+                "[grad_cam] the output of layer \"{}\" has no height and "
                 "width; name a convolution, or a layer before the pooling.",
                 wanted));
 }
@@ -85,7 +85,7 @@ GradCam grad_cam(
   refuse_boxes_and_points(learn.data(), "grad_cam");
   TORCH_CHECK_VALUE(
       sample.defined() && sample.dim() == 3,
-      "[grad_cam] the sample is no image; expected one input of the model "
+      "[grad_cam] the sample is not an image; expected one input of the model "
       "without the batch dimension, [H, W, C] kByte or [C, H, W] floating.");
   GradCam result;
   result.prediction = learn.predict(sample);

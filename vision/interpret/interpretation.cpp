@@ -69,7 +69,8 @@ Interpretation::Interpretation(Learner& learn, Split split)
   ignore_index_ = learn.options().loss.ignore_index();
   TERN_CHECK_VALUE(
       answers_.preds.defined(),
-      "[Interpretation::from] the {} data have no sample; expected one.",
+      "[Interpretation::from] the {} data have no sample; expected at least "
+      "one.",
       to_string(split));
 }
 
@@ -171,20 +172,20 @@ ConfusionMatrix ClassificationInterpretation::count() const {
   const TargetKind kind = this->kind();
   TORCH_CHECK_VALUE(
       kind == TargetKind::category || kind == TargetKind::mask,
-      "[ClassificationInterpretation::from] the targets are no class numbers; "
-      "expected one class for each sample or pixel. Use Interpretation.");
+      "[ClassificationInterpretation::from] the targets are not class numbers; "
+      "expected one class per sample or pixel. Use Interpretation.");
   TORCH_CHECK_VALUE(
       !preds().isnan().any().item<bool>(),
-      "[ClassificationInterpretation::from] an output is NaN, which is no "
-      "class; expected numbers. Find the batch that caused it with "
+      "[ClassificationInterpretation::from] an output is NaN, which predicts "
+      "no class; expected numbers. Find the batch that caused it with "
       "TerminateOnNaN.");
   const torch::Tensor predicted =
       decoded(kind, preds(), output().threshold).reshape({-1});
   const torch::Tensor actual = known_targets().to(torch::kLong).reshape({-1});
   TERN_CHECK_VALUE(
       predicted.numel() == actual.numel(),
-      "[ClassificationInterpretation::from] there are {} predictions for "
-      "{} targets; expected one for each.",
+      "[ClassificationInterpretation::from] got {} predictions for {} targets; "
+      "expected one per target.",
       predicted.numel(),
       actual.numel());
   // Excludes targets that are not a class of the model, such as void pixels.

@@ -26,8 +26,8 @@ MultiLabelInterpretation::MultiLabelInterpretation(Learner& learn, Split split)
       kind() == TargetKind::multi_category &&
           preds().sizes() == targets().sizes(),
       "[MultiLabelInterpretation::from] the outputs are {}, the targets {}, "
-      "and the data name {} classes; expected [N, L] with 0 or 1 for each of "
-      "L labels. Use ClassificationInterpretation for one class a sample.",
+      "and the data name {} classes; expected [N, L] with 0 or 1 for each of L "
+      "labels. Use ClassificationInterpretation for one class per sample.",
       shapes_of({preds()}),
       shapes_of({targets()}),
       classes().size());

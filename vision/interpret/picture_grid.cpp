@@ -234,8 +234,8 @@ torch::Tensor picture_grid(
     const PictureGridOptions& options) {
   TERN_CHECK_VALUE(
       !pictures.empty() && options.tile >= 16,
-      "[picture_grid] there are {} pictures in tiles of {} pixels; "
-      "expected at least one, and 16 pixels.",
+      "[picture_grid] got {} images in tiles of {} pixels; expected at least "
+      "one image, and tiles of at least 16 pixels.",
       pictures.size(),
       options.tile);
   Tensors images;
@@ -332,8 +332,8 @@ std::vector<uint8_t> png_of(
 void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
   TERN_CHECK_VALUE(
       file.extension() == ".png" || file.extension() == ".PNG",
-      "[save_image] the file is {}; expected a name that ends in .png, "
-      "which is what is written.",
+      "[save_image] the file is {}; expected a name that ends in .png, the "
+      "only format that is written.",
       file.string());
   write_file(file, png_of(image, "[save_image] " + file.string() + ":"));
 }

@@ -26,7 +26,7 @@ void check(const ShowOptions& options) {
   TERN_CHECK_VALUE(
       options.count > 0 && options.columns >= 0 && options.tile >= 16,
       "[show] count is {}, columns {} and tile {}; expected at least one "
-      "picture, no negative number of columns and 16 pixels.",
+      "image, columns >= 0 and a tile of at least 16 pixels.",
       options.count,
       options.columns,
       options.tile);
@@ -69,8 +69,8 @@ torch::Tensor count_pixels(Learner& learn, Split split) {
       to_string(split));
   TORCH_CHECK_VALUE(
       !std::isnan(samples),
-      "[segmentation_report] an output is NaN, which is no class; expected "
-      "numbers. Find the batch that caused it with TerminateOnNaN.");
+      "[segmentation_report] an output is NaN, which predicts no class; "
+      "expected numbers. Find the batch that caused it with TerminateOnNaN.");
   return counts;
 }
 
@@ -218,7 +218,7 @@ DataLoader spread_samples(
   const int64_t count = std::min(options.count, size);
   TERN_CHECK_VALUE(
       count > 0,
-      "[show_results] the {} data have no sample; expected one.",
+      "[show_results] the {} data have no sample; expected at least one.",
       to_string(split));
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < count; ++i) indices.push_back(i * size / count);
@@ -246,7 +246,7 @@ void show_batch(
   }
   TERN_CHECK_VALUE(
       batch,
-      "[show_batch] the {} loader has no batch; expected one.",
+      "[show_batch] the {} loader has no batch; expected at least one.",
       to_string(split));
   VisibleBatch visible =
       visible_batch(data, std::move(*batch), loader.options().training);
@@ -285,7 +285,7 @@ void show_results(
   const std::vector<int64_t>& shown = answers.indices;
   TERN_CHECK_VALUE(
       !shown.empty(),
-      "[show_results] the {} data have no sample that can be read; expected "
+      "[show_results] the {} data have no readable sample; expected at least "
       "one.",
       to_string(split));
   const torch::Tensor images = visible_batch(
@@ -297,8 +297,7 @@ void show_results(
   TERN_CHECK_VALUE(
       images.size(0) == count,
       "[show_results] {} of {} images could not be read a second time; "
-      "expected "
-      "all. Look at the disk.",
+      "expected to read all of them again. Check the disk.",
       count - images.size(0),
       count);
   const OutputInfo& output = answers.info[0];

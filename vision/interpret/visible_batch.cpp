@@ -78,14 +78,13 @@ void refuse_boxes_and_points(const DataBunch& data, const char* who) {
   TERN_CHECK_VALUE(
       kind != TargetKind::boxes,
       "[{}] the targets are boxes (data.outputs[0].kind); expected classes. "
-      "Use "
-      "DetectionInterpretation, or show_results.",
+      "Use DetectionInterpretation, or show_results.",
       who);
   TERN_CHECK_VALUE(
       kind != TargetKind::points,
       "[{}] the targets are points (data.outputs[0].kind); expected classes. "
-      "Use show_results for pictures, and get_preds with losses for the worst "
-      "images.",
+      "Use show_results to draw images, and get_preds with losses for the "
+      "worst images.",
       who);
 }
 

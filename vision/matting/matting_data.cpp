@@ -184,8 +184,8 @@ void check_batch(const Batch& batch) {
           targets[0].scalar_type() == torch::kByte &&
           targets[0].sizes() == inputs[0].sizes().slice(0, 3),
       "[matting_augment] the batch has {} inputs and {} targets, with the "
-      "inputs {}; expected foreground and background, [N, H, W, 3] kByte, "
-      "and alpha, [N, H, W] kByte, as a MattingDataset gives them.",
+      "inputs {}; expected foreground and background, [N, H, W, 3] kByte, and "
+      "alpha, [N, H, W] kByte, as a MattingDataset returns them.",
       inputs.size(),
       targets.size(),
       shapes_of(inputs));
@@ -207,8 +207,8 @@ void check_options(const MattingAugmentOptions& o) {
   }
   TERN_CHECK_VALUE(
       o.min_shadow_blur >= 1 && o.min_shadow_blur <= o.max_shadow_blur,
-      "[matting_augment] the shadow is averaged over {} to {} pixels; "
-      "expected at least 1, and the lower end first.",
+      "[matting_augment] the shadow is averaged over {} to {} pixels; expected "
+      "at least 1, with the smaller number first.",
       o.min_shadow_blur,
       o.max_shadow_blur);
 }
@@ -229,8 +229,8 @@ std::pair<MattingFiles, MattingFiles> find_both(
   if (has_both != is_split(backgrounds)) {
     throw_data_error(
         (has_both ? backgrounds : pairs).string(),
-        "has no folders train and valid, and {} has; expected them in both "
-        "or in neither.",
+        "has no folders train and valid, but {} has; expected them in both or "
+        "in neither.",
         (has_both ? pairs : backgrounds).string());
   }
   if (!has_both) {
@@ -298,7 +298,7 @@ DataBunch matting_data(
     const MattingDataOptions& options) {
   TERN_CHECK_VALUE(
       options.valid_samples >= 0,
-      "[matting_data] valid_samples is {}; expected 0, for all, or more.",
+      "[matting_data] valid_samples is {}; expected 0 (all samples) or more.",
       options.valid_samples);
   auto [train, valid] = find_both(pairs, backgrounds, options);
   DataBunch data = DataBunch::create(

@@ -24,10 +24,7 @@ namespace fs = std::filesystem;
 std::vector<std::string> pictures_in(const fs::path& folder, const char* what) {
   std::vector<std::string> paths = find_image_files(folder);
   if (paths.empty()) {
-    throw_data_error(
-        folder.string(),
-        "has no picture; expected {} in it.",
-        what);
+    throw_data_error(folder.string(), "has no image; expected {} in it.", what);
   }
   return paths;
 }
@@ -45,8 +42,8 @@ PicturesByName named_pictures_in(const fs::path& folder, const char* what) {
     if (!is_new) {
       throw_data_error(
           path,
-          "has the name of {}; expected one picture of each name, whatever "
-          "its suffix. Rename or remove one.",
+          "has the name of {}; expected image names that differ in more than "
+          "the suffix. Rename or remove one.",
           at->second);
     }
   }
@@ -61,9 +58,9 @@ void check_partners(
     if (others.contains(name)) continue;
     throw_data_error(
         path,
-        "has no partner in {}: there are {} pictures here and {} in it. "
-        "Expected two of each name, such as pha/1.png and fgr/1.jpg; add "
-        "the missing one or remove this one.",
+        "has no counterpart in {}: there are {} images here and {} there. "
+        "Expected two of each name, such as pha/1.png and fgr/1.jpg; add the "
+        "missing one or remove this one.",
         other_folder.string(),
         pictures.size(),
         others.size());
@@ -113,8 +110,8 @@ void check_pair(const std::string& pha, const std::string& fgr) {
           alpha)) {
     throw_data_error(
         pha,
-        "is the alpha of {}, which has the EXIF orientation {}, and nothing "
-        "tells whether it was drawn on the picture as stored or as shown; "
+        "is the alpha of {}, which has the EXIF orientation {}, and it is "
+        "unknown whether it was drawn on the stored or on the upright image; "
         "expected orientation 1. Save the foreground upright.",
         fgr,
         photograph.orientation);
@@ -122,8 +119,8 @@ void check_pair(const std::string& pha, const std::string& fgr) {
   if (header.channels != 1 && header.channels != 2 && has_colours(pha)) {
     throw DataError(
         pha,
-        "has colors; expected a gray picture of alpha, white where the "
-        "foreground is opaque. Are pha and fgr swapped?");
+        "has colors; expected a gray alpha image, white where the foreground "
+        "is opaque. Check whether pha and fgr are swapped.");
   }
 }
 
@@ -142,7 +139,7 @@ EncodedImage open_picture(const std::string& path, int64_t channels) {
 MattingFiles find_matting_files(
     const fs::path& pairs,
     const fs::path& backgrounds) {
-  const auto pha = named_pictures_in(pairs / "pha", "gray pictures of alpha");
+  const auto pha = named_pictures_in(pairs / "pha", "gray alpha images");
   const auto fgr =
       named_pictures_in(pairs / "fgr", "photographs of foregrounds");
   check_partners(pha, fgr, pairs / "fgr");
@@ -161,9 +158,9 @@ void check_matting_files(const MattingFiles& files) {
       files.bgr.empty()) {
     throw_data_error(
         "",
-        "[MattingDataset] there are {} alphas, {} foregrounds and {} "
-        "backgrounds; expected as many alphas as foregrounds, and at least "
-        "one of each.",
+        "[MattingDataset] got {} alphas, {} foregrounds and {} backgrounds; "
+        "expected the same number of alphas and foregrounds, and at least one "
+        "of each.",
         files.pha.size(),
         files.fgr.size(),
         files.bgr.size());

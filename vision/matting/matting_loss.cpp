@@ -35,10 +35,10 @@ void check(
   }
   TERN_CHECK_VALUE(
       fits,
-      "[{}] the outputs are {} and the targets {}; expected pictures of {} "
-      "channels, the first {} of the size of the targets, and as targets "
-      "alpha [N, 1, H, W] and foreground [N, 3, H, W]. Use matting_data, "
-      "and the network that belongs to the loss.",
+      "[{}] the outputs are {} and the targets {}; expected images of {} "
+      "channels, the first {} with the size of the targets, and as targets "
+      "alpha [N, 1, H, W] and foreground [N, 3, H, W]. Use matting_data, and "
+      "the network that the loss is for.",
       name,
       shapes_of(outputs),
       shapes_of(targets),

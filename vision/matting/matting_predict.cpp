@@ -58,9 +58,9 @@ Matte find_matte(
     const torch::Tensor& bgr) {
   TERN_CHECK_VALUE(
       is_photograph(src) && is_photograph(bgr) && src.sizes() == bgr.sizes(),
-      "[find_matte] the photograph is {} and that of the background {}; "
-      "expected two of one size, [H, W, 3] kByte. Take both from the same "
-      "place with the same camera.",
+      "[find_matte] the image is {} and the background is {}; expected two "
+      "images of the same size, [H, W, 3] kByte. Take both photos from the "
+      "same place with the same camera.",
       shapes_of({src}),
       shapes_of({bgr}));
   const torch::NoGradGuard no_grad;
@@ -93,8 +93,8 @@ Matte find_matte(
 torch::Tensor place_over(const Matte& matte, const torch::Tensor& background) {
   TORCH_CHECK_VALUE(
       is_photograph(background),
-      "[place_over] the background is no [H, W, 3] kByte; expected a "
-      "photograph as read_image gives it.");
+      "[place_over] the background is not [H, W, 3] kByte; expected an image "
+      "as read_image returns it.");
   const torch::Tensor behind = cover_batch(
       from_bytes(background.unsqueeze(0).to(matte.fgr.device())),
       {matte.pha.size(0), matte.pha.size(1)});
@@ -110,10 +110,10 @@ torch::Tensor matting_picture(
           outputs.size() >= 3 && batch.inputs[0].dim() == 4 &&
           batch.inputs[0].size(0) > 0 &&
           outputs[1].sizes() == batch.inputs[0].sizes() && options.count > 0,
-      "[matting_picture] the batch has {} inputs and {} targets, the model "
-      "{} outputs, and count is {}; expected two inputs and targets as "
-      "matting_augment makes them, at least the three outputs of a matting "
-      "network, and 1 scene.",
+      "[matting_picture] the batch has {} inputs and {} targets, the model {} "
+      "outputs, and count is {}; expected two inputs and targets, as from "
+      "matting_augment, at least the three outputs of a matting network, and a "
+      "count of at least 1.",
       batch.inputs.size(),
       batch.targets.size(),
       outputs.size(),

@@ -136,8 +136,8 @@ void check_network(
   TERN_CHECK_VALUE(
       dropout >= 0 && dropout < 1 && stochastic_depth >= 0 &&
           stochastic_depth < 1,
-      "[{}] dropout is {} and stochastic_depth is {}; expected shares in "
-      "[0, 1).",
+      "[{}] dropout is {} and stochastic_depth is {}; expected probabilities "
+      "in [0, 1).",
       where,
       dropout,
       stochastic_depth);

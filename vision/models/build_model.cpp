@@ -54,8 +54,8 @@ ModelBuilder find_builder(const std::string& name) {
   const auto at = builders().find(name);
   TERN_CHECK_VALUE(
       at != builders().end(),
-      "[build_model] there is no architecture '{}'; expected one of {}. "
-      "Call register_architecture for a network of your own.",
+      "[build_model] there is no architecture '{}'; expected one of {}. Call "
+      "register_architecture for your own network.",
       name,
       fmt::join(std::views::keys(builders()), ", "));
   return at->second;
@@ -78,7 +78,7 @@ namespace {
   throw_data_error(
       file,
       "describes a network that is much larger than the weights in the file; "
-      "expected a file as Learner::export_model writes it. Export it again");
+      "expected a file written by Learner::export_model. Export it again");
 }
 
 // Limits the memory that a thread allocates. LibTorch reports each allocation
@@ -150,14 +150,15 @@ std::pair<Model, ModelCard> load_exported(
   const bool is_graph = card.architecture.name == kGraph;
   TERN_CHECK_VALUE(
       trusted || !is_graph,
-      "[load_exported] {} holds a TorchScript graph, a program that LibTorch "
-      "would run. Set PredictorOptions::trusted if you trust who wrote it.",
+      "[load_exported] {} holds a TorchScript graph, which is a program that "
+      "LibTorch would run; expected a trusted file. Set "
+      "PredictorOptions::trusted if you trust its source.",
       file.string());
   const StateDict weights = load_weights(file);
   if (is_graph && !weights.contains(kGraph)) {
     throw DataError(
         file.string(),
-        "is to hold a TorchScript graph and has none; export it again");
+        "should hold a TorchScript graph but has none; export it again");
   }
   Model model = is_graph
                     ? model_of_graph(weights[kGraph], file.string())
@@ -171,11 +172,12 @@ void register_architecture(const std::string& name, ModelBuilder builder) {
   TORCH_CHECK_VALUE(
       !name.empty() && builder,
       "[register_architecture] the name or the builder is empty; expected a "
-      "name and a function that makes a Model.");
+      "name and a function that returns a Model.");
   const std::lock_guard lock(mutex);
   TERN_CHECK_VALUE(
       builders().emplace(name, std::move(builder)).second,
-      "[register_architecture] the name '{}' is taken; choose another.",
+      "[register_architecture] the name '{}' is already registered; choose "
+      "another.",
       name);
 }
 

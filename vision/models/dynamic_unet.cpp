@@ -159,8 +159,8 @@ void DynamicUnetImpl::reset() {
   body_ = arch_.make_body(options_.in_channels);
   TERN_CHECK_VALUE(
       body_->backbone->has_maps(),
-      "[DynamicUnet] {} has no maps of features, of several sizes; "
-      "expected a network with them, such as resnet34 or swin_t.",
+      "[DynamicUnet] {} has no feature maps of several sizes; expected a "
+      "network with such maps, such as resnet34 or swin_t.",
       arch_.name());
   register_module("body", body_->module);
   const std::vector<int64_t> stages = body_->backbone->stage_channels();

@@ -85,12 +85,12 @@ void set_stochastic_depth(torch::nn::Module& network, double last) {
   }
   TORCH_CHECK_VALUE(
       !blocks.empty(),
-      "[set_stochastic_depth] the network has no blocks to drop; expected one "
-      "such as a ConvNeXt, EfficientNet, ViT or Swin.");
+      "[set_stochastic_depth] the network has no blocks to drop; expected a "
+      "network such as a ConvNeXt, EfficientNet, ViT or Swin.");
   TERN_CHECK_VALUE(
       last >= 0 && last < 1,
-      "[set_stochastic_depth] the last of {} blocks is to be dropped for a "
-      "share of {}; expected a share in [0, 1).",
+      "[set_stochastic_depth] the last of {} blocks would be dropped with "
+      "probability {}; expected a probability in [0, 1).",
       blocks.size(),
       last);
   const double steps = std::max(static_cast<double>(blocks.size()) - 1, 1.);
@@ -109,8 +109,8 @@ torch::Tensor FeatureNetwork::stage(size_t index, const torch::Tensor& x) {
     TERN_CHECK_VALUE(
         x.dim() == 4 && std::min(x.size(2), x.size(3)) >= least_side_,
         "[Backbone::stage] the images are [{}]; this network expects [N, C, H, "
-        "W] with H and W of at least {} pixels. Enlarge them, or take a "
-        "network such as resnet18.",
+        "W] with H and W of at least {} pixels. Enlarge them, or use a network "
+        "such as resnet18.",
         fmt::join(x.sizes(), ", "),
         least_side_);
   }

@@ -156,12 +156,11 @@ LoadReport VisionArch::load_pretrained(
       file.string(),
       name_,
       report.to_string(),
-      is_other_head
-          ? "Its classifier is of another size: make the network with as "
-            "many classes, or with .num_classes = 0 to load all but the "
-            "classifier."
-          : "Give weights of that network, as torchvision, timm, fastai or "
-            "a vision learner saves them.");
+      is_other_head ? "Its classifier has another size: create the network "
+                      "with the same number of classes, or with .num_classes = "
+                      "0 to load all but the classifier."
+                    : "Use weights of that network, as torchvision, timm, "
+                      "fastai or a vision learner saves them.");
   plan.apply();
   report.skipped = std::move(skipped);
   return report;

@@ -35,7 +35,7 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
       std::ranges::min(widths) > 0 && options.dropout >= 0 &&
           options.dropout < 1,
       "[classifier_head] the widths are {{{}}} and dropout is {}; expected "
-      "positive widths and a share in [0, 1).",
+      "positive widths and a probability in [0, 1).",
       fmt::join(widths, ", "),
       options.dropout);
   const std::vector<double>& range = options.y_range;
@@ -43,7 +43,7 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
       range.empty() || (range.size() == 2 && range[0] < range[1] &&
                         std::isfinite(range[1] - range[0])),
       "[classifier_head] y_range is {{{}}}; expected the lowest and the "
-      "highest answer, or nothing.",
+      "highest prediction, or nothing.",
       fmt::join(range, ", "));
   torch::nn::Sequential head;
   if (is_doubled) {
@@ -178,7 +178,7 @@ std::string VisionArch::name_of(Function make) {
   for (const KnownNetwork& network : known()) {
     if (network.make == make) return network.name;
   }
-  return "a network of your own";
+  return "your own network";
 }
 
 VisionArch::VisionArch(const std::string& name) : VisionArch(named(name)) {}
@@ -201,7 +201,7 @@ PublishedWeights VisionArch::published() const {
   TERN_CHECK_VALUE(
       at != known().end() && !at->weights.empty(),
       "[VisionArch] there are no published weights for {}; expected one of {}. "
-      "Give a file, {{.pretrained = \"weights.pth\"}}, or take one of these "
+      "Give a file, {{.pretrained = \"weights.pth\"}}, or use one of these "
       "networks.",
       name_,
       fmt::join(networks_with_weights(), ", "));

@@ -21,9 +21,9 @@ const ImageDataset& images_of(const DataBunch& data) {
   const auto* images = loader ? find_images(loader->dataset()) : nullptr;
   TORCH_CHECK_VALUE(
       images,
-      "[prepare_image] the data are no image files, so there is nothing to say "
-      "how an image is prepared; make them with ImageDataBunch or DataBlock, "
-      "or call Learner::predict with a prepared tensor.");
+      "[prepare_image] the data are not image files, so the preprocessing of "
+      "an image is unknown; create them with ImageDataBunch or DataBlock, or "
+      "call Learner::predict with a prepared tensor.");
   return *images;
 }
 

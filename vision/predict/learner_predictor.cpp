@@ -85,8 +85,8 @@ Model independent_model(Learner& learn, const ModelCard& card) {
   } catch (const c10::ValueError& error) {
     C10_THROW_ERROR(
         ValueError,
-        "[Learner::predictor] the model has no name that builds it again and "
-        "no clone(), so it is copied as its graph, as by export_model. " +
+        "[Learner::predictor] the model has neither a registered architecture "
+        "nor clone(), so it is copied as its graph, as in export_model. " +
             message_of(error));
   }
 }

@@ -18,8 +18,8 @@ ImageSize input_size(const ImagePreprocessing& what, ImageSize photo) {
   check_size("PhotoGeometry", photo);
   TERN_CHECK_VALUE(
       what.resize != "exact" || photo == ImageSize(what.height, what.width),
-      "[PhotoGeometry] the photograph is {} x {} pixels (height x width); the "
-      "model takes {} x {} alone.",
+      "[PhotoGeometry] the image is {} x {} pixels (height x width); expected "
+      "{} x {}, the only size that the model accepts.",
       photo.height,
       photo.width,
       what.height,
@@ -40,9 +40,9 @@ PhotoGeometry::PhotoGeometry(
   const auto& m = images.matrix(photo).values;
   TORCH_CHECK_VALUE(
       m[1] == 0 && m[3] == 0 && m[6] == 0 && m[7] == 0,
-      "[PhotoGeometry] the transforms for evaluation turn or distort an image; "
-      "expected those that resize, crop or mirror it. Leave the others to "
-      "training.");
+      "[PhotoGeometry] the transforms for evaluation rotate or distort an "
+      "image; expected transforms that resize, crop or mirror it. Use the "
+      "others for training only.");
   x_ = {
       .input = input.width,
       .photo = photo.width,

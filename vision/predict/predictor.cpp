@@ -33,7 +33,7 @@ void check(const PredictorOptions& options) {
   check_device_exists(
       "Predictor",
       options.device,
-      "set PredictorOptions::device to one that is there, or to the CPU");
+      "set PredictorOptions::device to an existing device, or to the CPU");
   TERN_CHECK_VALUE(
       options.precision == torch::kFloat || options.precision == torch::kHalf ||
           options.precision == torch::kBFloat16,
@@ -141,9 +141,9 @@ struct Predictor::Loaded {
     } catch (c10::Error& error) {
       if (!images && inputs[0].scalar_type() == torch::kByte) {
         error.add_context(
-            "[Predictor] the bytes went to the model as they are, for the "
-            "exported model does not describe how to prepare an image. Export "
-            "it with ExportOptions::preprocessing to predict images.");
+            "[Predictor] the bytes were passed to the model unchanged, since "
+            "the exported model does not describe how to prepare an image. "
+            "Export it with ExportOptions::preprocessing to predict images.");
       }
       throw;
     }
@@ -212,8 +212,8 @@ PreparedSample Predictor::prepare_sample(const cv::Mat& image) const {
 PreparedSample Predictor::prepare_sample(const torch::Tensor& sample) const {
   TORCH_CHECK_VALUE(
       sample.defined() && (sample.dim() > 0 || !sample.is_floating_point()),
-      "[Predictor::predict] the sample is undefined or one floating number, "
-      "0-dim; expected one input of the model without the batch dimension.");
+      "[Predictor::predict] the sample is undefined or a 0-dim floating-point "
+      "number; expected one input of the model without the batch dimension.");
   return prepare_first(sample);
 }
 
@@ -229,8 +229,8 @@ PreparedSample Predictor::prepare_first(const torch::Tensor& input) const {
   TERN_CHECK_VALUE(
       (is_image && input.numel() > 0) ||
           (!has_pixels && input.scalar_type() != torch::kByte),
-      "[Predictor::predict] the sample is {}; expected an image [H, W, {}] "
-      "of Byte, or the model's own input, as floating or whole numbers.",
+      "[Predictor::predict] the sample is {}; expected an image [H, W, {}] of "
+      "Byte, or the model's input, as floating-point or whole numbers.",
       shapes_of({input}),
       channels);
   if (!is_image) return {{input.detach().cpu()}};
@@ -243,13 +243,14 @@ PreparedSample Predictor::prepare_sample(const Tensors& inputs) const {
   if (inputs.size() == 1) return prepare_sample(inputs[0]);
   TORCH_CHECK_VALUE(
       !inputs.empty(),
-      "[Predictor::predict] there is no input; expected those of one sample.");
+      "[Predictor::predict] there is no input; expected the inputs of one "
+      "sample.");
   PreparedSample prepared;
   for (const torch::Tensor& input : inputs) {
     TORCH_CHECK_VALUE(
         input.defined(),
-        "[Predictor::predict] an input is undefined; expected those of one "
-        "sample without the batch dimension.");
+        "[Predictor::predict] an input is undefined; expected the inputs of "
+        "one sample without the batch dimension.");
     if (prepared.inputs.empty()) {
       prepared = prepare_first(input);
     } else {
@@ -329,8 +330,8 @@ std::vector<Prediction> Predictor::answer(
           sample.inputs.size() == samples[0].inputs.size() &&
               are_alike(sample.inputs[input], samples[0].inputs[input]),
           "[Predictor] one sample is {}, another {}; expected inputs of equal "
-          "sizes and types in a batch. Predict others one by one, or pad them "
-          "as in training.",
+          "sizes and types in a batch. Predict the samples one by one, or pad "
+          "them as in training.",
           shapes_of(samples[0].inputs),
           shapes_of(sample.inputs));
       parts.push_back(sample.inputs[input]);

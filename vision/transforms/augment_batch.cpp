@@ -22,8 +22,8 @@ std::vector<double> spread(
   if (count == channels) return values;
   TERN_CHECK_VALUE(
       count == 1 || channels == 1,
-      "[ImageStats] there are {} values for {} channels; expected one for "
-      "each, or one for all.",
+      "[ImageStats] got {} values for {} channels; expected one per channel, "
+      "or one for all.",
       count,
       channels);
   const double mean = std::accumulate(values.begin(), values.end(), 0.0) /
@@ -48,8 +48,8 @@ void check_images(const torch::Tensor& images) {
   TERN_CHECK_VALUE(
       images.scalar_type() == torch::kByte && images.dim() == 4 &&
           (images.size(3) == 1 || images.size(3) == 3),
-      "[augment_batch] inputs[0] is {}; expected [N, H, W, 1 or 3] kByte. "
-      "Put augment_batch before normalize.",
+      "[augment_batch] inputs[0] is {}; expected [N, H, W, 1 or 3] kByte. Add "
+      "augment_batch before normalize.",
       shapes_of({images}));
 }
 
@@ -74,8 +74,8 @@ void check_is_not_spatial(
       target.dim() < 3,
       "[augment_batch] a target is {} for images {}, whose pixels are moved; "
       "expected [N], [N, K], or masks [N, H, W] or [N, 1, H, W] of the images' "
-      "size. Say that they are boxes or points, or augment pairs of images in "
-      "the dataset, or by a batch transform of your own.",
+      "size. Declare boxes or points as such, or augment pairs of images in "
+      "the dataset or in your own batch transform.",
       shapes_of({target}),
       shapes_of({images}));
 }
@@ -135,8 +135,8 @@ Plans plans_for(
 ImageStats ImageStats::with_channels(int64_t channels) const {
   TERN_CHECK_VALUE(
       !mean.empty() && mean.size() == stddev.size(),
-      "[ImageStats] mean has {} values and stddev has {}; expected as many "
-      "of each, and at least one.",
+      "[ImageStats] mean has {} values and stddev has {}; expected the same "
+      "number, and at least one.",
       mean.size(),
       stddev.size());
   return {spread(mean, channels), spread(stddev, channels)};
@@ -234,7 +234,8 @@ std::vector<ImageChange> changes_of(const Plans& plans, int64_t channels) {
     TORCH_CHECK_VALUE(
         plan.pixel_functions.empty(),
         "[augment_batch] a transform changes pixels by a function, which runs "
-        "on a CPU alone. Give it to the loader instead, as `transforms`.");
+        "only on the CPU; expected transforms that run on the device. Pass it "
+        "to the loader, as `transforms`.");
     const Lighting& lighting = plan.lighting;
     ImageChange change{.warp = plan.warp()};
     change.mixes_colours = channels == 3 && !lighting.is_table();

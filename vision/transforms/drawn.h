@@ -68,7 +68,7 @@ TransformPtr drawn(
 inline Range checked(const char* name, Range range, float above = -3.4e38f) {
   TERN_CHECK_VALUE(
       range.low <= range.high && range.low > above,
-      "[{}] the range is {} to {}; expected the lower end first{}.",
+      "[{}] the range is {} to {}; expected the smaller number first{}.",
       name,
       range.low,
       range.high,

@@ -178,8 +178,8 @@ Matrix3 perspective_matrix(const Points& from, const Points& to) {
   }
   TORCH_CHECK_VALUE(
       cv::solve(equations, goals, solution, cv::DECOMP_LU),
-      "[perspective_matrix] three of the points lie on a line; expected "
-      "corners of a quadrangle. Use a smaller magnitude.");
+      "[perspective_matrix] three of the points are on a line; expected the "
+      "corners of a quadrilateral. Use a smaller magnitude.");
   Matrix3 matrix;
   std::copy_n(solution.val, 8, matrix.values.begin());
   return matrix;

@@ -19,7 +19,7 @@ torch::Tensor mirrored_order(int64_t points, const AnnotationOptions& options) {
     TERN_CHECK_VALUE(
         one < points && other < points,
         "[move_points] flip_pairs has the pair {} and {}, but there are {} "
-        "points; expected numbers from 0 to {}.",
+        "points; expected indices from 0 to {}.",
         one,
         other,
         points,
@@ -36,7 +36,7 @@ void check_annotation_options(
     const AnnotationOptions& options) {
   TERN_CHECK_VALUE(
       options.min_share >= 0 && options.min_share <= 1,
-      "[{}] min_share is {}; expected a share of a box's area from 0 to 1.",
+      "[{}] min_share is {}; expected a fraction of a box's area from 0 to 1.",
       where,
       options.min_share);
   std::vector<int64_t> named;
@@ -47,9 +47,8 @@ void check_annotation_options(
   TERN_CHECK_VALUE(
       named.empty() ||
           (named[0] >= 0 && std::ranges::adjacent_find(named) == named.end()),
-      "[{}] flip_pairs names a point twice, or one below 0; expected each "
-      "point "
-      "in one pair, by its number from 0 on.",
+      "[{}] flip_pairs has a point twice, or a negative index; expected each "
+      "point in at most one pair, with indices >= 0.",
       where);
 }
 
@@ -63,8 +62,7 @@ void move_boxes(
       count == 2 || count == 3 || count == 5,
       "[move_boxes] the targets are {}; expected boxes [N, K, 4] and labels "
       "[N, K], then areas [N, K], then crowd regions [N, C, 4] and their "
-      "labels "
-      "[N, C].",
+      "labels [N, C].",
       shapes_of(targets));
   const auto move = [&](const torch::Tensor& boxes,
                         const torch::Tensor& labels,
@@ -89,8 +87,8 @@ void move_points(
     const AnnotationOptions& options) {
   TERN_CHECK_VALUE(
       targets.size() == 2,
-      "[move_points] the targets are {}; expected points [N, P, 2] and whether "
-      "each is visible, [N, P].",
+      "[move_points] the targets are {}; expected points [N, P, 2] and the "
+      "visibility of each, [N, P].",
       shapes_of(targets));
   const torch::Tensor &points = targets[0], &visible = targets[1];
   move_points_(points, visible, matrices, size.height, size.width);

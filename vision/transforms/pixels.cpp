@@ -14,7 +14,8 @@ TransformPtr brightness(Range change, float p) {
   checked("brightness", change, 0);
   TERN_CHECK_VALUE(
       change.high < 1,
-      "[brightness] the range ends at {}; expected below 1, which is white.",
+      "[brightness] the range ends at {}; expected an end below 1, which is "
+      "white.",
       change.high);
   return drawn("brightness", p, [change](SamplePlan& plan, SampleRng& rng) {
     const float to = draw(change, rng);
@@ -164,8 +165,8 @@ TransformPtr random_erasing(float p, Range area, float min_aspect) {
   checked("random_erasing", area);
   TERN_CHECK_VALUE(
       area.low >= 0 && area.high <= 1 && min_aspect > 0 && min_aspect <= 1,
-      "[random_erasing] area is {} to {} and min_aspect {}; expected shares of "
-      "the image from 0 to 1, and an aspect above 0 and at most 1.",
+      "[random_erasing] area is {} to {} and min_aspect {}; expected fractions "
+      "of the image from 0 to 1, and 0 < min_aspect <= 1.",
       area.low,
       area.high,
       min_aspect);

@@ -194,10 +194,7 @@ Matrix3 units_of_pixels(ImageSize size) {
 
 void check_transforms(const char* where, const Transforms& transforms) {
   for (const TransformPtr& transform : transforms) {
-    TERN_CHECK_VALUE(
-        transform,
-        "[{}] a transform is null; leave it out instead.",
-        where);
+    TERN_CHECK_VALUE(transform, "[{}] a transform is null; remove it.", where);
   }
 }
 

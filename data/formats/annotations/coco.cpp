@@ -194,11 +194,11 @@ class CocoReader final : public nlohmann::json_sax<Json> {
       where += "the text is not UTF-8.";
     } else {
       const char byte = text_[at];
-      where += "expected other JSON than " +
-               printable(std::string_view(&byte, 1)) +
-               (byte == 'N' || byte == 'I'
-                    ? "; NaN and Infinity, which Python writes, are no JSON."
-                    : ".");
+      where +=
+          "expected other JSON than " + printable(std::string_view(&byte, 1)) +
+          (byte == 'N' || byte == 'I'
+               ? "; NaN and Infinity, which Python writes, are not valid JSON."
+               : ".");
     }
     throw DataError(path_, where + " Correct the file, or copy it again.");
   }
@@ -252,7 +252,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
       if (known.is_required && !has(known.field)) {
         fail(
             "has no '" + std::string(known.name) +
-            "'; expected it, as in a COCO instances file");
+            "'; expected this key, as in a COCO instances file");
       }
     }
     field_ = Field::other;

@@ -76,7 +76,7 @@ class VocReader {
     object.line = line_at(offset_of(node));
     object.name = trimmed(node.child("name").child_value());
     if (object.name.empty()) {
-      fail(node, "the object has no name; expected that of its class");
+      fail(node, "the object has no name; expected the name of its class");
     }
     const pugi::xml_node box = node.child("bndbox");
     if (!box) {
@@ -126,7 +126,7 @@ class VocReader {
           size.child(name),
           "the " + std::string(name) + " is " +
               printable(trimmed(size.child(name).child_value())) +
-              "; expected a number of pixels, or 0 where it is not known");
+              "; expected a number of pixels, or 0 if it is unknown");
     }
     return static_cast<int64_t>(value);
   }

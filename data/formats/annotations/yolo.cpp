@@ -38,7 +38,7 @@ void read_numbers(
   for (line = trimmed(line); !line.empty(); line = trimmed(line)) {
     const std::string_view word = line.substr(0, line.find_first_of(" \t\r"));
     const std::optional<double> value = parse_number(word);
-    if (!value) fail(path, number, printable(word) + " is no number");
+    if (!value) fail(path, number, printable(word) + " is not a number");
     values.push_back(*value);
     line.remove_prefix(word.size());
   }

@@ -60,8 +60,8 @@ size_t GzipReader::read(std::span<uint8_t> bytes) {
     if (bytes_out_ > max_bytes_) {
       throw DataError(
           file_.path(),
-          "holds more than the " + std::to_string(max_bytes_) +
-              " bytes that are allowed here");
+          "holds more than the limit of " + std::to_string(max_bytes_) +
+              " bytes");
     }
     if (inflater_ && bytes_out_ > kRatioFreeBytes &&
         bytes_out_ / kMaxRatio > bytes_in()) {
@@ -103,7 +103,7 @@ size_t GzipReader::inflate_some(std::span<uint8_t> bytes) {
     throw DataError(
         file_.path(),
         std::string("has a damaged gzip stream (") +
-            (stream.msg != nullptr ? stream.msg : "unknown fault") +
+            (stream.msg != nullptr ? stream.msg : "unknown error") +
             "). Fetch it again");
   }
   return room - stream.avail_out;
@@ -121,7 +121,7 @@ void GzipReader::expect_end_or_next_member() {
   if (input_[0] != 0x1f) {
     throw DataError(
         file_.path(),
-        "has bytes after its gzip stream that are not gzip");
+        "has data after its gzip stream that is not gzip");
   }
   inflateReset(&inflater_->stream);
   inflater_->member_is_over = false;

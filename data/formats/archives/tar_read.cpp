@@ -28,7 +28,7 @@ constexpr uint64_t kBlock = 512;
 constexpr uint64_t kMaxPadding = uint64_t{1} << 20;
 constexpr size_t kHeaderBuffer = 4096, kBuffer = 1 << 16;
 constexpr const char* kOtherSize =
-    "is a sparse file, or has another size than the archive says";
+    "is a sparse file, or its size differs from the archive's header";
 
 void refuse_compressed(const ByteFile& file) {
   const auto head = file.read(0, std::min<uint64_t>(4, file.size()));
@@ -37,8 +37,8 @@ void refuse_compressed(const ByteFile& file) {
     throw DataError(
         file.path(),
         std::string("is compressed with ") + (is_gzip ? "gzip" : "zstd") +
-            ", and shards are read in place. Unpack it to a plain .tar; images "
-            "in it are compressed by themselves");
+            ", but shards are read in place. Unpack it to a plain .tar; its "
+            "images are compressed already");
   }
 }
 
@@ -62,7 +62,7 @@ const char* fault_of(archive_entry* entry, const std::string& name) {
     case AE_IFLNK:
       return "is a symbolic link";
     default:
-      return "is a device, a pipe or of an unknown type";
+      return "is a device, a pipe or something of an unknown type";
   }
 }
 
@@ -167,8 +167,9 @@ class TarReader {
     throw DataError(
         path_,
         fault +
-            (last_whole_.empty() ? "; not one file of it is whole"
-                                 : "; the last whole file is " + last_whole_) +
+            (last_whole_.empty()
+                 ? "; none of its files is complete"
+                 : "; the last complete file is " + last_whole_) +
             ". Fetch or write it again");
   }
 
@@ -177,8 +178,8 @@ class TarReader {
     if (error_) std::rethrow_exception(error_);
     const char* reason = archive_error_string(archive_.get());
     fail(
-        std::string("is no tar archive, damaged or cut off (") +
-        (reason != nullptr ? reason : "unknown fault") + ")");
+        std::string("is not a tar archive, or is damaged or cut off (") +
+        (reason != nullptr ? reason : "unknown error") + ")");
   }
 
   static la_ssize_t
@@ -265,7 +266,7 @@ std::vector<TarMember> read_tar_index(
   if (file.size() - end > kMaxPadding ||
       !std::all_of(rest.begin(), rest.end(), is_zero)) {
     reader.fail(
-        "goes on after the end of its archive, as several that were joined do");
+        "continues after the end of its archive, as concatenated archives do");
   }
   return members;
 }
@@ -302,9 +303,9 @@ void extract_tar(
     if (entry->member.size > room) {
       throw DataError(
           archive,
-          "holds more than the " + std::to_string(options.max_bytes) +
-              " bytes that are allowed here: its entry " + printable(name) +
-              " says that it has " + std::to_string(entry->member.size) +
+          "holds more than the limit of " + std::to_string(options.max_bytes) +
+              " bytes: its entry " + printable(name) + " says that it has " +
+              std::to_string(entry->member.size) +
               ". Raise max_bytes if you trust the archive");
     }
     room -= entry->member.size;
@@ -316,7 +317,7 @@ void extract_tar(
       write_entry(reader, path);
     } catch (const IoError& error) {
       if (error.error() != EEXIST) throw;
-      throw DataError(archive, "entry " + printable(name) + " is there twice");
+      throw DataError(archive, "entry " + printable(name) + " is duplicated");
     }
   }
   if (is_empty) throw DataError(archive, "holds no file");

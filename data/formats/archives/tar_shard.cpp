@@ -78,8 +78,8 @@ void TarShard::read(const TarMember& member, std::span<uint8_t> bytes) const {
         path_.string(),
         "was changed or replaced since it was opened, so that " +
             printable(member.name) +
-            " is no longer where it was. Start again with the new shard, and "
-            "leave shards alone while they are read");
+            " has moved. Start again with the new shard, and do not change "
+            "shards while they are read");
   }
 }
 
@@ -110,10 +110,10 @@ std::vector<std::span<const TarMember>> tar_samples(
     if (!keys.insert(key).second) {
       throw DataError(
           path,
-          "the files of its sample " + printable(key) +
-              " do not stand together; " + printable(members[i].name) +
-              " comes after others. Write it with its files sorted by name, "
-              "as `tar --sort=name` does");
+          "the files of its sample " + printable(key) + " are not adjacent; " +
+              printable(members[i].name) +
+              " comes after another sample. Write it with its files sorted by "
+              "name, as `tar --sort=name` does");
     }
     const size_t begin = i;
     for (; i < members.size() && sample_key(members[i].name) == key; ++i) {
@@ -124,7 +124,7 @@ std::vector<std::span<const TarMember>> tar_samples(
               path,
               "its sample " + printable(key) + " has " +
                   printable(members[i].name) +
-                  " twice. Write it with one file of each name");
+                  " twice. Write it with distinct file names");
         }
       }
     }

@@ -56,14 +56,14 @@ void TarWriter::check(int result) {
   throw DataError(
       path_,
       std::string("cannot be written as a tar archive: ") +
-          (reason != nullptr ? reason : "unknown fault"));
+          (reason != nullptr ? reason : "unknown error"));
 }
 
 void TarWriter::add(const std::string& name, std::span<const uint8_t> bytes) {
   if (const char* fault = member_name_fault(name)) {
     throw DataError(
         path_,
-        "would get a file " + printable(name) + ", which " + fault +
+        "would hold a file " + printable(name) + ", which " + fault +
             "; expected a name inside the archive's own folder");
   }
   const std::unique_ptr<archive_entry, decltype(&archive_entry_free)> entry(

@@ -86,11 +86,11 @@ TableOfContents find_table(const ByteFile& file) {
       limit = load_le64(&locator[8]);
       if (limit > end - zip::kLocatorBytes ||
           end - zip::kLocatorBytes - limit < zip::kEnd64Bytes) {
-        fail(file, "has a zip64 record outside the archive");
+        fail(file, "has a zip64 record that is outside the archive");
       }
       const std::vector<uint8_t> record64 = file.read(limit, zip::kEnd64Bytes);
       if (load_le32(&record64[0]) != zip::kEnd64Signature) {
-        fail(file, "has no zip64 record where it says");
+        fail(file, "has no zip64 record at the stated position");
       }
       table.entries = load_le64(&record64[32]);
       table.size = load_le64(&record64[40]);
@@ -98,12 +98,13 @@ TableOfContents find_table(const ByteFile& file) {
     }
   }
   if (table.begin > limit || limit - table.begin != table.size) {
-    fail(file, "has a table of contents that does not end where it should");
+    fail(file, "has a table of contents that ends at the wrong position");
   }
   if (table.size > kMaxTable) {
     throw DataError(
         file.path(),
-        "has a table of contents of more than 64 MiB, which no weights need");
+        "has a table of contents of more than 64 MiB, which is too large for "
+        "weights");
   }
   return table;
 }
@@ -134,7 +135,7 @@ class TableReader {
     const uint32_t flags = load_le16(&fixed[8]);
     if (flags & zip::kEncrypted) refuse(row.name, "is encrypted");
     if (load_le16(&fixed[10]) != 0) {
-      refuse(row.name, "is compressed, as in a TorchScript file");
+      refuse(row.name, "is compressed, as in TorchScript files");
     }
     if (const char* fault = member_name_fault(row.name)) {
       refuse(row.name, fault);
@@ -194,7 +195,7 @@ uint64_t find_bytes(
     uint64_t table_begin,
     TableReader& reader) {
   const auto outside = [&]() {
-    reader.refuse(row.name, "lies outside the file");
+    reader.refuse(row.name, "is outside the file");
   };
   if (row.header > table_begin ||
       table_begin - row.header < zip::kHeaderBytes) {
@@ -237,11 +238,11 @@ ZipArchive::ZipArchive(ByteFile file) : file_(std::move(file)) {
     row.entry.begin = find_bytes(file_, row, table.begin, reader);
     taken.emplace_back(row.header, row.entry.begin + row.entry.size);
     if (!entries_.emplace(row.name, row.entry).second) {
-      reader.refuse(row.name, "is there twice");
+      reader.refuse(row.name, "is duplicated");
     }
   }
   if (entries_.size() != table.entries) {
-    fail(file_, "has a table of contents of another length than it says");
+    fail(file_, "has a table of contents whose length differs from its header");
   }
   std::sort(taken.begin(), taken.end());
   for (size_t i = 1; i < taken.size(); ++i) {
@@ -271,7 +272,9 @@ std::vector<uint8_t> ZipArchive::read(
   }
   std::vector<uint8_t> bytes = file_.read(entry->begin, entry->size);
   if (crc32_z(0, bytes.data(), bytes.size()) != entry->crc32) {
-    fail(file_, "entry " + printable(name) + " has a wrong checksum (CRC-32)");
+    fail(
+        file_,
+        "entry " + printable(name) + " has an incorrect checksum (CRC-32)");
   }
   return bytes;
 }

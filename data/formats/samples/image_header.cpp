@@ -217,9 +217,9 @@ struct HeaderReader {
     if (tags.value(TiffTags::kPlanarConfig, 1) == TiffTags::kSeparatePlanes &&
         header.channels > 1 && tags.value(TiffTags::kBitsPerSample, 1) > 8) {
       fail(
-          "is a TIFF file of more than 8 bits with a plane for each color, "
-          "of which OpenCV reads only the first; save it with the colors of "
-          "a pixel together, or with 8 bits.");
+          "is a TIFF file of more than 8 bits with a separate plane per color, "
+          "of which OpenCV reads only the first; save it with interleaved "
+          "colors, or with 8 bits.");
     }
   }
 

@@ -76,7 +76,7 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& path) {
   if (bytes.size() < 10 || !as_text(bytes).starts_with(kMagic)) {
     throw DataError(
         path,
-        "is no .npy file; expected one that numpy.save has written");
+        "is not a .npy file; expected a file written by numpy.save");
   }
   const bool is_first_version = bytes[6] == 1;
   const size_t begin = is_first_version ? 10 : 12;

@@ -47,7 +47,7 @@ class Numbers {
   /// Returns the data after the blank that follows the last number.
   std::span<const uint8_t> rest() const {
     if (at_ == bytes_.size() || !is_blank(bytes_[at_])) {
-      fail("is a damaged PNM file: no blank ends its header");
+      fail("is a damaged PNM file: no whitespace ends its header");
     }
     return bytes_.subspan(at_ + 1);
   }
@@ -74,7 +74,7 @@ bool is_pnm(std::span<const uint8_t> bytes) {
 
 PnmFile parse_pnm(std::span<const uint8_t> bytes, std::string_view path) {
   if (!is_pnm(bytes)) {
-    throw DataError(std::string(path), "is no binary PGM or PPM file.");
+    throw DataError(std::string(path), "is not a binary PGM or PPM file.");
   }
   Numbers numbers(bytes, path);
   PnmFile file;

@@ -196,7 +196,7 @@ class PixelCheck {
     // where it ends, and missing data would be decoded as black.
     const bool needs_sizes = !is_plain || blocks.is_tiled || count > 1;
     if (needs_sizes && sizes.count < count) {
-      fail_damaged("it does not say how many bytes its pixels take");
+      fail_damaged("it does not give the number of bytes of its pixels");
     }
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t offset = tags_.load(offsets, i);

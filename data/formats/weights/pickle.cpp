@@ -159,7 +159,7 @@ class PickleParser {
   }
   void get(uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) fail("it reads an empty place of its memo");
+    if (found == memo_.end()) fail("it reads an empty entry of its memo");
     push(found->second);
   }
 
@@ -169,7 +169,7 @@ class PickleParser {
   void extend(Kind kind, const std::vector<Id>& items) {
     Value& container = top();
     if (container.kind != kind || (kind == Kind::dict && items.size() % 2)) {
-      fail("it adds to what is no such container");
+      fail("it adds items to a value that is not such a container");
     }
     container.items.insert(container.items.end(), items.begin(), items.end());
     count_items(items.size());
@@ -188,9 +188,9 @@ class PickleParser {
       throw DataError(
           path_,
           "mentions " + printable(full) +
-              ", which no tensor, container, number or string needs, and is "
-              "refused: code of a file is never run. If you trust the file, "
-              "load it in Python and save its state_dict alone");
+              ", which is not needed for tensors, containers, numbers or "
+              "strings, and is refused: code in a file is never run. If you "
+              "trust the file, load it in Python and save only its state_dict");
     }
     push({.kind = Kind::global, .text = *pickle_.names_.insert(full).first});
   }
@@ -199,7 +199,7 @@ class PickleParser {
     const Value& module = pickle_.values_[names[0]];
     const Value& name = pickle_.values_[names[1]];
     if (module.kind != Kind::string || name.kind != Kind::string) {
-      fail("a name that is no string");
+      fail("a name that is not a string");
     }
     push_global(module.text, name.text);
   }
@@ -209,7 +209,7 @@ class PickleParser {
     const Value& function = pickle_.values_[items[0]];
     const Value& arguments = pickle_.values_[items[1]];
     if (function.kind != Kind::global || arguments.kind != Kind::tuple) {
-      fail("it calls what is no name");
+      fail("it calls a value that is not a name");
     }
     if (function.text == kOrderedDict) {
       push_ordered_dict(arguments);
@@ -223,7 +223,8 @@ class PickleParser {
     if (!arguments.items.empty()) {
       const Value& pairs = pickle_.values_[arguments.items[0]];
       const auto expect = [&](bool is_so) {
-        if (!is_so) fail("an OrderedDict of no list of pairs");
+        if (!is_so)
+          fail("an OrderedDict that is not built from a list of pairs");
       };
       expect(arguments.items.size() == 1 && pairs.kind == Kind::list);
       for (const Id id : pairs.items) {
@@ -242,7 +243,7 @@ class PickleParser {
     pop();
     const Kind kind = top().kind;
     if (kind != Kind::dict && kind != Kind::call) {
-      fail("it sets attributes of what has none");
+      fail("it sets attributes of a value without attributes");
     }
   }
 

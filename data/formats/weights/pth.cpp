@@ -27,8 +27,8 @@ std::string folder_of(const ZipArchive& zip, const std::string& path) {
     if (name.ends_with("/constants.pkl") || name == "constants.pkl") {
       throw DataError(
           path,
-          "is a TorchScript file, whose code would have to be run. Save the "
-          "module's state_dict() instead");
+          "is a TorchScript file, which can only be loaded by running its "
+          "code. Save the module's state_dict() instead");
     }
     if (!name.ends_with(kPickle) ||
         std::count(name.begin(), name.end(), '/') != 1) {
@@ -54,7 +54,8 @@ StoredWeights read_zip(const ByteFile& file, const std::string& key) {
     if (as_text(order) != "little") {
       throw DataError(
           path,
-          "was saved on a big-endian machine; save it again on another");
+          "was saved on a big-endian machine; save it again on a little-endian "
+          "one");
     }
   }
   const auto bytes = zip.read(folder + "data.pkl", kMaxPickle);
@@ -68,8 +69,9 @@ StoredWeights read_zip(const ByteFile& file, const std::string& key) {
     if (entry == nullptr || entry->size != ref.size) {
       throw DataError(
           path,
-          (entry == nullptr ? "lacks the entry "
-                            : "has another size than it says of the entry ") +
+          (entry == nullptr
+               ? "lacks the entry "
+               : "has a size that differs from its header in the entry ") +
               entry_name + "; the file is damaged");
     }
     index[name] = weights.storages.size();
@@ -115,12 +117,13 @@ LegacyHead parse_head(std::span<const uint8_t> bytes, const std::string& path) {
   const Pickle::Value* little = system.find(system.root(), "little_endian");
   expect(
       little != nullptr && little->integer != 0,
-      "was saved on a big-endian machine; save it again on another");
+      "was saved on a big-endian machine; save it again on a little-endian "
+      "one");
   head.object = next(is_torch_name);
   head.keys = next();
   expect(
       head.keys.root().kind == Kind::list,
-      "has no list of storages where one is expected; the file is damaged");
+      "has no list of storages; the file is damaged");
   return head;
 }
 
@@ -138,7 +141,9 @@ StoredWeights read_legacy(const ByteFile& file, const std::string& key) {
     const auto ref = refs.find(name.text);
     if (name.kind != Kind::string || ref == refs.end() ||
         !index.emplace(ref->first, weights.storages.size()).second) {
-      throw DataError(path, "lists a storage that no tensor has, or twice");
+      throw DataError(
+          path,
+          "lists a storage that no tensor uses, or lists one twice");
     }
     // The number of elements, then the elements.
     const auto count = file.read(at, 8);
@@ -146,7 +151,8 @@ StoredWeights read_legacy(const ByteFile& file, const std::string& key) {
     if (load_le64(count.data()) != size / ref->second.element_bytes) {
       throw DataError(
           path,
-          "has a storage of another size than it says; the file is damaged");
+          "has a storage whose size differs from its header; the file is "
+          "damaged");
     }
     at += 8;
     if (size > file.size() - at) {
@@ -160,8 +166,8 @@ StoredWeights read_legacy(const ByteFile& file, const std::string& key) {
   if (at != file.size()) {
     throw DataError(
         path,
-        "goes on for " + std::to_string(file.size() - at) +
-            " bytes behind its last tensor; the file is damaged");
+        "continues for " + std::to_string(file.size() - at) +
+            " bytes after its last tensor; the file is damaged");
   }
   weights.tensors =
       state_dict_in(head.object, key, index, weights.storages, path);

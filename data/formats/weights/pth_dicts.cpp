@@ -179,7 +179,7 @@ const Pickle::Value& choose_state_dict(
   if (chosen.size() == 1) return *chosen[0].dict;
   std::string reason = "holds several dictionaries of tensors: ";
   if (!chosen.empty()) {
-    reason = "holds several dictionaries of tensors of that name: ";
+    reason = "holds several dictionaries of tensors with that name: ";
   } else if (!key.empty()) {
     reason = "holds no dictionary of tensors " + printable(key) +
              "; expected one of ";

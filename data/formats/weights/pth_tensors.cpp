@@ -141,7 +141,8 @@ class Decoder {
       tensor.neg = is_true(said, "neg");
       if ((tensor.conj && *type < StoredType::complex64) ||
           (tensor.neg && *type < StoredType::float16)) {
-        fail("holds the conjugate or negative of a tensor that has none");
+        fail(
+            "holds the conjugate or negative of a tensor whose dtype has none");
       }
     }
     std::string fault = view_fault(tensor, ref.view_size);
@@ -169,7 +170,7 @@ class Decoder {
 
   int64_t integer(const Value& value) const {
     if (value.kind != Kind::integer) {
-      fail("holds a tensor with a size that is no integer");
+      fail("holds a tensor with a size that is not an integer");
     }
     return value.integer;
   }
@@ -187,7 +188,7 @@ class Decoder {
     const bool is_size = called(value) == kSize;
     const Value& tuple = is_size ? item(item(value, 1), 0) : value;
     if (tuple.kind != Kind::tuple && tuple.kind != Kind::list) {
-      fail("holds a tensor whose sizes are no tuple");
+      fail("holds a tensor whose sizes are not a tuple");
     }
     if (tuple.items.size() > 64) fail("holds a tensor of over 64 dimensions");
     std::vector<int64_t> numbers;
@@ -247,7 +248,9 @@ std::unordered_map<std::string_view, PickledStorage> storages_in(
     const StorageRef ref = decoder.storage(value);
     const auto [at, is_new] = storages.emplace(ref.key, ref.whole);
     if (at->second.size != ref.whole.size) {
-      throw DataError(path, "gives a storage two sizes; the file is damaged");
+      throw DataError(
+          path,
+          "gives two sizes for one storage; the file is damaged");
     }
   }
   return storages;

@@ -84,7 +84,7 @@ void check_layout(
           printable(weights.tensors[i].name) + " begins at byte " +
               std::to_string(at - begin) + " of the data; expected " +
               std::to_string(end - begin) +
-              ", since tensors neither overlap nor leave holes. The header is "
+              ", since tensors neither overlap nor leave gaps. The header is "
               "damaged");
     }
     end = at + size;
@@ -145,7 +145,8 @@ StoredWeights read_safetensors_header(
         file.path(),
         "says that its header has " + std::to_string(size) +
             " bytes, but has " + std::to_string(room) +
-            " after the first 8. The file is cut off, or no safetensors file");
+            " after the first 8. The file is cut off, or not a safetensors "
+            "file");
   }
   if (size > max_header_bytes) {
     throw DataError(
@@ -186,8 +187,8 @@ StoredWeights read_safetensors_header(
           safetensors_header_sha256(weights.tensors, weights.metadata)) {
     throw DataError(
         file.path(),
-        "has a header with another SHA-256 than it says itself. The file is "
-        "damaged or was changed; fetch or save it again");
+        "has a header whose SHA-256 differs from the one that it states. The "
+        "file is damaged or was changed; fetch or save it again");
   }
   return weights;
 }
@@ -224,8 +225,8 @@ std::string safetensors_header(
           path,
           "cannot hold the tensor " + printable(tensor.name) + " of type " +
               std::string(info_of(tensor.type).dtype) +
-              "; a safetensors file has no such type, or no tensor of such a "
-              "name");
+              "; the safetensors format has no such type, or does not allow "
+              "such a name");
     }
     header.push_back(
         {tensor.name,
@@ -237,7 +238,7 @@ std::string safetensors_header(
   try {
     text = header.dump();
   } catch (const nlohmann::json::type_error&) {
-    throw DataError(path, "cannot hold a name or a text that is not UTF-8");
+    throw DataError(path, "cannot hold a name or a string that is not UTF-8");
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');  // keeps the tensors aligned
   if (text.size() > kFormatMaxHeader) {

@@ -25,9 +25,9 @@ const char* guess(std::string_view head) {
   if (head.starts_with("\x89HDF")) return "is an HDF5 file (Keras)";
   const size_t text = head.find_first_not_of(" \t\r\n");
   if (text != head.npos && head[text] == '<') {
-    return "is a web page; the download gave something else than the file";
+    return "is a web page; the server sent it in place of the file";
   }
-  return "begins as no weight file does";
+  return "does not begin like a weight file";
 }
 
 [[noreturn]] void throw_checksum(const ByteFile& file) {
@@ -44,7 +44,7 @@ StoredWeights read_weight_header(const ByteFile& file, const std::string& key) {
     if (key.empty()) return read_safetensors_header(file);
     throw DataError(
         file.path(),
-        "is a safetensors file, which holds tensors and no dictionaries; leave "
+        "is a safetensors file, which holds tensors but no dictionaries; leave "
         "out the key");
   }
   if (is_pth(file)) return read_pth(file, key);

@@ -106,7 +106,7 @@ Values rrelu(AtenNode& node, OnnxGraph&) {
   node.ignore({"generator"});
   if (node.flag("training")) {
     refuse(
-        "its training is true, so that it draws random slopes in evaluation; "
+        "its training is true, so it draws random slopes in evaluation; "
         "expected false. Pass is_training()");
   }
   const double slope = (node.number("lower") + node.number("upper")) / 2;
@@ -150,7 +150,7 @@ Values threshold(AtenNode& node, OnnxGraph&) {
 Values dropout(AtenNode& node, OnnxGraph&) {
   if (node.flag("train") && node.number("p") != 0) {
     refuse(fmt::format(
-        "its train is true and p is {}, so that it draws random numbers in "
+        "its train is true and p is {}, so it draws random numbers in "
         "evaluation; expected train = false. Pass is_training()",
         node.number("p")));
   }

@@ -47,7 +47,8 @@ bool AtenNode::has(std::string_view name) const {
 
 Value* AtenNode::value(std::string_view name) {
   Value* const value = optional_value(name);
-  if (!value) refuse(fmt::format("it has no {}; expected one. Pass it", name));
+  if (!value)
+    refuse(fmt::format("it has no {}; expected this argument. Pass it", name));
   return value;
 }
 
@@ -109,11 +110,12 @@ Values AtenNode::values(std::string_view name, torch::ScalarType type) {
 
 c10::IValue AtenNode::constant(std::string_view name) {
   const Value* const given = read(name);
-  if (!given) refuse(fmt::format("it has no {}; expected one. Pass it", name));
+  if (!given)
+    refuse(fmt::format("it has no {}; expected this argument. Pass it", name));
   if (const auto constant = jit::toIValue(given)) return *constant;
   refuse(fmt::format(
       "its argument {} is a result of the model; expected a constant, as ONNX "
-      "has it. Write it as a number",
+      "requires. Write it as a number",
       name));
 }
 

@@ -71,7 +71,7 @@ bool may_empty_rows(const AtenNode& node) {
 Values scaled_dot_product_attention(AtenNode& node, OnnxGraph& graph) {
   if (node.number("dropout_p") != 0) {
     refuse(fmt::format(
-        "its dropout_p is {}, so that it draws random numbers in evaluation; "
+        "its dropout_p is {}, so it draws random numbers in evaluation; "
         "expected 0. Pass is_training() ? dropout_p : 0",
         node.number("dropout_p")));
   }

@@ -70,10 +70,10 @@ std::vector<int64_t> changes_by_rounding(
 }
 
 constexpr const char* kCure =
-    "A forward that is random, counts its calls, or decides by numbers or by "
-    "sizes has no such file: take that out of it, or, where sizes decide, give "
-    "a larger example or export with .dynamic_batch and .dynamic_size = false. "
-    "Where none of this is so, it is a fault of Tern: please report it.";
+    "A forward that is random, counts its calls, or branches on values or "
+    "sizes cannot be exported: remove that from it; if it branches on sizes, "
+    "give a larger example or export with .dynamic_batch and .dynamic_size = "
+    "false. If none of this applies, this is a bug in Tern: please report it.";
 
 void compare(
     const std::vector<std::string>& names,
@@ -84,8 +84,8 @@ void compare(
     double tolerance) {
   TERN_CHECK_VALUE(
       expected.size() == names.size(),
-      "[export_onnx] the model gives {} outputs for inputs of {}; expected {}, "
-      "as in its trace. {}",
+      "[export_onnx] the model returns {} outputs for inputs of {}; expected "
+      "{}, as in its trace. {}",
       expected.size(),
       shapes_of(inputs),
       names.size(),
@@ -96,7 +96,7 @@ void compare(
     TERN_CHECK_VALUE(
         text == wanted,
         "[export_onnx] the output \"{}\" of the file would be {} for inputs of "
-        "{}; expected {}, which the model gives. {}",
+        "{}; expected {}, which the model returns. {}",
         names[i],
         text,
         shapes_of(inputs),
@@ -133,11 +133,9 @@ Tensors computed(
         ValueError,
         fmt::format(
             "[export_onnx] the file could not be computed for inputs of {}: "
-            "{}. "
-            "Expected what ONNX computes. Give a larger example or export with "
-            ".dynamic_batch and .dynamic_size = false; if they are, it is a "
-            "fault of Tern: please "
-            "report it.",
+            "{}. Expected a graph that ONNX can compute. Give a larger example "
+            "or export with .dynamic_batch and .dynamic_size = false; if they "
+            "are false already, this is a bug in Tern: please report it.",
             text,
             message_of(error)));
   }
@@ -164,8 +162,8 @@ void check_graph(
       // The model rejects inputs of this size, so the file may too.
       TERN_CHECK_VALUE(
           !is_last,
-          "[export_onnx] the model could be traced, but not computed for "
-          "inputs of {}: {}. Expected the same of each call.",
+          "[export_onnx] the model could be traced, but then failed for inputs "
+          "of {}: {}. Expected every call to behave the same.",
           text,
           reason_of(error));
       continue;

@@ -10,7 +10,7 @@ namespace {
 
 void check_is_image(const AtenNode& node) {
   if (node.rank("self") == 4) return;
-  refuse("its self is no [N, C, H, W]; expected 4 dimensions. View it so");
+  refuse("its self is not [N, C, H, W]; expected 4 dimensions. Reshape it");
 }
 
 // `pads` has all beginnings, then all ends.

@@ -22,8 +22,8 @@ void export_onnx(
   TORCH_CHECK_VALUE(
       !example_inputs.empty() && model.module(),
       "[export_onnx] there is no example input, or the model is TorchScript; "
-      "expected a batch and a module of C++. Export the module that the "
-      "TorchScript was made of.");
+      "expected a batch and a module written in C++. Export the module that "
+      "the TorchScript was created from.");
   // A trace does not include what other threads compute on other devices.
   model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;

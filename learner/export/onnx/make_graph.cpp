@@ -200,8 +200,8 @@ Names names_of(
     TERN_CHECK_VALUE(
         name.find_first_not_of("0123456789") != name.npos &&
             std::ranges::count(taken, name) == 0,
-        "[export_onnx] an {0} is called \"{1}\"; expected a word that no "
-        "other one, and no weight, has. Set {0}_names.",
+        "[export_onnx] an {0} is called \"{1}\"; expected a name that no other "
+        "input, output or weight has. Set {0}_names.",
         what,
         name);
     taken.push_back(name);
@@ -216,16 +216,16 @@ const Names kRaw = {".boxes", ".logits"};
 void check_options(const OnnxOptions& options) {
   TERN_CHECK_VALUE(
       options.detection || !options.nms,
-      "[export_onnx] nms is true and detection is not set; expected how boxes "
-      "are decoded. Set .detection, to learn.data().outputs[0].detection for "
-      "one.");
+      "[export_onnx] nms is true, but detection is not set; expected the "
+      "options for decoding boxes. Set .detection, for example to "
+      "learn.data().outputs[0].detection.");
   if (!options.detection) return;
   check_detection_options("export_onnx", *options.detection);
   TERN_CHECK_VALUE(
       options.detection->anchors_per_level.empty() || !options.dynamic_size,
       "[export_onnx] anchors_per_level is {{{}}} and dynamic_size is true; "
-      "expected levels of any size. Leave .anchors_per_level empty, or set "
-      ".dynamic_size = false.",
+      "expected one of them, since the levels depend on the size. Leave "
+      ".anchors_per_level empty, or set .dynamic_size = false.",
       fmt::join(options.detection->anchors_per_level, ", "));
 }
 
@@ -276,8 +276,8 @@ class GraphMaker {
     check_detector_outputs("export_onnx", outputs);
     TERN_CHECK_VALUE(
         outputs.size() == 4,
-        "[export_onnx] detection is set and the model has {} outputs, of which "
-        "the file would have those of a RetinaNet alone; expected its four. "
+        "[export_onnx] detection is set and the model has {} outputs; expected "
+        "the four outputs of a RetinaNet, since the file would have no others. "
         "Leave .detection out.",
         outputs.size());
     anchors_ = outputs[2];
@@ -301,9 +301,10 @@ class GraphMaker {
     for (size_t i = 0; i < first.size(); ++i) {
       TERN_CHECK_VALUE(
           first[i] != second[i],
-          "[export_onnx] dynamic_size is true and level {} has {} anchors in "
-          "the example's size and in about twice that; expected more there. "
-          "Give a larger example, or set .dynamic_size = false.",
+          "[export_onnx] dynamic_size is true and level {} has {} anchors both "
+          "at the example's size and at about twice that size; expected more "
+          "at the larger size. Give a larger example, or set .dynamic_size = "
+          "false.",
           i,
           first[i]);
     }

@@ -23,8 +23,9 @@ namespace {
 constexpr int64_t kOpset = 17;  // the first with LayerNormalization
 
 constexpr const char* kDiffers =
-    " is another for a batch or image of another size; expected the same, or "
-    "sizes seen before. Export with .dynamic_batch and .dynamic_size = false";
+    " differs for a batch or image of another size; expected no difference, or "
+    "a size that follows from earlier ones. Export with .dynamic_batch and "
+    ".dynamic_size = false";
 
 // TensorProto.DataType of onnx.proto.
 int64_t onnx_type(torch::ScalarType type) {
@@ -51,7 +52,7 @@ int64_t onnx_type(torch::ScalarType type) {
       return 16;
     default:
       refuse(fmt::format(
-          "ONNX has no numbers of its type, {}",
+          "ONNX does not have its type, {}",
           torch::toString(type)));
   }
 }
@@ -78,8 +79,8 @@ void check_file(const std::string& bytes) {
   jit::check_onnx_proto(bytes);
   TERN_CHECK_VALUE(
       warnings.text.empty(),
-      "[export_onnx] the file would not be one that ONNX accepts ({}); it is a "
-      "fault of Tern: please report it. export_torchscript may write the "
+      "[export_onnx] the file would not be valid ONNX ({}); this is a bug in "
+      "Tern: please report it. export_torchscript may be able to write the "
       "model.",
       warnings.text);
 }
@@ -415,8 +416,8 @@ Value* OnnxGraph::value(const Value* traced) {
   const auto number = constant_of(traced);
   if (!number) {
     refuse(fmt::format(
-        "it takes a result of {} that the exporter does not write; expected "
-        "another one. Compute it otherwise",
+        "it uses a result of {} that the exporter does not write; expected a "
+        "supported result. Compute it in another way",
         traced->node()->kind().toQualString()));
   }
   const torch::Tensor tensor =
@@ -525,8 +526,8 @@ std::string OnnxGraph::serialize() const {
   for (const auto& [name, x] : stored) bytes_of_all += x.nbytes();
   TERN_CHECK_VALUE(
       bytes_of_all >> 31 == 0,
-      "[export_onnx] the weights take {:.2f} GiB; expected less than the 2 of "
-      "an ONNX file. Set .half, or call export_torchscript.",
+      "[export_onnx] the weights take {:.2f} GiB; expected less than 2 GiB, "
+      "the limit of an ONNX file. Set .half, or call export_torchscript.",
       static_cast<double>(bytes_of_all) / (1 << 30));
   const auto proto = std::get<0>(jit::export_onnx(
       graph_,

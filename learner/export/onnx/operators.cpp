@@ -12,12 +12,12 @@ namespace {
 using Advice = std::pair<std::string_view, std::string_view>;
 
 constexpr std::string_view kRandom =
-    "it draws random numbers in evaluation; expected none, as a file answers "
-    "alike for the same input. Draw them only if is_training(), or pass them "
-    "as an input";
+    "it draws random numbers in evaluation; expected none, since a file must "
+    "return the same output for the same input. Draw them only if "
+    "is_training(), or pass them as an input";
 constexpr std::string_view kPacked =
     "it packs or unpacks a sequence; expected a padded one. Call the recurrent "
-    "layer with the padded tensor, and mask what it gives";
+    "layer with the padded tensor, and mask its output";
 
 // Operators with a specific reason for not being supported.
 constexpr Advice kReasons[] = {
@@ -44,7 +44,7 @@ constexpr Advice kInstead[] = {
     {"aten::_upsample_bilinear2d_aa", "upsample_bilinear2d without antialias"},
     {"aten::col2im", "conv_transpose2d"},
     {"aten::copy",
-     "cat, where or constant_pad_nd in place of an assignment to a part"},
+     "cat, where or constant_pad_nd in place of an assignment to a slice"},
     {"aten::cummax", "amax, or topk"},
     {"aten::cumprod", "cumsum of logarithms, then exp"},
     {"aten::diff", "a difference of two slices"},
@@ -63,7 +63,7 @@ constexpr Advice kInstead[] = {
     {"aten::nan_to_num", "where and isnan"},
     {"aten::one_hot", "a comparison with arange: x.unsqueeze(-1) == arange"},
     {"aten::scatter_add", "a matmul with a matrix of ones and zeros"},
-    {"aten::scatter_reduce", "scatter, where no place comes twice"},
+    {"aten::scatter_reduce", "scatter with distinct indices"},
     {"aten::take", "flatten, then index_select"},
     {"aten::take_along_dim", "gather"},
     {"aten::tensor_split", "split"},
@@ -128,7 +128,7 @@ std::string why_refused(const std::string& name) {
         instead);
   }
   return "the exporter cannot write it; expected operators of the list in "
-         "docs/inference.md. Write the module with those";
+         "docs/inference.md. Write the module with these";
 }
 
 }  // namespace tern::onnx

@@ -69,8 +69,8 @@ Values circular(AtenNode& node, OnnxGraph& graph) {
     const int64_t begin = padding[i], end = padding[i + 1];
     if (begin < 0 || end < 0) {
       refuse(
-          "its pad is negative and its mode circular; expected numbers from 0 "
-          "on. Cut it with slice");
+          "its pad is negative and its mode circular; expected numbers >= 0. "
+          "Cut it with slice");
     }
     constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
     const auto part = [&](int64_t from, int64_t to) {

@@ -255,9 +255,9 @@ Operator adaptive_max_pool(int64_t rank) {
     if (parts.is_one) return x.op("GlobalMaxPool").to(type);
     if (!parts.is_divided) {
       refuse(fmt::format(
-          "its output_size is {} of {}; expected a size that divides the "
-          "image's, as ONNX has windows of one size. Pad the image, or use "
-          "adaptive_avg_pool",
+          "its output_size is {} for an image of {}; expected a divisor of the "
+          "image's size, since all windows in ONNX have the same size. Pad the "
+          "image, or use adaptive_avg_pool",
           c10::str(c10::IValue(parts.to)),
           c10::str(c10::IValue(parts.from))));
     }

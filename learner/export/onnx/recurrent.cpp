@@ -84,19 +84,19 @@ void check_arguments(AtenNode& node) {
   if (node.has("batch_sizes")) {
     refuse(
         "its batch_sizes are of a packed sequence; expected a padded one. Call "
-        "it with the padded tensor, and mask what it gives");
+        "it with the padded tensor, and mask its output");
   }
   const double dropout = node.number("dropout");
   if (node.flag("train") && dropout != 0 && node.integer("num_layers") > 1) {
     refuse(fmt::format(
-        "its train is true and dropout {}, so that it draws random numbers in "
+        "its train is true and dropout {}, so it draws random numbers in "
         "evaluation; expected train = false. Pass is_training()",
         dropout));
   }
   if (node.rank("input") != 3) {
     refuse(
-        "its input has no batch; expected 3 dimensions. Write unsqueeze "
-        "before and squeeze after it");
+        "its input has no batch dimension; expected 3 dimensions. Write "
+        "unsqueeze before and squeeze after it");
   }
 }
 

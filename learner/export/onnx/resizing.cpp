@@ -177,7 +177,8 @@ Operator upsample_between(const char* mode) {
     const Term x = node.term(how.images);
     if (!x.is_float()) {
       refuse(fmt::format(
-          "its {} is of {}; expected floats. Write .to(torch::kFloat) before",
+          "its {} is {}; expected floating-point numbers. Write "
+          ".to(torch::kFloat) before",
           how.images,
           torch::toString(x.type())));
     }
@@ -204,8 +205,8 @@ Operator upsample_between(const char* mode) {
     graph.check_path(keeps_size ? "copied" : "resized");
     if (keeps_size && std::string(mode) == "cubic") {
       refuse(
-          "its scale moves pixels and leaves the size as it is; expected "
-          "another size. Write upsample_bicubic2d with a size");
+          "its scale moves pixels but does not change the size; expected a "
+          "different size. Write upsample_bicubic2d with a size");
     }
     if (keeps_size) return x;  // PyTorch copies
     std::vector<float> scales(2, 1);
@@ -224,8 +225,8 @@ Operator upsample_between(const char* mode) {
 Values grid_sampler(AtenNode& node, OnnxGraph&) {
   if (node.rank("input") != 4) {
     refuse(
-        "its input is no [N, C, H, W]; expected 4 dimensions, which ONNX has "
-        "before opset 20. Sample slices of it");
+        "its input is not [N, C, H, W]; expected 4 dimensions, since ONNX has "
+        "no others before opset 20. Sample slices of it");
   }
   constexpr const char* kModes[] = {"bilinear", "nearest", "bicubic"};
   constexpr const char* kPaddings[] = {"zeros", "border", "reflection"};

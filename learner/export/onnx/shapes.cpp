@@ -169,8 +169,8 @@ Values unfold(AtenNode& node, OnnxGraph& graph) {
   const Integers sizes = node.sizes("self");
   if (node.dimension("dimension") + 1 != std::ssize(sizes)) {
     refuse(
-        "its dimension is another one; expected the last one. Transpose before "
-        "it");
+        "its dimension is not the last one; expected the last dimension. "
+        "Transpose before it");
   }
   const torch::Tensor windows =
       torch::arange(sizes.back())

@@ -55,7 +55,7 @@ void check_kernel(std::string_view operation, torch::ScalarType type) {
   if (c10::isFloatingType(type) && !is_double) return;
   if (std::ranges::count(kSingle, operation) == 0) return;
   refuse(fmt::format(
-      "its numbers are {}, of which ONNX Runtime has no {}; expected Float. "
+      "its numbers are {}, for which ONNX Runtime has no {}; expected Float. "
       "Write .to(torch::kFloat) before it",
       torch::toString(type),
       operation));

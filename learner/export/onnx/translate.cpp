@@ -75,8 +75,8 @@ void translate_node(jit::Node& node, OnnxGraph& graph) {
   if (function == operators().end()) refuse(why_refused(operator_name(node)));
   if (is_in_place(node) && overwrites_others(node)) {
     refuse(
-        "it writes into what is read later; expected an operator that writes "
-        "into nothing. Use the operator without _");
+        "it writes in place into a tensor that is read later; expected an "
+        "operator that is not in-place. Use the operator without _");
   }
   AtenNode aten(node, graph);
   const Values results = function->second(aten, graph);

@@ -205,7 +205,7 @@ TEST(Ema, RefusesTheAveragesOfAnotherModel) {
   expect_error<c10::ValueError>([&] { other.validate(); }, {"another model"});
   expect_error<c10::ValueError>(
       [&] { other.fit(1); },
-      {"of 8 tensors", "this one's 2 tensors"});
+      {"of 8 tensors", "this model's 2 tensors"});
 }
 
 TEST(Ema, IsRefusedBesideAnotherAverage) {

@@ -141,14 +141,14 @@ TEST(PrecisionProbe, NamesWhatIsNotFiniteInFp32) {
     EXPECT_EQ(audit.precision, Precision::fp32);
     return audit.problems.empty() ? "" : audit.problems[0];
   };
-  const auto expected = "log in first is not finite in fp32 already";
+  const auto expected = "log in first is not finite, even in fp32";
   EXPECT_EQ(problem_of([](const Tensor& x) { return x.log(); }), expected);
   EXPECT_EQ(
       problem_of([](const Tensor& x) { return x.relu().log() * 2; }),
       expected);
   EXPECT_EQ(
       problem_of([](const Tensor& x) { return x.relu().sqrt(); }),
-      "a gradient in first is not finite in fp32 already");
+      "a gradient in first is not finite, even in fp32");
   expect_sound([](const Tensor& x) {
     const Tensor mask = torch::arange(kWidth) > 8;
     return x.masked_fill(mask, -INFINITY).softmax(1) + x;

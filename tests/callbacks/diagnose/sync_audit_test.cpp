@@ -119,7 +119,7 @@ TEST(SyncAudit, SaysWhenTheFitWasTooShort) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   learn.add<SyncAudit>({.warm_up = 8}).fit(1);
-  EXPECT_NE(sink->lines.back().find("nothing was watched"), std::string::npos);
+  EXPECT_NE(sink->lines.back().find("nothing was measured"), std::string::npos);
   expect_error<c10::ValueError>(
       [] { SyncAudit({.warm_up = -1}); },
       {"warm_up is -1"});

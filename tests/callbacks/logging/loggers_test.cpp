@@ -424,7 +424,7 @@ TEST(Loggers, LetTrainingGoOnWhenTheDiskIsFull) {
   ASSERT_EQ(sink->warnings.size(), 2u);
   EXPECT_NE(sink->warnings[0].find("/dev/full"), std::string::npos)
       << sink->warnings[0];
-  EXPECT_EQ(count(sink->warnings, "Training goes on"), 2u);
+  EXPECT_EQ(count(sink->warnings, "Training continues"), 2u);
 }
 
 TEST(LogFile, HoldsWholeRecordsOnlyAndGoesOnWhenThereIsSpaceAgain) {

@@ -507,7 +507,7 @@ TEST(MixedPrecision, WithoutMasterWeightsNeedsBf16AndAFusedOptimizer) {
   learn.to_bf16({.master_weights = false});
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
-      {"expected one of tern::optim"});
+      {"expected an optimizer of tern::optim"});
 }
 
 TEST(MixedPrecision, PredictsWithTheHalfModel) {

@@ -229,7 +229,7 @@ TEST(SaveCheckpoint, SaysWhatItPutAsideAndThatCanBeGoneBackTo) {
   Branch branch(8);
   const auto line =
       std::ranges::find_if(branch.sink->lines, [](const std::string& text) {
-        return text.find("put aside") != std::string::npos;
+        return text.find("were moved to") != std::string::npos;
       });
   ASSERT_NE(line, branch.sink->lines.end());
   EXPECT_NE(

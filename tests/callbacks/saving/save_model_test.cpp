@@ -208,7 +208,7 @@ TEST(SaveModel, OfOneFitAloneIsAskedForAfterIt) {
     if (std::isnan(loss)) {
       expect_error<DataError>(
           [&] { learn.load("model"); },
-          {"of another training", "NaN in the one epoch"});
+          {"from another training", "NaN in the one epoch"});
       learn.request_stop();
       learn.fit(1, 1e-2);
     }
@@ -235,19 +235,18 @@ TEST(SaveModel, SaysThatTheMonitorWasNaNInAllEpochs) {
     ASSERT_EQ(t.sink->warnings.size(), 2u);
     EXPECT_EQ(
         t.sink->warnings[0],
-        std::string(
-            "SaveModel: valid_loss was NaN in all 3 epochs, so that none was "
-            "the best: nothing was saved, and the model keeps the last "
-            "epoch.") +
-            (is_left ? " \"model\" is of another training." : ""));
+        std::string("SaveModel: valid_loss was NaN in all 3 epochs, so there "
+                    "is no best epoch: nothing was saved, and the model keeps "
+                    "the last epoch.") +
+            (is_left ? " \"model\" belongs to another training." : ""));
     EXPECT_EQ(
         t.sink->warnings[1],
-        "EarlyStopping: valid_loss was NaN in all 3 epochs, so that it could "
-        "not tell whether it improved.");
+        "EarlyStopping: valid_loss was NaN in all 3 epochs, so improvement "
+        "could not be measured.");
     expect_error<DataError>(
         [&] { t.learn.load("model"); },
         {"valid_loss was NaN in all 3 epochs",
-         is_left ? "is of another training" : "no such file"});
+         is_left ? "comes from another training" : "no such file"});
     EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
     if (!is_left) continue;
     // With a way out, and before a fit without one.
@@ -367,7 +366,7 @@ TEST(SaveModel, LeavesTheMeanOfSwaInTheModelAndSaysSo) {
         1e-5,
         1e-6));
   }
-  ASSERT_EQ(t.mentions("the model keeps the mean of Swa"), 1);
+  ASSERT_EQ(t.mentions("the model keeps the averaged weights of Swa"), 1);
   EXPECT_FALSE(t.learn.find<SaveModel>()->has_loaded());
   t.learn.load("model");
   EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
@@ -458,7 +457,7 @@ TEST(SaveModel, WarnsOnceAndGoesOnWhenTheDiskFailsLater) {
   t.learn.add(no_folder(t.folder, 1, 3)).fit(5, 1e-2);
   EXPECT_EQ(t.weights.size(), 5u);
   ASSERT_EQ(t.sink->warnings.size(), 1u);
-  EXPECT_NE(t.sink->warnings[0].find("Training goes on"), std::string::npos);
+  EXPECT_NE(t.sink->warnings[0].find("Training continues"), std::string::npos);
   // The best of those that are on the disk.
   EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[3]));
 }
@@ -502,7 +501,7 @@ TEST(SaveModel, IsRefusedBesideAnotherOfTheSameName) {
   Trained t({1});
   expect_error<c10::ValueError>(
       [&] { t.learn.add<SaveModel>({.monitor = "train_loss"}); },
-      {"the SaveModel of valid_loss and that of train_loss",
+      {"the SaveModel of valid_loss and the SaveModel of train_loss",
        "both write \"model\"",
        "another .name"});
   expect_error<c10::ValueError>(
@@ -590,7 +589,7 @@ TEST(SaveModel, LoadsTheModelThatThereWasAtTheCheckpoint) {
   EXPECT_TRUE(training.has("model.replaced.safetensors"));
   const auto& lines = training.sink->lines;
   EXPECT_TRUE(std::ranges::any_of(lines, [](const std::string& line) {
-    return line.starts_with("Models that were saved after this checkpoint");
+    return line.starts_with("Models saved after this checkpoint");
   }));
   learn->fit(2, 1e-2);
   EXPECT_TRUE(training.has("model.safetensors"));
@@ -616,8 +615,8 @@ TEST(SaveModel, SaysThatTheModelOfAnOlderCheckpointIsNoLongerThere) {
   learn->resume("run/step_4").fit(2, 1e-2);
   ASSERT_EQ(training.sink->warnings.size(), 1u);
   EXPECT_NE(
-      training.sink->warnings[0].find("\"model\" of epoch 1, the best, was "
-                                      "replaced"),
+      training.sink->warnings[0].find(
+          "\"model\" of epoch 1, the best, is gone"),
       std::string::npos);
   EXPECT_TRUE(training.has("model.replaced.safetensors"));
 }

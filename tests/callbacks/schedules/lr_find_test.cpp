@@ -224,7 +224,7 @@ TEST(LrFind, RefusesAStartThatIsNotBelowTheEnd) {
   for (const double end : {1e-3, 1.0}) {
     expect_error<c10::ValueError>(
         [&] { learn.lr_find({.start = 1., .end = end}); },
-        {"start is 1 and end is", "expected a start below the end"});
+        {"start is 1 and end is", "expected 0 < start < end"});
   }
 }
 

@@ -336,7 +336,7 @@ TEST(Sgdr, RefusesCyclesThatNoFitCanDivide) {
       {"cycles is 2000 and cycle_mult 2", "1 to 1000 cycles"});
   expect_error<c10::ValueError>(
       [] { sgdr({.cycles = 900, .cycle_mult = 9}); },
-      {"cycle_mult 9", "last one finite"});
+      {"cycle_mult 9", "finite length of the last cycle"});
 }
 
 TEST(Schedules, MultiplyTheRatesOfEachLayerGroup) {

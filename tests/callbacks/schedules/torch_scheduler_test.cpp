@@ -110,7 +110,7 @@ TEST(TorchScheduler, IsTheOnlyOneToSetTheRate) {
                     return std::unique_ptr<torch::optim::LRScheduler>();
                   })});
       },
-      {"gave no scheduler"});
+      {"returned no scheduler"});
 }
 
 }  // namespace

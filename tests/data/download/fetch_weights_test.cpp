@@ -99,7 +99,7 @@ TEST_F(FetchWeightsTest, RefusesWhatDoesNotBeginAsTheNameSays) {
   expect_error<DownloadError>(
       [&] { fetch(); },
       {weights_.url,
-       "expected one that begins with " + hash_.substr(0, 8),
+       "expected a SHA-256 that begins with " + hash_.substr(0, 8),
        "set TERN_WEIGHTS to a folder that holds " + weights_.file_name()});
   EXPECT_FALSE(fs::exists(cached()));
   EXPECT_FALSE(fs::exists(list()));
@@ -124,7 +124,9 @@ TEST_F(FetchWeightsTest, FetchesADamagedFileAgain) {
   fetch();
   write_file(cached(), std::string_view("half of i"));
   EXPECT_EQ(text_of(fetch()), body_);
-  EXPECT_NE(said_.find("is damaged and fetched again"), std::string::npos);
+  EXPECT_NE(
+      said_.find("is damaged, so it is fetched again"),
+      std::string::npos);
 }
 
 TEST_F(FetchWeightsTest, SaysWhatToDoWhereNothingCanBeFetched) {
@@ -148,7 +150,9 @@ TEST_F(FetchWeightsTest, TakesAFolderWithoutANetwork) {
        "its name expects it to begin with " + hash_.substr(0, 8),
        "fetch it again"});
   options_.folder = temp_ / "none";
-  expect_error<DataError>([&] { fetch(); }, {"is no folder", "TERN_WEIGHTS"});
+  expect_error<DataError>(
+      [&] { fetch(); },
+      {"is not a folder", "TERN_WEIGHTS"});
   EXPECT_TRUE(server_.requests().empty());
 }
 
@@ -166,7 +170,7 @@ TEST_F(FetchWeightsTest, ReportsAListOfSomethingElse) {
   write_file(list(), hash_ + "  other.pth\n");
   expect_error<DataError>(
       [&] { fetch(); },
-      {list().string(), "has no sum of '" + weights_.file_name()});
+      {list().string(), "has no checksum for '" + weights_.file_name()});
 }
 
 // What a sink is shown, or its refusal.

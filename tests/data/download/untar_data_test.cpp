@@ -223,7 +223,7 @@ TEST_F(UntarDataTest, RefusesADataFolderThatIsNone) {
   wrong.data = temp_ / "none";
   expect_error<DataError>(
       [&] { untar_data(dataset(), wrong); },
-      {"is no folder"});
+      {"is not a folder"});
 }
 
 TEST_F(UntarDataTest, ServesManyProcessesAtOnce) {

@@ -301,7 +301,7 @@ TEST(JsonFields, RefuseWhatTheyAreNot) {
         [&] { read_json(text, fields_of(read), "a.json"); },
         {"a.json", word});
   };
-  refuse(R"({"depth": 3})", "'depth' is not known");
+  refuse(R"({"depth": 3})", "'depth' is unknown");
   refuse(R"({"width": 1.5})", "whole number");
   refuse(R"({"width": true})", "whole number");
   refuse(R"({"deep": 1})", "true or false");

@@ -122,7 +122,7 @@ TEST_F(TarData, MixesNeighboursAndLosesNone) {
   EXPECT_FALSE(std::is_sorted(first.begin(), first.begin() + 30));
   expect_error<c10::ValueError>(
       [] { BufferedSampler({1}, 0); },
-      {"buffer is of 0 samples"});
+      {"buffer has 0 samples"});
 }
 
 TEST_F(TarData, DecodesNpyClsAndBytes) {
@@ -165,7 +165,7 @@ TEST_F(TarData, NamesAShardThatIsCutOff) {
   fs::resize_file(temp_ / "s-1.tar", 2048);
   expect_error<DataError>(
       [&] { TarDataset::from({(temp_ / "s-{0..1}.tar").string()}); },
-      {"s-1.tar", "cut off", "last whole file is '0004.txt'"});
+      {"s-1.tar", "cut off", "last complete file is '0004.txt'"});
 }
 
 TEST_F(TarData, LeavesOutBadShardsWithAWarningWhereThatIsAllowed) {
@@ -180,13 +180,14 @@ TEST_F(TarData, LeavesOutBadShardsWithAWarningWhereThatIsAllowed) {
   EXPECT_EQ(data->size(), 4);
   EXPECT_EQ(data->shards()->sample(0).key(), "0004");
   ASSERT_EQ(said.size(), 2u);
-  EXPECT_TRUE(said[0].starts_with("warning: left out a shard: ")) << said[0];
+  EXPECT_TRUE(said[0].starts_with("warning: a shard was left out: "))
+      << said[0];
   EXPECT_NE(said[0].find("s-0.tar"), std::string::npos) << said[0];
   EXPECT_NE(said[1].find("s-2.tar"), std::string::npos) << said[1];
   fs::remove(paths[1]);
   expect_error<DataError>(
       [&] { TarDataset::from(paths, {.shards = skipping}); },
-      {"all other shards, 3 in all"});
+      {"all other shards, 3 in total"});
 }
 
 TEST_F(TarData, FindsAShardThatIsChangedOrReplaced) {

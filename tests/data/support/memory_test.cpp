@@ -115,8 +115,7 @@ TEST(UseHugePages, LeavesBytesAndTheirNeighboursAsTheyAre) {
 TEST(AvailableMemory, RefusesADeviceThatIsNotThere) {
   expect_error<c10::ValueError>(
       [] { available_memory(torch::Device(torch::kCUDA, 99)); },
-      {"[available_memory] the device is cuda:99",
-       "CUDA devices that can be used"});
+      {"[available_memory] the device is cuda:99", "usable CUDA devices"});
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST(ClipGradNorm, RefusesASparseGradientInASentence) {
         clip_grad_value_({table}, 1);
       }
     });
-    EXPECT_NE(error.find("[3, 2] is sparse; expected dense"), error.npos);
+    EXPECT_NE(error.find("[3, 2] is sparse; expected a dense"), error.npos);
     EXPECT_EQ(error.find("registered at"), error.npos);
   }
   expect_error<c10::ValueError>(

@@ -250,7 +250,8 @@ TEST(Stop, EndsTheLaterFitsAtOnceUntilTheProgramSaysOtherwise) {
   const auto files = files_of(folder / "kept");
   EXPECT_FALSE(files.empty());
   learn.fit(1).fit_one_cycle(1, 1e-2).fine_tune(1);
-  EXPECT_TRUE(sink->lines.back().starts_with("Not training: a stop was "))
+  EXPECT_TRUE(
+      sink->lines.back().starts_with("Not training, because a stop was "))
       << sink->lines.back();
   EXPECT_EQ(files_of(folder / "kept"), files);
   EXPECT_TRUE(learn.lr_find().losses.empty());
@@ -261,7 +262,7 @@ TEST(Stop, EndsTheLaterFitsAtOnceUntilTheProgramSaysOtherwise) {
   expect_error<c10::Error>([&] { learn.plan(); }, {"a stop was requested"});
   expect_error<c10::Error>(
       [&] { learn.save_checkpoint(folder / "run"); },
-      {"stopped in the middle", "on_interrupt"});
+      {"was interrupted", "on_interrupt"});
   learn.state().result = FitResult::completed;
   learn.fit(1);
   EXPECT_EQ(learn.state().result, FitResult::completed);
@@ -308,7 +309,7 @@ TEST(Stop, AndResumeSayWhereTheyAre) {
       << first;
   EXPECT_NE(first.find("SaveCheckpoint: saved "), std::string::npos) << first;
   const std::string second = run(Way::request, -1);
-  EXPECT_NE(second.find("Going on at step "), std::string::npos) << second;
+  EXPECT_NE(second.find("Resuming at step "), std::string::npos) << second;
   EXPECT_NE(second.find("/run/step_"), std::string::npos) << second;
   EXPECT_NE(second.find("This fit was complete before"), std::string::npos);
 }

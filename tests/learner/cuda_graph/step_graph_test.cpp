@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
             .set_up = nothing,
             .samples = 250,
             .replayed = 11,
-            .said = "another shape"},
+            .said = "whose shape differs"},
         Case{
             .name = "freezing",
             .set_up =
@@ -222,7 +222,7 @@ INSTANTIATE_TEST_SUITE_P(
                       }});
                 },
             .replayed = 0,
-            .said = "leaves out the optimizer's step"},
+            .said = "skips the optimizer's step"},
         Case{
             .name = "callback_within",
             .set_up =
@@ -231,14 +231,14 @@ INSTANTIATE_TEST_SUITE_P(
                       LambdaCallbackOptions{.on_step_end = [](Learner&) {}});
                 },
             .replayed = 0,
-            .said = "LambdaCallback acts within the step"},
+            .said = "LambdaCallback runs inside the step"},
         Case{
             .name = "torch_optimizer",
             .set_up = nothing,
             .optimizer =
                 optimizer<torch::optim::Adam>(torch::optim::AdamOptions(1e-2)),
             .replayed = 0,
-            .said = "take one of tern::optim"}),
+            .said = "use an optimizer of tern::optim"}),
     [](const auto& info) { return info.param.name; });
 
 Trained train_waiting(bool graph) {
@@ -418,7 +418,7 @@ TEST(StepGraph, DoesNotReplayABatchOfWhichNothingCounts) {
     };
     std::string plain, said;
     EXPECT_TRUE(all_equal(trained(true, said), trained(false, plain)));
-    EXPECT_NE(said.find("nothing counts in the loss"), std::string::npos);
+    EXPECT_NE(said.find("no sample counts in the loss"), std::string::npos);
   }
 }
 

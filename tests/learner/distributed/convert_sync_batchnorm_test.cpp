@@ -130,7 +130,7 @@ TEST(ConvertSyncBatchnorm, SaysWhatItCannotDo) {
   expect_ranks(1, [](const LaunchEnvironment& environment) {
     expect_error<c10::ValueError>(
         [&] { convert_sync_batchnorm(make_net(), nullptr); },
-        {"the ranks are null"});
+        {"the communicator is null"});
     torch::nn::Sequential untracked{torch::nn::BatchNorm1d(
         torch::nn::BatchNormOptions(4).track_running_stats(false))};
     expect_error<c10::ValueError>(

@@ -206,7 +206,7 @@ TEST(GradientReducer, RefusesParametersWithoutGradients) {
     const auto group = connect(environment);
     expect_error<c10::ValueError>(
         [&] { GradientReducer(group, {}); },
-        {"there is no parameter"});
+        {"there are no parameters"});
     expect_error<c10::ValueError>(
         [&] { GradientReducer(group, {torch::ones({2})}); },
         {"parameter 0 requires no gradient"});

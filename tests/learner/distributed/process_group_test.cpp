@@ -218,7 +218,7 @@ TEST(ProcessGroup, GivesUpOnARankThatDoesNotAnswerAfterTheTimeout) {
     const OwnTime waited;
     expect_error<DistributedError>(
         [&] { group->barrier(); },
-        {"did not answer within 2000 ms"});
+        {"did not respond within 2000 ms"});
     EXPECT_LT(waited.seconds(), 4);
     given_up.add_one();
   });
@@ -286,7 +286,9 @@ TEST(ProcessGroup, SaysThatNotAllRanksCame) {
     environment.world_size = 2;
     expect_error<DistributedError>(
         [&] { connect(environment, std::chrono::seconds(1)); },
-        {"rank 0 of 2 found no way", "127.0.0.1", "all 2 processes run"});
+        {"rank 0 of 2 could not connect",
+         "127.0.0.1",
+         "all 2 processes are running"});
   });
 }
 
@@ -295,7 +297,7 @@ TEST(ProcessGroup, SaysThatThePortIsTaken) {
     const auto first = connect(environment);
     expect_error<DistributedError>(
         [&] { connect(environment, std::chrono::seconds(1)); },
-        {"found no way", std::to_string(environment.master_port), "port"});
+        {"could not connect", std::to_string(environment.master_port), "port"});
   });
 }
 

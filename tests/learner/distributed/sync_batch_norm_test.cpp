@@ -166,7 +166,7 @@ TEST(SyncBatchNorm, SaysWhatItCannotDo) {
         [&] {
           call(torch::ones({0, 4}));
         },
-        {"[0, 4]", "a value for each channel"});
+        {"[0, 4]", "one value per channel"});
     const auto x = torch::randn({3, 4}).requires_grad_();
     const auto output = sync_batch_norm(x, {}, {}, {}, {}, 0.1, 1e-5, group);
     expect_error<c10::NotImplementedError>(
@@ -178,7 +178,7 @@ TEST(SyncBatchNorm, SaysWhatItCannotDo) {
               /*retain_graph=*/true,
               /*create_graph=*/true);
         },
-        {"differentiated once more", "create_graph"});
+        {"double backward is not supported", "create_graph"});
   });
 }
 

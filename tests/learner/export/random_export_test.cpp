@@ -224,7 +224,7 @@ bool exported(
   }
   EXPECT_EQ(why.find('['), 0u) << why;
   EXPECT_NE(why.find('.'), std::string::npos) << why;
-  const bool is_wrong = why.find("it is a fault of Tern") != std::string::npos;
+  const bool is_wrong = why.find("this is a bug in Tern") != std::string::npos;
   if (is_wrong) {
     if (stands_on_an_edge(drawn)) {
       ++counts.on_edges;

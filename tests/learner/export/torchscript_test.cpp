@@ -264,7 +264,7 @@ TEST(TorchScript, RefusesATraceThatKeepsTheSizeOfItsBatch) {
         },
         {"[export_torchscript] " + net.place,
          "for a batch of 2",
-         "for one of 5",
+         "for a batch of 5",
          "whole batches",
          "dynamic_batch"});
     EXPECT_EQ(temp.entries(), 0);
@@ -347,7 +347,7 @@ TEST(TorchScript, SaysThatAModelTakesNoOtherNumberOfSamples) {
   expect_error<c10::ValueError>(
       [&] { export_torchscript(model, temp / "a.pt", two); },
       {"[export_torchscript]",
-       "cannot be run with 5 samples in place of 2",
+       "failed with 5 samples in place of 2",
        "shape '[2, 3]' is invalid",
        "dynamic_batch = false"});
   export_torchscript(model, temp / "a.pt", two, {.dynamic_batch = false});
@@ -544,7 +544,9 @@ TEST(TorchScript, ANumberThatFollowsASizeForAWhileIsNoMultipleOfIt) {
       [&] {
         export_torchscript(padded, temp / "b.pt", {torch::randn({2, 3})});
       },
-      {"[export_torchscript] aten::div", "for a batch of 2", "for one of 3"});
+      {"[export_torchscript] aten::div",
+       "for a batch of 2",
+       "for a batch of 3"});
 }
 
 /// Of token ids, with a mask of all pairs of them that no sample has.
@@ -682,7 +684,7 @@ TEST(TorchScript, SaysOfWhatASizeIsToBeAMultiple) {
       [&] {
         loaded.forward({torch::randn({3, 9})});
       },
-      {"dimension 1 of input 0 has a size that is no multiple of 2"});
+      {"dimension 1 of input 0 has a size that is not a multiple of 2"});
 }
 
 // Numbers of values may be those of sizes by chance.
@@ -700,7 +702,7 @@ TEST(TorchScript, ANumberThatValuesDecideIsNoSize) {
             temp / "a.pt",
             {torch::randn({2, 6}), torch::ones({2, 6}, torch::kBool)});
       },
-      {"aten::div", "no number that values decide"});
+      {"aten::div", "no number that depends on values"});
   // What is chosen by them may be all rows of the example.
   struct ChosenImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) {
@@ -732,7 +734,7 @@ TEST(TorchScript, ABoundBeyondTheFirstSizesIsSeen) {
       [&] {
         export_torchscript(bounded(0), temp / "a.pt", {torch::randn({2, 6})});
       },
-      {"aten::slice", "and 28 for one of 67"});
+      {"aten::slice", "and 28 for a batch of 67"});
   export_torchscript(bounded(1), temp / "a.pt", {torch::randn({2, 8})});
   Model loaded = load_torchscript_trusted(temp / "a.pt");
   expect_error<c10::ValueError>(
@@ -740,7 +742,7 @@ TEST(TorchScript, ABoundBeyondTheFirstSizesIsSeen) {
         loaded.forward({torch::randn({2, 9})});
       },
       {"dimension 1 of input 0 has a size of 9; expected 8",
-       "28 for one of 32"});
+       "28 for a size of 32"});
 }
 
 // Of a graph: an edge may name any node, so that two rows are too few.
@@ -792,7 +794,7 @@ TEST(TorchScript, AnEmptyExampleIsRefused) {
         export_torchscript(point_net(), temp / "a.pt", {torch::zeros({0, 2})});
       },
       {"[export_torchscript] the example is [0, 2] Float",
-       "inputs with numbers in them"});
+       "inputs that are not empty"});
 }
 
 // Two small batches do not tell that it computes 32 samples at a time.
@@ -807,10 +809,10 @@ TEST(TorchScript, AnAnswerHasARowForEachSample) {
   EXPECT_TRUE(torch::equal(loaded.forward(some)[0], model.forward(some)[0]));
   expect_error<c10::ValueError>(
       [&] { loaded.forward({x}); },
-      {"[Model] the answer has 32 rows for 64 samples", "as many"});
+      {"[Model] the output has 32 rows for 64 samples", "this batch size"});
   expect_error<c10::ValueError>(
       [&] { export_torchscript(model, temp / "a.pt", {x}); },
-      {"for a batch of 2", "for one of 64"});
+      {"for a batch of 2", "for a batch of 64"});
 }
 
 /// As older versions wrote it, and as Python's tracer may: with the state of
@@ -839,7 +841,7 @@ TEST(TorchScript, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
       expect_error<c10::ValueError>(
           [&] { loaded.forward({x.narrow(0, 0, size)}); },
           {"[Model] " + net.place.substr(0, in),
-           "has a state for 2 samples and was given " + std::to_string(size)});
+           "has a state for 2 samples and got " + std::to_string(size)});
     }
     // The caller's module has no check of ours in it.
     const auto graph = module.get_method("forward").graph();
@@ -869,7 +871,7 @@ TEST(TorchScript, AModelWithAStateLearnsOnBatchesOfItsSize) {
   Learner learn(data(4), model, options);
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
-      {"has a state for 2 samples and was given 4"});
+      {"has a state for 2 samples and got 4"});
 }
 
 // Before: what the second device answered was a constant of the file.

@@ -158,7 +158,7 @@ TEST(Losses, OfPointsCountThoseThatAreVisible) {
 TEST(Losses, RefuseOptionsOutOfTheirRange) {
   expect_error<c10::ValueError>(
       [] { dice_ce_loss({.lambda_dice = 0, .lambda_ce = 0}); },
-      {"a lambda that is more"});
+      {"at least one lambda above 0"});
   expect_error<c10::ValueError>(
       [] { dice_ce_loss({.smooth = -1}); },
       {"smooth -1"});

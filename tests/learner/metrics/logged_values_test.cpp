@@ -129,12 +129,12 @@ TEST(LoggedValues, AreRefusedOutsideAnEpochAndByOthersNames) {
       {"[Learner::log] \"x\" was logged outside an epoch"});
   expect_error<c10::ValueError>(
       [&] { learn.log("accuracy", 1); },
-      {"\"accuracy\", which a metric or column has already"});
+      {"\"accuracy\", which is the name of a metric or column"});
   for (const char* column :
        {"epoch", "train_loss", "valid_loss", "time", "seconds", "losses"}) {
     expect_error<c10::ValueError>(
         [&] { learn.log(column, 1); },
-        {column, "which a metric or column has already"});
+        {column, "which is the name of a metric or column"});
   }
   learn.add<LambdaCallback>(
       {.on_batch_end = [](Learner& l) { l.log("loss", 1); }});

@@ -325,7 +325,7 @@ TEST(FusedOptimizer, RefusesWhatItCannotStep) {
       {"Double", "torch::optim::Adam"});
   expect_error<c10::ValueError>(
       [] { optim::SGD({torch::zeros({2}, torch::kHalf).requires_grad_()}); },
-      {"tern::optim::SGD", "Half", "masters"});
+      {"tern::optim::SGD", "Half", "master weights"});
   expect_error<c10::ValueError>(
       [] {
         optim::SGD({torch::zeros({4, 4}).slice(1, 0, 2).requires_grad_()});
@@ -341,7 +341,7 @@ TEST(FusedOptimizer, RefusesWhatItCannotStep) {
 
   expect_error<c10::ValueError>(
       [&] { optimizer.set_weights({table}, {}); },
-      {"1 masters and 0 weights"});
+      {"1 master weights and 0 weights"});
   expect_error<c10::ValueError>(
       [&] {
         optimizer.set_weights({table}, {torch::zeros({3, 2})});
@@ -499,7 +499,9 @@ TEST(FusedOptimizer, TakesFrozenParametersOfAnyTypeUntilTheyHaveAGradient) {
   EXPECT_LT(trained[0].item<float>(), 1);
   half.requires_grad_().mutable_grad() = torch::ones({2}, torch::kHalf);
   const torch::Tensor before = trained.detach().clone();
-  expect_error<c10::ValueError>([&] { optimizer.step(); }, {"Half", "masters"});
+  expect_error<c10::ValueError>(
+      [&] { optimizer.step(); },
+      {"Half", "master weights"});
   EXPECT_TRUE(torch::equal(trained, before));
 }
 

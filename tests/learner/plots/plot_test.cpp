@@ -209,7 +209,7 @@ TEST(Plot, IsNotFlattenedByOneOutlierAndSaysHowManyLieOutside) {
   Plot plot = with_an_outlier();
   const std::string svg = to_svg(plot);
   EXPECT_NE(
-      svg.find("1 of 100 points is outside the axis, as far as 1e+04"),
+      svg.find("1 of 100 points is outside the axis, up to 1e+04"),
       std::string::npos);
   EXPECT_NE(svg.find(">0.6<"), std::string::npos);
   EXPECT_EQ(svg.find(">10000<"), std::string::npos);

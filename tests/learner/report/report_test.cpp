@@ -281,7 +281,7 @@ TEST(HtmlReport, TellsOfADiskOnceAndTrainingGoesOn) {
       }});
   learn.fit(3);
   ASSERT_EQ(sink->warnings.size(), 1u);
-  EXPECT_NE(sink->warnings[0].find("Training goes on"), std::string::npos);
+  EXPECT_NE(sink->warnings[0].find("Training continues"), std::string::npos);
   EXPECT_EQ(learn.recorder().epochs().size(), 3u);
   EXPECT_THROW(learn.fit(1), IoError);  // known before it begins
 }
@@ -314,7 +314,7 @@ TEST(HtmlReport, LetsAFitStartOnADiskThatIsFull) {
   learn.fit(3);
   ::setrlimit(RLIMIT_FSIZE, &before);
   ASSERT_EQ(sink->warnings.size(), 1u);
-  EXPECT_NE(sink->warnings[0].find("Training goes on"), std::string::npos);
+  EXPECT_NE(sink->warnings[0].find("Training continues"), std::string::npos);
   expect_words(text_of(temp / "report.html"), {"completed"});
 }
 

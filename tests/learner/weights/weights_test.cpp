@@ -238,7 +238,9 @@ TEST(Weights, ASumBesideTheFileIsSha256sumsAndIsLookedAt) {
     EXPECT_FALSE(fs::exists(sum));
     EXPECT_TRUE(same_state(load_weights(path), small_state()));
     write_file(sum, to_text({{"b", sha256_file(path)}}));
-    expect_error<DataError>([&] { load_weights(path); }, {"has no sum of"});
+    expect_error<DataError>(
+        [&] { load_weights(path); },
+        {"has no checksum for"});
   }
 }
 
@@ -298,12 +300,12 @@ TEST(Weights, SaysWhatAFileIsThatHoldsNoWeights) {
         Case{"\x1f\x8b\x08 and so on", "gzip"},
         Case{"\x89HDF\r\n\x1a\n", "HDF5"},
         Case{"\x80\x02]q\x01.", "not written by torch.save"},
-        Case{"just some text", "begins as no weight file"}}) {
+        Case{"just some text", "does not begin like a weight file"}}) {
     write_file(path, c.content);
     expect_error<DataError>([&] { load_weights(path); }, {"a: ", c.word});
     expect_error<DataError>(
         [&] { safetensors_metadata(path); },
-        {"no safetensors"});
+        {"not a safetensors"});
   }
   expect_error<IoError>([&] { load_weights(temp / "b"); }, {"No such file"});
   expect_error<DataError>([&] { load_weights(temp.path()); }, {"folder"});
@@ -453,10 +455,10 @@ TEST(Weights, AChecksumCoversNamesShapesAndMetadata) {
   write_file(temp / "b", text);
   expect_error<DataError>(
       [&] { safetensors_metadata(temp / "b"); },
-      {"header with another SHA-256"});
+      {"header whose SHA-256 differs"});
   expect_error<DataError>(
       [&] { load_weights(temp / "b"); },
-      {"header with another SHA-256"});
+      {"header whose SHA-256 differs"});
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -111,7 +111,7 @@ TEST(BoxJson, NamesTheFieldAndItsValue) {
       {"expected a number", R"(not '"4"')"});
   expect_fault(
       with_box(R"("bbox":[1,2,3,4],"label":7)"),
-      {"expected a text in quotes, not '7'"});
+      {"expected a quoted string, not '7'"});
   expect_fault(
       with_box(R"("bbox":[1,2,3,4],"label":"cow","crowd":1)"),
       {"expected true or false, not '1'"});

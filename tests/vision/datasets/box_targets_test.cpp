@@ -459,11 +459,11 @@ TEST_F(BoxTargetsTest, BadBoxesNameTheImageAndSayWhatToDo) {
   refused({{Box{1, 5, 6, 9, "cow"}}}, {"the class 'cow'", "2 classes"});
   refused(
       {{Box{1, 5, 62, 9, "cat"}}},
-      {"1, 5, 62, 9", "out of the image of 60 x 40", "annotations.clip"});
-  refused({{Box{-2, 5, 6, 9, "cat"}}}, {"out of the image"});
+      {"1, 5, 62, 9", "beyond the image of 60 x 40", "annotations.clip"});
+  refused({{Box{-2, 5, 6, 9, "cat"}}}, {"beyond the image"});
   refused(
       {{Box{1, 5, 6, 9, "cat"}}, {80, 120}},
-      {"is 60 x 40 pixels", "of an image of 120 x 80"});
+      {"is 60 x 40 pixels", "for an image of 120 x 80"});
   // A pixel too many is rounding, and more is clipped if that is asked for.
   EXPECT_EQ(
       values_of(
@@ -485,7 +485,7 @@ TEST_F(BoxTargetsTest, BadPointsNameTheImageAndSayWhatToDo) {
       [&] {
         PointTargets(paths, {{{1, 2}}, {}});
       },
-      {"b.png", "has 0 points where the first image has 1", "visible = false"});
+      {"b.png", "has 0 points, but the first image has 1", "visible = false"});
   expect_error<DataError>(
       [&] {
         PointTargets(paths, {{{1, 2}}, {{NAN, 2}}});
@@ -500,7 +500,7 @@ TEST_F(BoxTargetsTest, BadPointsNameTheImageAndSayWhatToDo) {
       [&] {
         PointTargets(paths, {{{1, 2}}, {{1, 2}}}, {.flip_pairs = {{0, 0}}});
       },
-      {"names a point twice"});
+      {"has a point twice"});
 }
 
 TEST_F(BoxTargetsTest, ADataBlockTakesThemFromALabeller) {
@@ -535,7 +535,7 @@ TEST_F(BoxTargetsTest, ADataBlockTakesThemFromALabeller) {
   block.target = TargetKind::mask;
   expect_error<c10::ValueError>(
       [&] { block.bunch(options); },
-      {"[DataBlock]", "one kind of target"});
+      {"[DataBlock]", "a target that matches the labeller"});
   block.boxes = {};
   block.target = TargetKind::boxes;
   expect_error<c10::ValueError>(

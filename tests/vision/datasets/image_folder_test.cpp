@@ -128,16 +128,18 @@ TEST(ImageFolder, NamesAMissingFolderAndWhatWasExpected) {
   const TempFolder temp;
   const std::string error = error_for(temp / "gone");
   EXPECT_NE(error.find("gone: there is no such folder"), std::string::npos);
-  EXPECT_NE(error.find("for each class"), std::string::npos) << error;
+  EXPECT_NE(error.find("per class"), std::string::npos) << error;
   touch(temp / "file");
-  EXPECT_NE(error_for(temp / "file").find("is no folder"), std::string::npos);
+  EXPECT_NE(
+      error_for(temp / "file").find("is not a folder"),
+      std::string::npos);
 }
 
 TEST(ImageFolder, NamesAFolderWithoutClasses) {
   const TempFolder temp;
   touch(temp / "1.png");
   const std::string error = error_for(temp.path());
-  EXPECT_NE(error.find("has no folders in it"), std::string::npos) << error;
+  EXPECT_NE(error.find("contains no folders"), std::string::npos) << error;
 }
 
 TEST(ImageFolder, RefusesFoldersAndPipesWithAnImagesName) {

@@ -216,7 +216,7 @@ TEST(ImagesInMemory, AreRefusedInASentence) {
       {"expected [N, H, W]"});
   expect_error<c10::ValueError>(
       [&] { items_from_images(images, {"one"}); },
-      {"there are 2 images and 1 names"});
+      {"got 2 images and 1 names"});
   ImageItems twice = items_from_images(images);
   for (const ImageItem& item : items_from_images(images)) twice.push_back(item);
   const DataBlock block{
@@ -225,20 +225,20 @@ TEST(ImagesInMemory, AreRefusedInASentence) {
           label_from_func([](const ImageItem& item) { return item.path; })};
   expect_error<c10::ValueError>(
       [&] { block.bunch({.size = 8}); },
-      {"two images in memory are called 'image 0'"});
+      {"two images in memory are named 'image 0'"});
   expect_error<c10::ValueError>(
       [&] { k_folds(block, 2, {.size = 8}); },
-      {"two images in memory are called 'image 0'"});
+      {"two images in memory are named 'image 0'"});
   expect_error<c10::ValueError>(
       [&] {
         items_from_images(images, {"cat", "cat"});
       },
-      {"two images are called 'cat'"});
+      {"two images are named 'cat'"});
   expect_error<c10::ValueError>(
       [&] {
         ImageDataBunch::from_images(images, std::vector<int>{1, 2, 3});
       },
-      {"there are 2 images and 3 labels"});
+      {"got 2 images and 3 labels"});
   expect_error<c10::ValueError>(
       [&] {
         ImageDataBunch::from_images(

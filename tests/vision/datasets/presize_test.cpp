@@ -108,7 +108,7 @@ TEST_F(Presize, MakesADamagedFileAgain) {
         heard += line;
       });
   EXPECT_EQ(pack->size(), 6);
-  EXPECT_NE(heard.find("made again"), std::string::npos);
+  EXPECT_NE(heard.find("created again"), std::string::npos);
 }
 
 TEST_F(Presize, NamesABadImageOrLeavesItOut) {
@@ -161,7 +161,7 @@ TEST_F(Presize, WorksForAWholeDataBunch) {
       [&] {
         other.presize(temp / "cache", {30, 30});
       },
-      {"train dataset is no ImageDataset"});
+      {"train dataset is not an ImageDataset"});
 }
 
 }  // namespace

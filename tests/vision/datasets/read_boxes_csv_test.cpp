@@ -103,8 +103,8 @@ TEST_F(BoxTable, NamesTheLineThatIsWrong) {
   EXPECT_EQ(
       fault(header + "a.jpg,1,2,x,4,cat\n"),
       "boxes.csv:2 (a.jpg): has 'x' in the column 'x2'; expected a number, or "
-      "nothing in all columns of the box and in that of the class, 'label', "
-      "for an image without objects. Correct this line of the table.");
+      "empty cells in all box columns and in the class column, 'label', for an "
+      "image without objects. Correct this line of the table.");
   EXPECT_EQ(
       fault(header + "a.jpg,1,2,,4,cat\n").find("boxes.csv:2 (a.jpg): has ''"),
       0u);
@@ -113,20 +113,20 @@ TEST_F(BoxTable, NamesTheLineThatIsWrong) {
       0u);
   EXPECT_EQ(
       fault(header + "a.jpg,1,2,3,4,\n"),
-      "boxes.csv:2 (a.jpg): has a class without a name; expected one. Correct "
-      "the file.");
+      "boxes.csv:2 (a.jpg): has a class without a name; expected a name. "
+      "Correct the file.");
   EXPECT_EQ(
       fault(header + "a.jpg,1,2,3,4,\xff\n"),
       "boxes.csv:2 (a.jpg): has the class '\\xff'; expected UTF-8 text without "
       "control characters. Correct the file.");
   EXPECT_EQ(
       fault(header + "\nx.jpg,1,2,3,4,cat\n"),
-      "boxes.csv:3 (x.jpg): names an image that is missing. Correct the folder "
-      "or the path; check_files = false does not look for the images.");
+      "boxes.csv:3 (x.jpg): names an image that does not exist. Correct the "
+      "folder or the path; check_files = false skips this check.");
   EXPECT_EQ(
       fault("path,xmin,ymin,xmax,ymax,label\na.jpg,1,2,3,4,cat\n"),
-      "boxes.csv: has no column 'x1'; there are: path, xmin, ymin, xmax, ymax, "
-      "label.");
+      "boxes.csv: has no column 'x1'; expected one of: path, xmin, ymin, xmax, "
+      "ymax, label.");
 }
 
 TEST_F(BoxTable, NamesTheLineOfABadBox) {
@@ -150,7 +150,7 @@ TEST_F(BoxTable, NamesTheLineOfABadBox) {
           cure);
   EXPECT_EQ(
       fault(header + "a.jpg,1,2,3,4,cat\n", {.classes = {"dog"}}),
-      "boxes.csv:2 (a.jpg): the object is of the class 'cat'; expected one of "
+      "boxes.csv:2 (a.jpg): the object has the class 'cat'; expected one of "
       "dog." +
           cure);
 }
@@ -170,7 +170,7 @@ TEST_F(BoxTable, SkipsBadBoxesWithOneWarning) {
       lines,
       (std::vector<std::string>{
           "warning: " + path("boxes.csv") +
-          ": 2 of 3 boxes cannot be trained on and are left out; the first "
+          ": 2 of 3 boxes are invalid and are left out of training; the first "
           "is " +
           path("boxes.csv") + ":2 (" + path("a.jpg") +
           "): the box [1, 2, 1, 4] has no width; expected left, upper, right "

@@ -156,13 +156,13 @@ TEST_F(Coco, NamesAnUnknownImageOrCategory) {
   write(annotation(7, 5, 1, "1, 2, 3, 4"));
   EXPECT_EQ(
       fault(),
-      "a.json: annotation 7 is of the image 5; expected the id of one of the 3 "
-      "images. Correct it, or leave such boxes out with bad_boxes = "
+      "a.json: annotation 7 belongs to the image 5; expected the id of one of "
+      "the 3 images. Correct it, or leave such boxes out with bad_boxes = "
       "BadBoxes::skip.");
   write(annotation(7, 4, 2, "1, 2, 3, 4"));
   EXPECT_EQ(
       fault(),
-      "a.json: annotation 7 of 'images/a/c.jpg' is of the category 2; expected "
+      "a.json: annotation 7 of 'images/a/c.jpg' has the category 2; expected "
       "the id of one of the 3 categories. Correct it, or leave such boxes out "
       "with bad_boxes = BadBoxes::skip.");
 }
@@ -192,8 +192,8 @@ TEST_F(Coco, SkipsBadBoxesWithOneWarning) {
       lines,
       (std::vector<std::string>{
           "warning: " + json +
-          ": 3 of 4 boxes cannot be trained on and are left out; the first is "
-          "annotation 1 of '" +
+          ": 3 of 4 boxes are invalid and are left out of training; the first "
+          "is annotation 1 of '" +
           coco.images[0].path +
           "' has the bbox [1, 2, 0, 4], which has no width; expected left, "
           "upper edge, width and height in the image."}));
@@ -205,32 +205,32 @@ TEST_F(Coco, RefusesIdsAndNamesThatAreDuplicated) {
       R"({"id": 1, "file_name": "b.jpg"}, {"id": 1, "file_name": "d.jpg"})");
   EXPECT_EQ(
       fault(),
-      "a.json: has two images of the id 1, the second is 'd.jpg'; expected a "
-      "number of its own for each. Correct the file.");
+      "a.json: has two images with the id 1, the second is 'd.jpg'; expected "
+      "distinct ids. Correct the file.");
   write(
       "",
       R"({"id": 1, "file_name": "b.jpg"}, {"id": 2, "file_name": "b.jpg"})");
   EXPECT_EQ(
       fault(),
-      "a.json: has two images of the name 'b.jpg', the second of the id 2; "
-      "expected each image once. Join their annotations.");
+      "a.json: has two images with the name 'b.jpg', the second with the id 2; "
+      "expected each image once. Merge their annotations.");
   write("", kImages, R"({"id": 1, "name": "a"}, {"id": 1, "name": "b"})");
   EXPECT_EQ(
       fault(),
-      "a.json: has two categories of the id 1, 'a' and 'b'; expected a number "
-      "of its own for each. Correct the file.");
+      "a.json: has two categories with the id 1, 'a' and 'b'; expected "
+      "distinct ids. Correct the file.");
   write("", kImages, R"({"id": 1, "name": "a"}, {"id": 2, "name": "a"})");
   EXPECT_EQ(
       fault(),
-      "a.json: has two categories of the name 'a', the second of the id 2; "
+      "a.json: has two categories with the name 'a', the second with the id 2; "
       "expected each class once. Correct the file.");
   write(
       annotation(7, 4, 1, "1, 2, 3, 4") + "," +
       annotation(7, 4, 1, "1, 2, 3, 4"));
   EXPECT_EQ(
       fault({.bad_boxes = BadBoxes::skip}),
-      "a.json: has two annotations of the id 7; expected a number of its own "
-      "for each. Correct the file.");
+      "a.json: has two annotations with the id 7; expected distinct ids. "
+      "Correct the file.");
 }
 
 TEST_F(Coco, NamesAnImageThatIsMissingOrOutside) {
@@ -238,8 +238,7 @@ TEST_F(Coco, NamesAnImageThatIsMissingOrOutside) {
   EXPECT_EQ(
       fault(),
       "a.json: image 1: names the image 'x.jpg', which images does not have. "
-      "Correct the folder or the name; check_files = false does not look for "
-      "the images.");
+      "Correct the folder or the name; check_files = false skips this check.");
   EXPECT_EQ(read({.check_files = false}).images.size(), 1u);
   for (const char* name : {"../a.json", "/etc/passwd", "C:/a.jpg", ""}) {
     write("", R"({"id": 1, "file_name": ")" + std::string(name) + "\"}");
@@ -255,16 +254,18 @@ TEST_F(Coco, RefusesSizesAndClassesThatAreNone) {
       "a.json: has the width 5 and the height 0 for the image 'b.jpg' (id 1); "
       "expected its size in pixels, or neither. Correct the file.");
   write("", "");
-  EXPECT_EQ(fault(), "a.json: has no images; expected some. Correct the file.");
+  EXPECT_EQ(
+      fault(),
+      "a.json: has no images; expected at least one. Correct the file.");
   write("", kImages, "");
   EXPECT_EQ(
       fault(),
-      "a.json: has no categories; expected those of the boxes. Correct the "
-      "file.");
+      "a.json: has no categories; expected the categories of the boxes. "
+      "Correct the file.");
   write("", kImages, R"({"id": 1, "name": ""})");
   EXPECT_EQ(
       fault(),
-      "a.json: has a class without a name; expected one. Correct the file.");
+      "a.json: has a class without a name; expected a name. Correct the file.");
   write("", kImages, R"({"id": 1, "name": "a\nb"})");
   EXPECT_EQ(
       fault(),

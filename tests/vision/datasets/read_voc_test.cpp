@@ -137,9 +137,8 @@ TEST_F(Voc, HasTheGivenClassesInTheirOrder) {
       (std::vector<std::string>{"dog", "cat"}));
   EXPECT_EQ(
       fault({.classes = {"cat", "bird"}}),
-      "xml/a.xml:2: the object is of the class 'dog'; expected one of cat, "
-      "bird. Correct it, or leave such boxes out with bad_boxes = "
-      "BadBoxes::skip.");
+      "xml/a.xml:2: the object has the class 'dog'; expected one of cat, bird. "
+      "Correct it, or leave such boxes out with bad_boxes = BadBoxes::skip.");
   expect_error<c10::ValueError>(
       [&] {
         read({.classes = {"cat", "cat"}});
@@ -156,9 +155,8 @@ TEST_F(Voc, NamesTheLineOfABadBox) {
       fault(),
       "xml/a.xml:3: the object 'cat' has xmin 0, ymin 1, xmax 0, ymax 9, a box "
       "that has no part in the image; expected pixels of the image, from 1 on "
-      "(zero_based is for files "
-      "that count from 0). Correct it, or leave such boxes out with "
-      "bad_boxes = BadBoxes::skip.");
+      "(set zero_based for files that count from 0). Correct it, or leave such "
+      "boxes out with bad_boxes = BadBoxes::skip.");
 }
 
 TEST_F(Voc, SkipsBadBoxesWithOneWarning) {
@@ -178,12 +176,12 @@ TEST_F(Voc, SkipsBadBoxesWithOneWarning) {
   EXPECT_EQ(
       lines[0],
       "warning: " + (temp_ / "xml").string() +
-          ": 2 of 3 boxes cannot be trained on and are left out; the first "
+          ": 2 of 3 boxes are invalid and are left out of training; the first "
           "is " +
           (temp_ / "xml/a.xml").string() +
           ":2: the object 'dog' has xmin nan, ymin 1, xmax 9, ymax 9, a box "
           "that is NaN or infinite; expected pixels of the image, from 1 on "
-          "(zero_based is for files that count from 0).");
+          "(set zero_based for files that count from 0).");
 }
 
 TEST_F(Voc, FindsTheImageByTheNameOfTheFileIfToldTo) {
@@ -204,7 +202,7 @@ TEST_F(Voc, FindsTheImageByTheNameOfTheFileIfToldTo) {
   std::filesystem::rename(temp_ / "images/a.jpg", temp_ / "images/b.jpg");
   EXPECT_EQ(
       fault({.match_by_stem = true}),
-      "xml/a.xml: has no image: there is none of the name 'a' in images. "
+      "xml/a.xml: has no image: there is no image with the name 'a' in images. "
       "Correct the folder.");
 }
 
@@ -217,15 +215,13 @@ TEST_F(Voc, RefusesImagesThatAreMissingOrNamedTwice) {
   write("b", "", "a.jpg");
   EXPECT_EQ(
       fault(),
-      "xml/b.xml: is of the image 'images/a.jpg', as xml/a.xml is; expected "
-      "one file for each image. Correct "
-      "'filename', or set match_by_stem.");
+      "xml/b.xml: annotates the image 'images/a.jpg', as xml/a.xml does; "
+      "expected one file per image. Correct 'filename', or set match_by_stem.");
   write("b", "", "c.jpg");
   EXPECT_EQ(
       fault(),
       "xml/b.xml: names the image 'c.jpg', which images does not have. Correct "
-      "the folder or the name; check_files = false does not look for the "
-      "images.");
+      "the folder or the name; check_files = false skips this check.");
   EXPECT_EQ(read({.check_files = false}).images.size(), 2u);
   write_file(temp_ / "xml/b.xml", "<annotation/>");
   EXPECT_EQ(

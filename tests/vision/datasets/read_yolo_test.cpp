@@ -93,8 +93,8 @@ TEST_F(Yolo, TakesTheClassesOfTheFolder) {
   EXPECT_EQ(
       fault({}, {}),
       "labels: has no classes.txt, and no classes were given; expected the "
-      "names of the classes by number. Give read_yolo those that data.yaml "
-      "has.");
+      "class names in order of their numbers. Pass the names in data.yaml to "
+      "read_yolo.");
   label("classes.txt", "fox\r\nhare\r\n");
   EXPECT_EQ(read({}, {}).classes, (std::vector<std::string>{"fox", "hare"}));
   EXPECT_EQ(read({}, {}).images[0].objects.boxes[0].label, "hare");
@@ -150,7 +150,7 @@ TEST_F(Yolo, SkipsBadBoxesWithOneWarning) {
       lines,
       (std::vector<std::string>{
           "warning: " + (temp_ / "labels").string() +
-          ": 2 of 3 boxes cannot be trained on and are left out; the first "
+          ": 2 of 3 boxes are invalid and are left out of training; the first "
           "is " +
           (temp_ / "labels/a.txt").string() +
           ":1: the class is 7; expected a number from 0 to 1, of one of the 2 "
@@ -169,14 +169,14 @@ TEST_F(Yolo, RefusesFoldersThatDoNotBelongTogether) {
   EXPECT_EQ(
       fault(),
       "labels/b.txt: has no image; 1 label file of labels has none, expected "
-      "an image of its name for each. Remove the file, correct the folder of "
-      "the images, or set check_labels to false.");
+      "an image of the same name for each. Remove the file, correct the folder "
+      "of the images, or set check_labels to false.");
   EXPECT_EQ(read({.check_labels = false}).images.size(), 1u);
   std::filesystem::remove(temp_ / "labels/b.txt");
   image("a.jpg", 8, 8);
   EXPECT_EQ(
       fault(),
-      "images/a.png: has the label file labels/a.txt, as images/a.jpg has; "
+      "images/a.png: has the label file labels/a.txt, as does images/a.jpg; "
       "expected images whose names differ in more than the suffix. Rename one "
       "of them.");
 }

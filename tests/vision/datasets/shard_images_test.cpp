@@ -96,7 +96,7 @@ TEST_F(ShardImages, RefusesToOverwriteAndBadOptions) {
   shard_images(temp_ / "images", temp_ / "out");
   expect_error<DataError>(
       [&] { shard_images(temp_ / "images", temp_ / "out"); },
-      {"train-000000.tar", "is there already"});
+      {"train-000000.tar", "exists already"});
   expect_error<c10::ValueError>(
       [&] { shard_images(temp_ / "images", temp_ / "x", {.name = "../a"}); },
       {"[shard_images]", "../a"});

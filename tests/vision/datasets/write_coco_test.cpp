@@ -158,22 +158,24 @@ TEST(WriteCoco, RefusesWhatTheFileCannotSay) {
   expect_error<c10::ValueError>(
       write,
       {"[write_coco] the image '/elsewhere/a.jpg' is not in the folder",
-       "expected images below it"});
+       "expected images inside the folder"});
   given.images[0].path = (temp / "a.jpg").string();
   given.images[0].objects.boxes = {{.x2 = 1, .y2 = 1, .label = "dog"}};
   expect_error<c10::ValueError>(
       write,
-      {"is of the class 'dog'; expected one of the 1 classes"});
+      {"has the class 'dog'; expected one of the 1 classes"});
   given.images[0].objects.boxes.clear();
   given.images.push_back(given.images[0]);
   expect_error<c10::ValueError>(
       write,
-      {"the id 0 of", "is another image's too", "Set AnnotatedImage::id"});
+      {"the id 0 of",
+       "also belongs to another image",
+       "Set AnnotatedImage::id"});
   given.images.pop_back();
   given.category_ids = {1, 2};
   expect_error<c10::ValueError>(
       write,
-      {"2 category ids and 1 classes; expected an id for each class"});
+      {"2 category ids and 1 classes; expected one id per class"});
   EXPECT_FALSE(std::filesystem::exists(temp / "a.json"));
 }
 
@@ -250,13 +252,13 @@ TEST(WriteCocoPredictions, RefusesTensorsThatDoNotFitAndKeepsTheOldFile) {
   starts(
       found,
       "[write_coco_predictions] detection 1 of 'a.jpg' has the box [nan, 0, 0, "
-      "0] and the score 0; expected finite numbers. Does the model diverge?");
+      "0] and the score 0; expected finite numbers. Check whether the model "
+      "has diverged.");
   EXPECT_NE(
       error_of<c10::ValueError>(
           [&] { write_coco_predictions(temp / "r.json", two_images(), {{}}); })
-          .find(
-              "there are predictions of 1 images; expected one for each of the "
-              "2 annotated images, in their order."),
+          .find("got predictions of 1 images; expected one per annotated "
+                "image, 2, in their order."),
       std::string::npos);
   EXPECT_EQ(text_of(temp / "r.json"), "old");
 }

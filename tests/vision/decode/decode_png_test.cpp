@@ -296,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             "UnknownColourType",
             PngBytes().header(1, 1, 8, 5).pixels({0, 0}).end(),
-            "no color type 5"},
+            "the color type 5"},
         Mistake{
             "UnknownBitDepth",
             PngBytes().header(1, 1, 3, 0).pixels({0, 0}).end(),

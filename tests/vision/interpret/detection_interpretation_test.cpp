@@ -295,7 +295,7 @@ TEST(DetectionInterpretation, RefusesOtherOutputsAndOptions) {
       {"a label is 3", "there are 3 classes"});
   expect_error<c10::ValueError>(
       [&] { from(small_learner(), {.iou = 0}); },
-      {"iou is 0", "above 0"});
+      {"iou is 0", "0 < iou <= 1"});
   Learner classifier(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { DetectionInterpretation::from(classifier); },

@@ -488,7 +488,7 @@ TEST(ClassificationInterpretation, RefusesNumbers) {
   Learner learn(data, torch::nn::Sequential(torch::nn::Linear(2, 1)), quiet());
   expect_error<c10::ValueError>(
       [&] { ClassificationInterpretation::from(learn); },
-      {"no class numbers", "Interpretation"});
+      {"not class numbers", "Interpretation"});
 }
 
 TEST(ClassificationSection, ShowsConfusionsAndTopLossesInAReport) {

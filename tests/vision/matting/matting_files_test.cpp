@@ -37,12 +37,12 @@ TEST(MattingFiles, NamesAPictureWithoutPartner) {
   fs::remove(scenes / "pairs/fgr/2.png");
   expect_error<DataError>(
       [&] { find_matting_files(scenes.pairs(), scenes.backgrounds()); },
-      {"pha/2.png", "has no partner", "there are 4", "and 3 in it"});
+      {"pha/2.png", "has no counterpart", "there are 4", "and 3 there"});
   scenes.write("pairs/fgr/2.png", Scenes::colors(Scenes::disc(22)));
   fs::remove(scenes / "pairs/pha/0.png");
   expect_error<DataError>(
       [&] { find_matting_files(scenes.pairs(), scenes.backgrounds()); },
-      {"fgr/0.png", "has no partner"});
+      {"fgr/0.png", "has no counterpart"});
 }
 
 TEST(MattingFiles, NamesTwoPicturesOfOneName) {
@@ -58,7 +58,7 @@ TEST(MattingFiles, SaysWhenAFolderIsEmptyOrMissing) {
   fs::create_directories(scenes.backgrounds());
   expect_error<DataError>(
       [&] { find_matting_files(scenes.pairs(), scenes.backgrounds()); },
-      {"backgrounds: has no picture", "photographs of backgrounds"});
+      {"backgrounds: has no image", "photographs of backgrounds"});
   expect_error<DataError>(
       [&] { find_matting_files(scenes / "nowhere", scenes.backgrounds()); },
       {"nowhere/pha"});

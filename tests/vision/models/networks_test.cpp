@@ -248,7 +248,7 @@ TEST(GradCam, SaysThatAViTHasNoMaps) {
         [&] {
           grad_cam(learn, torch::randint(256, {128, 128, 3}, torch::kByte));
         },
-        {"[grad_cam]", "A ViT has tokens and no maps", "swin_t"});
+        {"[grad_cam]", "A ViT has tokens and no feature maps", "swin_t"});
   }
 }
 

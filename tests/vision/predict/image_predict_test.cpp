@@ -185,7 +185,7 @@ TEST(PrepareImage, SaysWhatIsWrong) {
       {"none.png"});
   expect_error<c10::ValueError>(
       [&] { prepare_image(point_data(), shades / "valid/dark/10.png"); },
-      {"no image files", "ImageDataBunch"});
+      {"not image files", "ImageDataBunch"});
 }
 
 TEST(PredictImage, AnswersForFileMatAndTensor) {

@@ -486,7 +486,10 @@ TEST_F(LearnerPredictor, RefusesInASentence) {
       quiet({.loss = torch::nn::MSELoss()}));
   expect_error<c10::ValueError>(
       [&] { learn.predictor(); },
-      {"[Learner::predictor]", "no clone()", "aten::stack", "HasArchitecture"});
+      {"[Learner::predictor]",
+       "nor clone()",
+       "aten::stack",
+       "HasArchitecture"});
   Learner named(point_data(), std::make_shared<NamedNetImpl>(), quiet());
   expect_error<c10::ValueError>(
       [&] { named.predictor({.precision = torch::kDouble}); },

@@ -196,7 +196,7 @@ TEST(PredictorBatches, AGraphThatKeepsTheSizeOfItsBatchIsNotWritten) {
         },
         {"[Learner::export_model] " + net.place,
          "for a batch of 2",
-         "for one of 5",
+         "for a batch of 5",
          "traced with two samples",
          "register_architecture"});
     EXPECT_EQ(temp.entries(), 0);

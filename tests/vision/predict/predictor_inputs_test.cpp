@@ -180,7 +180,7 @@ TEST_F(PredictorInputs, TheIdOfOneCategoryIsASample) {
       1e-6));
   expect_error<c10::ValueError>(
       [&] { predictor.predict(torch::tensor(1.5)); },
-      {"one floating number", "without the batch dimension"});
+      {"a 0-dim floating-point number", "without the batch dimension"});
   expect_error<c10::ValueError>(
       [&] { predictor.predict_batch(torch::tensor(3)); },
       {"no batch dimension"});
@@ -283,7 +283,7 @@ TEST_F(PredictorInputs, BytesThatAModelCannotTakeAreExplained) {
         Predictor::load(file_, cpu_)
             .predict(torch::zeros({8, 8, 3}, torch::kByte));
       },
-      {"went to the model as they are", "ExportOptions::preprocessing"});
+      {"passed to the model unchanged", "ExportOptions::preprocessing"});
 }
 
 // ---- The program's own texts ----
@@ -336,7 +336,10 @@ TEST_F(PredictorInputs, TextsThatNoFileHoldsAreRefusedBeforeItIsWritten) {
   refuses("", "text", {"ExportOptions::metadata", "is empty", "UTF-8"});
   refuses("mean", "\xff", {"'mean'", "1 bytes", "not UTF-8", "hexadecimal"});
   refuses("\xff", "text", {"not UTF-8"});
-  refuses("all", std::string(9 << 20, 'a'), {"at most 8388608", "file of its"});
+  refuses(
+      "all",
+      std::string(9 << 20, 'a'),
+      {"at most 8388608", "separate file"});
   // As JSON in the header each takes two bytes.
   refuses("all", std::string(5 << 20, '"'), {"at most 8388608"});
   const std::string most(7 << 20, 'a');

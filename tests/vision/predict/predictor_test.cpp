@@ -507,7 +507,8 @@ TEST_F(PredictorTest, WritesNoPythonForWhatItCannotBuild) {
   Learner points(testing_support::point_data(), simple_cnn({3, 2}), quiet());
   expect_error<c10::ValueError>(
       [&] { points.export_model(file_, {.python_loader = true}); },
-      {"how an image becomes an input", "ExportOptions::preprocessing"});
+      {"the preprocessing of an image is unknown",
+       "ExportOptions::preprocessing"});
 }
 
 TEST_F(PredictorTest, TakesListsOfPathsMatsAndTensors) {
@@ -655,7 +656,7 @@ TEST_F(PredictorTest, ANetworkOfOnesOwnTravelsByItsRegisteredName) {
   });
   expect_error<c10::ValueError>(
       [] { register_architecture("named_net", build_model); },
-      {"named_net", "taken"});
+      {"named_net", "already registered"});
   const Predictor predictor = Predictor::load(file_, cpu_);
   const torch::Tensor point = torch::tensor({0.5f, -2.f});
   EXPECT_TRUE(torch::allclose(

@@ -136,7 +136,7 @@ TEST(Geometry, RefusesWhatCannotBeDrawn) {
       [] {
         rotate({10, -10});
       },
-      {"rotate", "lower end first"});
+      {"rotate", "smaller number first"});
   expect_error<c10::ValueError>([] { zoom({0, 1}); }, {"zoom", "above 0"});
 }
 

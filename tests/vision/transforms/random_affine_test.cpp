@@ -73,7 +73,7 @@ TEST(RandomAffine, RefusesRangesUpsideDown) {
       [] {
         random_affine({.degrees = {5, -5}});
       },
-      {"random_affine", "lower end first"});
+      {"random_affine", "smaller number first"});
   expect_error<c10::ValueError>(
       [] {
         random_affine({.scale = {0, 1}});

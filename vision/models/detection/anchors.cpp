@@ -42,8 +42,9 @@ AnchorGeneratorImpl::AnchorGeneratorImpl(AnchorOptions options)
   TERN_CHECK_VALUE(
       !sizes.empty() && sizes.size() == aspect_ratios.size() &&
           are_positive(sizes) && are_positive(aspect_ratios),
-      "[AnchorGenerator] there are sizes for {} levels and aspect_ratios for "
-      "{}; expected as many, at least one, and positive numbers for each.",
+      "[AnchorGenerator] got sizes for {} levels and aspect_ratios for {}; "
+      "expected the same number of levels, at least one, with positive "
+      "numbers.",
       sizes.size(),
       aspect_ratios.size());
   reset();
@@ -92,8 +93,8 @@ std::vector<int64_t> AnchorGeneratorImpl::anchors_per_location() const {
 void AnchorGeneratorImpl::check(const Tensors& feature_maps) const {
   TERN_CHECK_VALUE(
       feature_maps.size() == cell_anchors_.size(),
-      "[AnchorGenerator] there are {} feature maps; expected {}, one for each "
-      "level. Give sizes and aspect_ratios for each of them.",
+      "[AnchorGenerator] got {} feature maps; expected {}, one per level. Give "
+      "sizes and aspect_ratios for each of them.",
       feature_maps.size(),
       cell_anchors_.size());
   for (size_t i = 0; i < feature_maps.size(); ++i) {

@@ -96,8 +96,8 @@ void FeaturePyramidNetworkImpl::reset() {
 Tensors FeaturePyramidNetworkImpl::forward(const Tensors& features) {
   TERN_CHECK_VALUE(
       features.size() == in_channels_.size(),
-      "[FeaturePyramidNetwork] there are {} feature maps; expected {}, one for "
-      "each number of channels.",
+      "[FeaturePyramidNetwork] got {} feature maps; expected {}, one for each "
+      "number of channels.",
       features.size(),
       in_channels_.size());
   Tensors levels(features.size());

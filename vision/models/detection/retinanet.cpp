@@ -156,8 +156,8 @@ class RetinaNetBackboneImpl
     std::vector<int64_t> channels = body_->backbone->stage_channels();
     TERN_CHECK_VALUE(
         body_->backbone->has_maps() && channels.size() >= kBodyLevels,
-        "[RetinaNet] {} has no {} maps of features, of several sizes; expected "
-        "a network with them, such as resnet50.",
+        "[RetinaNet] {} has no {} feature maps of several sizes; expected a "
+        "network with such maps, such as resnet50.",
         arch_.name(),
         kBodyLevels);
     channels.erase(channels.begin(), channels.end() - kBodyLevels);
@@ -375,8 +375,8 @@ LoadReport load_detector_weights(
   TERN_CHECK_VALUE(
       report.is_complete(),
       "[load_detector_weights] {} does not hold the weights of this detector: "
-      "{}. Give weights of that network, as torchvision or Tern saves them; "
-      "weights of its body alone are loaded by "
+      "{}. Give weights of that network, as torchvision or Tern saves them; to "
+      "load only the weights of its body, call "
       "net->arch().load_pretrained(net->body(), file).",
       file.string(),
       report.to_string());
@@ -444,7 +444,7 @@ PublishedWeights published_detector(const std::string& name) {
   TERN_CHECK_VALUE(
       !detector.coco.empty(),
       "[published_detector] there are no published weights for {}; expected "
-      "one of {}. Start with those of its body, {{.pretrained = "
+      "one of {}. Start with the weights of its body, {{.pretrained = "
       "DetectorWeights::imagenet}}, or give a file.",
       name,
       fmt::join(with_weights, ", "));
@@ -459,17 +459,17 @@ RetinaNet detection_model(
   const bool is_pretrained = options.pretrained != DetectorWeights::none;
   TERN_CHECK_VALUE(
       is_pretrained || options.file.empty(),
-      "[detection_model] the file {} is given, and pretrained is none; "
-      "expected what it has weights of. Set .pretrained to "
-      "DetectorWeights::imagenet for a classifier's, or to coco for a "
-      "detector's.",
+      "[detection_model] the file {} is given, but pretrained is none; "
+      "expected the kind of its weights. Set .pretrained to "
+      "DetectorWeights::imagenet for the weights of a classifier, or to coco "
+      "for those of a detector.",
       options.file.string());
   const bool is_coco = options.pretrained == DetectorWeights::coco;
   TERN_CHECK_VALUE(
       !is_coco || options.smallest_anchor == RetinaNetOptions().smallest_anchor,
-      "[detection_model] smallest_anchor is {} with COCO's weights, which "
-      "predict boxes relative to anchors from {} pixels on; expected these. "
-      "Leave .smallest_anchor out.",
+      "[detection_model] smallest_anchor is {} with COCO weights, which "
+      "predict boxes relative to anchors of at least {} pixels; expected that "
+      "size. Leave .smallest_anchor out.",
       options.smallest_anchor,
       RetinaNetOptions().smallest_anchor);
   const RetinaNetOptions own{

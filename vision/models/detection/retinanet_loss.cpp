@@ -32,8 +32,8 @@ void check_options(const RetinaNetLossOptions& options) {
   TERN_CHECK_VALUE(
       options.alpha >= 0 && options.alpha <= 1 && is_weight(options.gamma) &&
           is_weight(options.box_weight),
-      "[retinanet_loss] alpha is {}, gamma {} and box_weight {}; expected a "
-      "share in 0..1 and finite numbers >= 0.",
+      "[retinanet_loss] alpha is {}, gamma {} and box_weight {}; expected an "
+      "alpha from 0 to 1 and finite numbers >= 0.",
       options.alpha,
       options.gamma,
       options.box_weight);
@@ -157,7 +157,7 @@ void check_tensors(const Tensors& outputs, const Tensors& targets) {
       are_outputs && outputs[0].is_floating_point() &&
           is_shape(outputs[1], {outputs[0].size(0), outputs[0].size(1), 4}) &&
           is_shape(outputs[2], outputs[1].sizes()),
-      "[retinanet_loss] outputs are {}; expected those of a RetinaNet: "
+      "[retinanet_loss] outputs are {}; expected the outputs of a RetinaNet: "
       "cls_logits [N, A, C], bbox_regression [N, A, 4] and anchors [N, A, 4].",
       shapes_of(outputs));
   TERN_CHECK_VALUE(
@@ -166,9 +166,8 @@ void check_tensors(const Tensors& outputs, const Tensors& targets) {
           targets[1].scalar_type() == torch::kLong &&
           is_shape(targets[0], {outputs[0].size(0), targets[1].size(1), 4}) &&
           targets[1].size(0) == outputs[0].size(0),
-      "[retinanet_loss] targets are {} for {} images; expected boxes [N, K, 4] "
-      "in floating numbers and labels [N, K] of kLong, -1 where there is no "
-      "object.",
+      "[retinanet_loss] targets are {} for {} images; expected floating-point "
+      "boxes [N, K, 4] and labels [N, K] of kLong, -1 for no object.",
       shapes_of(targets),
       outputs[0].size(0));
   const int64_t classes = outputs[0].size(2);
@@ -178,8 +177,8 @@ void check_tensors(const Tensors& outputs, const Tensors& targets) {
   TERN_CHECK_VALUE(
       largest < classes,
       "[retinanet_loss] a label is {} and the network has {} classes; expected "
-      "labels from 0 to {}. Make the network with as many classes as there "
-      "are; none of them is the background.",
+      "labels from 0 to {}. Create the network with the number of classes in "
+      "the data; the background is not a class.",
       largest,
       classes,
       classes - 1);

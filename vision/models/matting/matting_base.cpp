@@ -100,9 +100,9 @@ class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
   torch::Tensor forward(const torch::Tensor& x) {
     TORCH_CHECK_VALUE(
         x.size(0) > 1 || !is_training(),
-        "[Aspp] a batch of one picture came in training; expected two or more, "
-        "since the mean of a picture is normalized over the batch. Give larger "
-        "batches, with drop_last for the last one.");
+        "[Aspp] got a batch of one image in training; expected at least two, "
+        "since BatchNorm normalizes the mean of each image over the batch. Use "
+        "larger batches, and drop_last to leave out a short last batch.");
     Tensors seen;
     for (const auto& conv : *convs_) {
       seen.push_back(conv->as<torch::nn::Sequential>()->forward(x));
@@ -176,7 +176,7 @@ std::string to_string(MattingBackbone backbone) {
 
 MattingBackbone matting_backbone(const std::string& name) {
   if (name == "mobilenetv2") return MattingBackbone::mobilenet_v2;
-  return value_of(kBackbones, name, "[matting_backbone] there is no backbone");
+  return value_of(kBackbones, name, "[matting_backbone] unknown backbone");
 }
 
 CoarseMatting::CoarseMatting(MattingBackbone backbone, torch::nn::Module& owner)
@@ -218,9 +218,9 @@ void check_matting_inputs(
                         bgr.device() == src.device();
   TERN_CHECK_VALUE(
       is_right,
-      "[{}] src is {} and bgr is {}; expected two batches [N, 3, H, W] of "
-      "one shape, floating type and device, RGB in 0..1. Give each picture "
-      "with its background.",
+      "[{}] src is {} and bgr is {}; expected two batches [N, 3, H, W] of the "
+      "same shape, floating-point type and device, RGB from 0 to 1. Pass each "
+      "image with its background.",
       where,
       describe(src),
       describe(bgr));

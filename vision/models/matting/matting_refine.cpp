@@ -44,8 +44,8 @@ Tensor padded(const Tensor& x, int64_t border) {
 void check(const MattingRefineOptions& options) {
   TERN_CHECK_VALUE(
       options.backbone_scale > 0 && options.backbone_scale <= 0.5,
-      "[MattingRefine] backbone_scale is {}; expected more than 0 and at "
-      "most 0.5, as the refiner's first half works at half the size.",
+      "[MattingRefine] backbone_scale is {}; expected more than 0 and at most "
+      "0.5, since the refiner's first half works at half the size.",
       options.backbone_scale);
   TERN_CHECK_VALUE(
       options.sample_pixels >= 16,
@@ -54,7 +54,8 @@ void check(const MattingRefineOptions& options) {
       options.sample_pixels);
   TERN_CHECK_VALUE(
       options.threshold >= 0 && options.threshold <= 1,
-      "[MattingRefine] threshold is {}; expected one in [0, 1], as err is.",
+      "[MattingRefine] threshold is {}; expected a number in [0, 1], the range "
+      "of err.",
       options.threshold);
   TERN_CHECK_VALUE(
       options.kernel_size == 1 || options.kernel_size == 3,
@@ -67,14 +68,14 @@ void check_size(const MattingRefineOptions& options, const torch::Tensor& src) {
   TERN_CHECK_VALUE(
       h % 4 == 0 && w % 4 == 0,
       "[MattingRefine] src is {} pixels high and {} wide; expected both "
-      "divisible by 4. Crop or pad the pictures.",
+      "divisible by 4. Crop or pad the images.",
       h,
       w);
   TERN_CHECK_VALUE(
       options.mode != RefineMode::sampling || options.sample_pixels <= h * w,
-      "[MattingRefine] sample_pixels is {}, more than the {} of a picture "
-      "of {} by {}; expected at most as many. Lower it, or refine in the "
-      "mode full.",
+      "[MattingRefine] sample_pixels is {}, more than the {} of an image of {} "
+      "by {}; expected at most that number. Lower it, or use the refine mode "
+      "full.",
       options.sample_pixels,
       h * w,
       h,
@@ -89,8 +90,8 @@ std::vector<int64_t> small_size(double scale, const torch::Tensor& src) {
   const int64_t h = small(src.size(2)), w = small(src.size(3));
   TERN_CHECK_VALUE(
       h > 0 && w > 0,
-      "[MattingRefine] a picture of {} by {} has no pixel left at the "
-      "backbone_scale {}; expected larger pictures or a larger scale.",
+      "[MattingRefine] an image of {} by {} has no pixel left at the "
+      "backbone_scale {}; expected larger images or a larger scale.",
       src.size(2),
       src.size(3),
       scale);
@@ -177,7 +178,7 @@ std::string to_string(RefineMode mode) {
 }
 
 RefineMode refine_mode(const std::string& name) {
-  return value_of(kModes, name, "[refine_mode] there is no mode");
+  return value_of(kModes, name, "[refine_mode] unknown mode");
 }
 
 // Four small convolutions over squares of an image, the first two at half
@@ -300,7 +301,7 @@ void MattingRefineImpl::set_options(const MattingRefineOptions& options) {
       options.backbone == options_.backbone &&
           options.kernel_size == options_.kernel_size,
       "[MattingRefine::set_options] backbone is {} and kernel_size {}; "
-      "expected {} and {}, those of the weights. Build another network.",
+      "expected {} and {}, as in the weights. Build another network.",
       to_string(options.backbone),
       options.kernel_size,
       to_string(options_.backbone),

@@ -59,8 +59,8 @@ void check(
       "MattingBase or MattingRefine.");
   TERN_CHECK_VALUE(
       theirs == ours,
-      "[load_matting_weights] {} has weights of {}, and the model is built "
-      "on {}; expected the same. Build the network with the backbone of "
+      "[load_matting_weights] {} has weights of {}, but the model is built on "
+      "{}; expected the same backbone. Build the network with the backbone of "
       "the file, or give another file.",
       file,
       theirs ? to_string(*theirs) : "no matting backbone",
@@ -72,9 +72,9 @@ void check(
     TERN_CHECK_VALUE(
         given.contains(name) || !parts.contains(part_of(name)) ||
             name.ends_with("num_batches_tracked"),
-        "[load_matting_weights] {} has no \"{}\", though it has other "
-        "weights of \"{}\"; expected all of them. The file may be cut off, "
-        "or of another network.",
+        "[load_matting_weights] {} has no \"{}\", though it has other weights "
+        "of \"{}\"; expected all of them. The file may be cut off, or belong "
+        "to another network.",
         file,
         name,
         part_of(name));

@@ -147,8 +147,8 @@ torch::Tensor resize_positions(
       std::lround(std::sqrt(std::max(static_cast<double>(patches), 0.0)));
   TERN_CHECK_VALUE(
       side > 0 && side * side == patches,
-      "[resize_positions] the position embeddings are [{}]; expected [1, 1 "
-      "+ n * n, C], of a class token and n rows of n patches.",
+      "[resize_positions] the position embeddings are [{}]; expected [1, 1 + n "
+      "* n, C] for a class token and n rows of n patches.",
       fmt::join(positions.sizes(), ", "));
   if (height == side && width == side) return positions;
   const auto type = positions.scalar_type() == torch::kDouble ? torch::kDouble

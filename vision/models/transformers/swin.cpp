@@ -66,8 +66,8 @@ SwinImpl::SwinImpl(const SwinShape& shape, const SwinOptions& options)
     TERN_CHECK_VALUE(
         shape.width > 0 && shape.width <= 10'000 && shape.heads[i] > 0 &&
             (shape.width << i) % shape.heads[i] == 0,
-        "[Swin] the width is {} and heads is {{{}}}; expected that the "
-        "heads of a stage divide its width, which doubles with each.",
+        "[Swin] the width is {} and heads is {{{}}}; expected heads that "
+        "divide the width of their stage, which doubles with each stage.",
         shape.width,
         fmt::join(shape.heads, ", "));
   }

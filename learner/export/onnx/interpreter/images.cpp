@@ -30,7 +30,8 @@ Windows windows_of(const Operation& op, Integers kernel) {
   const int64_t rank = op.input().dim() - 2;
   TERN_CHECK_VALUE(
       std::ssize(kernel) == rank && rank > 0,
-      "its kernel has {} dimensions and its input {}; expected two less",
+      "its kernel has {} dimensions and its input {}; expected two more "
+      "dimensions in the input",
       kernel.size(),
       rank + 2);
   TERN_CHECK_VALUE(
@@ -79,7 +80,7 @@ void require_kernel_shape(const Operation& op) {
   const Integers kernel = op.list("kernel_shape");
   TERN_CHECK_VALUE(
       kernel.empty() || kernel == tail(op.input(1)),
-      "its kernel_shape is not that of its weight");
+      "its kernel_shape differs from the shape of its weight");
 }
 
 std::vector<Tensor> conv(const Operation& op) {
@@ -152,9 +153,8 @@ Tensor pooled_windows(
     const int64_t size = x.size(2 + i);
     TERN_CHECK_VALUE(
         std::max(begin, windows.pad_end(i)) < windows.kernel[i],
-        "its padding is {} and {} beside a kernel of {}; expected less, as "
-        "ONNX "
-        "Runtime does",
+        "its padding is {} and {} for a kernel of {}; expected less padding, "
+        "as ONNX Runtime requires",
         begin,
         windows.pad_end(i),
         windows.kernel[i]);
@@ -186,7 +186,7 @@ Integers last_dimensions(int64_t count) {
 std::vector<Tensor> max_pool(const Operation& op) {
   TERN_CHECK_VALUE(
       op.output_count() == 1,
-      "it gives places of the maxima; expected the maxima alone");
+      "it returns the indices of the maxima; expected only the maxima");
   const Windows windows = windows_of(op, op.list("kernel_shape"));
   const Tensor y = pooled_windows(
       op.floats(),
@@ -342,7 +342,7 @@ std::vector<Tensor> resize(const Operation& op) {
   const Integers sizes = op.has(3) ? op.integers(3) : Integers(rank, 0);
   TERN_CHECK_VALUE(
       (op.has(2) ? scales.numel() : std::ssize(sizes)) == rank,
-      "it has scales or sizes of other dimensions than its {}",
+      "the number of its scales or sizes does not match its {}",
       rank);
   for (int64_t i = 0; i < rank; ++i) {
     const int64_t size = x.size(i);

@@ -38,7 +38,7 @@ std::vector<torch::Tensor> compute(
       known != interpreted_operators().end(),
       fmt::format(
           "[export_onnx] the check of the file cannot compute {}, which is a "
-          "fault of Tern; expected operators of interpreter.cpp. Please report "
+          "bug in Tern; expected operators of interpreter.cpp. Please report "
           "it.",
           name));
   const std::string given = shapes_of(inputs);

@@ -39,7 +39,7 @@ std::vector<Tensor> batch_normalization(const Operation& op) {
   op.require_one_type();
   TERN_CHECK_VALUE(
       op.integer("training_mode", 0) == 0,
-      "its training_mode is 1; expected the statistics that it is given");
+      "its training_mode is 1; expected 0, with given statistics");
   const Tensor& x = op.floats();
   const auto input = [&](size_t i) { return by_channel(op.floats(i), x); };
   const Tensor scale = input(1), bias = input(2), mean = input(3);

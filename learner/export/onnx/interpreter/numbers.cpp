@@ -78,7 +78,10 @@ torch::ScalarType type_by_number(int64_t number) {
     case 16:
       return torch::kBFloat16;
     default:
-      TERN_CHECK_VALUE(false, "its type is {}; expected one of ONNX", number);
+      TERN_CHECK_VALUE(
+          false,
+          "its type is {}; expected a type that ONNX has",
+          number);
   }
 }
 
@@ -258,7 +261,7 @@ void add_choices(ComputeTable& table) {
                  &y = op.input(2);
     TERN_CHECK_VALUE(
         x.scalar_type() == y.scalar_type(),
-        "it chooses between {} and {}; expected one type",
+        "it chooses between {} and {}; expected the same type",
         torch::toString(x.scalar_type()),
         torch::toString(y.scalar_type()));
     return {torch::where(condition, x, y)};

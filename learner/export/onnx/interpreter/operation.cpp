@@ -74,7 +74,7 @@ void Operation::require_one_type() const {
   for (const torch::Tensor& x : inputs_) {
     TERN_CHECK_VALUE(
         x.scalar_type() == input(0).scalar_type(),
-        "it takes {} and {}; expected operands of one type",
+        "it takes {} and {}; expected operands of the same type",
         torch::toString(input(0).scalar_type()),
         torch::toString(x.scalar_type()));
   }

@@ -17,7 +17,7 @@ Tensor places_within(const Tensor& given, int64_t size) {
       ((places >= -size) & (places < size)).all().item<bool>();
   TERN_CHECK_VALUE(
       are_within,
-      "it takes places beyond a dimension of {}; expected those within",
+      "it has indices outside a dimension of {}; expected indices inside",
       size);
   return torch::where(places < 0, places + size, places);
 }
@@ -39,7 +39,7 @@ std::vector<Tensor> gather_elements(const Operation& op) {
   const Tensor& given = op.places(1);
   TERN_CHECK_VALUE(
       given.dim() == x.dim(),
-      "its places have {} dimensions; expected {}",
+      "its indices have {} dimensions; expected {}",
       given.dim(),
       x.dim());
   return {x.gather(axis, places_within(given, x.size(axis)))};
@@ -55,7 +55,7 @@ Tuples tuples_of(const Tensor& given, const Tensor& x) {
   TERN_CHECK_VALUE(
       given.scalar_type() == torch::kLong && given.dim() > 0 &&
           given.size(-1) <= x.dim(),
-      "its places are {} of {} numbers; expected Long, of at most {}",
+      "its indices are {} with {} numbers each; expected Long, with at most {}",
       torch::toString(given.scalar_type()),
       given.dim() > 0 ? given.size(-1) : 0,
       x.dim());
@@ -106,7 +106,7 @@ Reduction reduction_of(const Operation& op) {
 void require_type_of_first(const Operation& op, const Tensor& updates) {
   TERN_CHECK_VALUE(
       updates.scalar_type() == op.input().scalar_type(),
-      "it writes {} into {}; expected one type",
+      "it writes {} into {}; expected the same type",
       torch::toString(updates.scalar_type()),
       torch::toString(op.input().scalar_type()));
 }
@@ -135,7 +135,8 @@ std::vector<Tensor> scatter_elements(const Operation& op) {
   const Tensor places = places_within(op.places(1), x.size(axis));
   TERN_CHECK_VALUE(
       updates.sizes() == places.sizes() && places.dim() == x.dim(),
-      "its places have {} and its updates {} elements; expected one shape",
+      "its indices have {} and its updates {} elements; expected the same "
+      "shape",
       places.numel(),
       updates.numel());
   switch (reduction_of(op)) {

@@ -36,8 +36,8 @@ Cell cell_of(const Operation& op, int64_t way) {
   if (op.has(3)) bias = op.floats(3)[way];
   TERN_CHECK_VALUE(
       bias.numel() == 2 * rows && state_weight.size(0) == rows,
-      "its weights have {} and {} rows and {} biases; expected as many rows, "
-      "and two biases for each",
+      "its weights have {} and {} rows and {} biases; expected the same number "
+      "of rows, and two biases for each",
       rows,
       state_weight.size(0),
       bias.numel());
@@ -52,14 +52,14 @@ void require_plain(const Operation& op, int64_t state_count) {
   for (const torch::Tensor& x : op.inputs()) {
     TERN_CHECK_VALUE(
         !x.defined() || x.scalar_type() == op.input().scalar_type(),
-        "it takes {} and {}; expected operands of one type",
+        "it takes {} and {}; expected operands of the same type",
         torch::toString(op.input().scalar_type()),
         torch::toString(x.scalar_type()));
   }
   TERN_CHECK_VALUE(
       !op.has(4) && static_cast<int64_t>(op.count()) <= 5 + state_count &&
           op.integer("layout", 0) == 0,
-      "it has lengths of sequences, peepholes or another layout; expected none "
+      "it has sequence lengths, peepholes or a different layout; expected none "
       "of these");
 }
 
@@ -72,7 +72,8 @@ std::vector<Tensor> run(const Operation& op, size_t states, const Step& step) {
   const int64_t ways = direction == "bidirectional" ? 2 : 1;
   TERN_CHECK_VALUE(
       op.input(1).size(0) == ways && op.input(2).size(-1) == hidden,
-      "its weights are of {} ways and {} hidden numbers; expected {} and {}",
+      "its weights have {} directions and a hidden size of {}; expected {} and "
+      "{}",
       op.input(1).size(0),
       op.input(2).size(-1),
       ways,
@@ -89,7 +90,7 @@ std::vector<Tensor> run(const Operation& op, size_t states, const Step& step) {
                              : torch::zeros(shape, x.options());
       TERN_CHECK_VALUE(
           now[i].sizes() == shape,
-          "its first state is for {} samples; expected {}",
+          "its initial state is for {} samples; expected {}",
           now[i].size(0),
           x.size(1));
     }

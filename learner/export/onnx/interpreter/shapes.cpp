@@ -117,7 +117,9 @@ std::vector<Tensor> slice(const Operation& op) {
   for (size_t i = 0; i < starts.size(); ++i) {
     const int64_t axis = from_front(axes.at(i), x.dim()), size = x.size(axis);
     const int64_t step = steps.at(i);
-    TERN_CHECK_VALUE(step != 0, "its step is 0; expected another number");
+    TERN_CHECK_VALUE(
+        step != 0,
+        "its step is 0; expected a number other than 0");
     // With a negative step, the end may be before the first element.
     const int64_t lowest = step < 0 ? -1 : 0;
     const int64_t highest = step < 0 ? size - 1 : size;
@@ -145,8 +147,8 @@ std::vector<Tensor> split(const Operation& op) {
   const int64_t sum = std::accumulate(lengths.begin(), lengths.end(), 0L);
   TERN_CHECK_VALUE(
       std::ssize(lengths) == count && sum == x.size(axis),
-      "it divides {} into {} parts of {} in all; expected all of it in {} "
-      "parts",
+      "it splits {} into {} parts of {} in total; expected the whole dimension "
+      "in {} parts",
       x.size(axis),
       lengths.size(),
       sum,
@@ -160,7 +162,7 @@ std::vector<Tensor> concat(const Operation& op) {
   for (const Tensor& x : op.inputs()) {
     TERN_CHECK_VALUE(
         x.dim() == op.input().dim(),
-        "it joins {} and {} dimensions; expected one number of them",
+        "it joins {} and {} dimensions; expected the same number of dimensions",
         op.input().dim(),
         x.dim());
   }
@@ -179,7 +181,7 @@ Tensor padded_places(
   TERN_CHECK_VALUE(
       mode == "reflect" && begin < size && end < size,
       "its mode is {} with {} and {} of {}; expected constant, edge, or "
-      "reflect with fewer",
+      "reflect with less padding",
       mode,
       begin,
       end,
@@ -209,7 +211,7 @@ std::vector<Tensor> pad(const Operation& op) {
   if (op.has(2)) number = op.input(2);
   TERN_CHECK_VALUE(
       number.scalar_type() == x.scalar_type() && number.numel() == 1,
-      "it pads {} with {} numbers of {}; expected one of the same type",
+      "it pads {} with {} numbers of {}; expected one number of the same type",
       torch::toString(x.scalar_type()),
       number.numel(),
       torch::toString(number.scalar_type()));

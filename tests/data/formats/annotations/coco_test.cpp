@@ -85,8 +85,8 @@ TEST(Coco, TakesWholeNumbersThatAreWrittenWithAFraction) {
 TEST(Coco, NamesTheItemThatIsWrong) {
   EXPECT_EQ(
       fault(with_annotation(R"("id": 7, "image_id": 1, "category_id": 2)")),
-      "a.json: annotations[0] (id 7) has no 'bbox'; expected it, as in a COCO "
-      "instances file. Correct the file.");
+      "a.json: annotations[0] (id 7) has no 'bbox'; expected this key, as in a "
+      "COCO instances file. Correct the file.");
   EXPECT_EQ(
       fault(with_annotation(R"("image_id": "1")")),
       "a.json: annotations[0] has the text '1' in 'image_id'; expected a whole "
@@ -116,8 +116,8 @@ TEST(Coco, NamesTheItemThatIsWrong) {
       "a.json: annotations[0] (id 7) has 'id' twice. Correct the file.");
   EXPECT_EQ(
       fault(R"({"images": [{"id": 1, "file_name": "a"}, {"id": 2}]})"),
-      "a.json: images[1] (id 2) has no 'file_name'; expected it, as in a COCO "
-      "instances file. Correct the file.");
+      "a.json: images[1] (id 2) has no 'file_name'; expected this key, as in a "
+      "COCO instances file. Correct the file.");
   EXPECT_EQ(
       fault(R"({"categories": [{"id": 1, "name": {}}]})"),
       "a.json: categories[0] (id 1) has an object in 'name'; expected a text. "
@@ -156,8 +156,8 @@ TEST(Coco, NamesTheByteThatIsNoJson) {
   EXPECT_EQ(
       fault(with_annotation(R"("bbox": [NaN)")),
       "a.json: is damaged at byte 59 (line 1, in annotations[0]): expected "
-      "other JSON than 'N'; NaN and Infinity, which Python writes, are no "
-      "JSON. Correct the file, or copy it again.");
+      "other JSON than 'N'; NaN and Infinity, which Python writes, are not "
+      "valid JSON. Correct the file, or copy it again.");
   EXPECT_EQ(
       fault(with_annotation(R"("area": 1e999)")),
       "a.json: is damaged at byte 62 (line 1, in annotations[0]): the number "

@@ -73,8 +73,8 @@ TEST(Voc, KnowsNeitherSizeNorNameWhereThereAreNone) {
 TEST(Voc, NamesTheLineThatIsWrong) {
   EXPECT_EQ(
       fault(with_object("<bndbox/>")),
-      "a.xml:3: the object has no name; expected that of its class. Correct "
-      "this line of the file.");
+      "a.xml:3: the object has no name; expected the name of its class. "
+      "Correct this line of the file.");
   EXPECT_EQ(
       fault(with_object("<name>cat</name><polygon/>")),
       "a.xml:3: the object 'cat' has no 'bndbox'; expected one with xmin, "
@@ -95,8 +95,8 @@ TEST(Voc, NamesTheLineThatIsWrong) {
       "the file.");
   EXPECT_EQ(
       fault("<annotation><size>\n<width>-5</width></size></annotation>"),
-      "a.xml:2: the width is '-5'; expected a number of pixels, or 0 where it "
-      "is not known. Correct this line of the file.");
+      "a.xml:2: the width is '-5'; expected a number of pixels, or 0 if it is "
+      "unknown. Correct this line of the file.");
 }
 
 TEST(Voc, RefusesWhatIsNoAnnotation) {

@@ -70,10 +70,10 @@ TEST(Yolo, NamesTheLineThatIsWrong) {
       "file.");
   EXPECT_EQ(
       fault("0 0.1 0,1 0.2 0.2"),
-      "a.txt:1: '0,1' is no number. Correct this line of the file.");
+      "a.txt:1: '0,1' is not a number. Correct this line of the file.");
   EXPECT_EQ(
       fault("0 0.1 1e999 0.2 0.2"),
-      "a.txt:1: '1e999' is no number. Correct this line of the file.");
+      "a.txt:1: '1e999' is not a number. Correct this line of the file.");
   EXPECT_EQ(
       fault("0.5 0.1 1 0.2 0.2"),
       "a.txt:1: the class is '0.5'; expected a whole number. Correct this line "
@@ -84,7 +84,7 @@ TEST(Yolo, NamesTheLineThatIsWrong) {
       "of the file.");
   EXPECT_EQ(
       fault(std::string("0 \0 1 1 1", 9)),
-      "a.txt:1: '\\x00' is no number. Correct this line of the file.");
+      "a.txt:1: '\\x00' is not a number. Correct this line of the file.");
 }
 
 TEST(Yolo, ReadsNamesOnLines) {

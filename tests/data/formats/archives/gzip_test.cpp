@@ -91,7 +91,7 @@ TEST(Gzip, StopsAtTheLargestSizeAllowed) {
   EXPECT_EQ(gunzip(ByteFile(bytes, "a.gz"), 1000).size(), 1000u);
   expect_error<DataError>(
       [&] { gunzip(ByteFile(bytes, "a"), 999); },
-      {"more than the 999"});
+      {"more than the limit of 999"});
 }
 
 TEST(Gzip, RefusesADecompressionBomb) {

@@ -163,7 +163,7 @@ TEST(TarExtract, RefusesEntriesThatCouldLeaveTheFolder) {
       {"disk", '4', "", "is a device"},
       {"pipe", '6', "", "is a device, a pipe"},
       {"bell\a", '2', "x", "'bell\\x07'"},
-      {"ok.txt", '0', "", "'ok.txt' is there twice"},
+      {"ok.txt", '0', "", "'ok.txt' is duplicated"},
   };
   for (const BadEntry& c : cases) {
     const TempFolder temp;

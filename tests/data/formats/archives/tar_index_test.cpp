@@ -75,7 +75,7 @@ TEST(TarIndex, RefusesASizeThatReachesIntoTheNextFile) {
                             .bytes;
     expect_error<DataError>(
         [&] { index_of(bytes); },
-        {"a.tar: ", "'1.cls'", "has another size"});
+        {"a.tar: ", "'1.cls'", "its size differs"});
   }
 }
 
@@ -95,7 +95,7 @@ TEST(TarIndex, NamesTheLastWholeFileOfATruncatedArchive) {
   expect_error<DataError>(
       [&] { index_of(cut); },
       {"a.tar: is cut off in its file 'cat/1.cls'",
-       "the last whole file is 'cat/1.jpg'"});
+       "the last complete file is 'cat/1.jpg'"});
 }
 
 TEST(TarIndex, RefusesWhatNoShardHolds) {
@@ -124,7 +124,9 @@ TEST(TarIndex, RefusesCompressedAndJoinedArchives) {
   Bytes joined = small_tar();
   const Bytes second = small_tar();
   joined.insert(joined.end(), second.begin(), second.end());
-  expect_error<DataError>([&] { index_of(joined); }, {"goes on after the end"});
+  expect_error<DataError>(
+      [&] { index_of(joined); },
+      {"continues after the end"});
 }
 
 TEST(TarIndex, RefusesMoreEntriesThanAllowed) {

@@ -49,7 +49,7 @@ TEST(TarSamples, RefusesHalfSamples) {
       [] {
         samples_of({"1.jpg", "2.jpg", "1.cls"});
       },
-      {"a.tar", "sample '1' do not stand together", "1.cls", "--sort=name"});
+      {"a.tar", "sample '1' are not adjacent", "1.cls", "--sort=name"});
   expect_error<DataError>(
       [] {
         samples_of({"1.jpg", "1.cls", "1.JPG"});

@@ -142,8 +142,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"name_zero", kRow, 0, 46, 0, 1, "zero byte"},
         Case{"zip64_missing", kRow, 0, 24, 0xffffffff, 4, "two sizes"},
         Case{"row_signature", kRow, 1, 0, 0, 1, "damaged table"},
-        Case{"more_rows", kEnd, 0, 8, 0x00030003, 4, "another length"},
-        Case{"fewer_rows", kEnd, 0, 8, 0x00010001, 4, "another length"},
+        Case{"more_rows", kEnd, 0, 8, 0x00030003, 4, "whose length differs"},
+        Case{"fewer_rows", kEnd, 0, 8, 0x00010001, 4, "whose length differs"},
         Case{"parts", kEnd, 0, 4, 1, 2, "several files"},
         Case{"table_elsewhere", kEnd, 0, 16, 3, 4, "table of contents"},
         Case{"table_longer", kEnd, 0, 12, 0xffff, 4, "table of contents"},
@@ -160,7 +160,7 @@ TEST(ZipArchive, RefusesAnEntryThatIsThereTwice) {
   file.commit(/*durable=*/false);
   expect_error<DataError>(
       [&] { ZipArchive archive{ByteFile(temp / "a.zip")}; },
-      {"'a/x'", "twice"});
+      {"'a/x'", "duplicated"});
 }
 
 TEST(ZipArchive, RefusesZip64NumbersThatLie) {

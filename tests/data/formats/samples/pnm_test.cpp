@@ -65,14 +65,14 @@ TEST(Pnm, MayHaveCommentsAndAnyBlanksInItsHeader) {
 TEST(Pnm, SaysWhatIsWrongAndInWhichFile) {
   for (const auto& [text, what] :
        std::vector<std::pair<std::string, std::string>>{
-           {"P3 1 1 255\n1", "is no binary PGM or PPM"},
+           {"P3 1 1 255\n1", "is not a binary PGM or PPM"},
            {"P5 2", "ends within its header"},
            {"P5 2 2 # 255", "ends within its header"},
            {"P5 0 1 255\n1", "expected a number in its header, not '0 1 255"},
            {"P5 -1 1 255\n1", "is a damaged PNM file"},
            {"P5 9999999999 1 255\n1", "is a damaged PNM file"},
            {"P5 1 1 15\n1", "white is 15"},
-           {"P5 1 1 255", "no blank ends its header"},
+           {"P5 1 1 255", "no whitespace ends its header"},
            {"P6 2 1 255\nabcde", "truncated"},
            {"P6 99999 99999 65535\nabcde", "truncated"}}) {
     const std::string error = error_of(text);

@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"extension", body("\x82\x01."), "operation 130"},
         Case{"text_integer", body("I1\n."), "operation 73"},
         Case{"persistent_text", body("Pa\n."), "operation 80"},
-        Case{"stack_global_of_none", body("NN\x93."), "no string"},
+        Case{"stack_global_of_none", body("NN\x93."), "not a string"},
         Case{
             "ordered_dict_of_none",
             body("ccollections\nOrderedDict\nN\x85R."),

@@ -95,11 +95,11 @@ TEST(Pth, RefusesStoragesThatAreNotAsTheyShouldBe) {
   const auto refuses = [](const std::string& file, const char* word) {
     expect_error<DataError>([&] { read(file); }, {"a.pth", word});
   };
-  refuses(legacy_file(dict, {5}), "another size");
+  refuses(legacy_file(dict, {5}), "size differs from its header");
   refuses(legacy_file(dict, {}), "lacks the storage");
-  refuses(legacy_file(dict, {6, 6}), "no tensor has");
+  refuses(legacy_file(dict, {6, 6}), "no tensor uses");
   std::string file = legacy_file(dict, {6});
-  refuses(file + "x", "1 bytes behind");
+  refuses(file + "x", "1 bytes after");
   refuses(file.substr(0, file.size() - 1), "cut off");
   refuses(legacy_file(dict_of(view(-1, 0, {0}, {1})), {0}), "-1 elements");
   refuses(legacy_file(dict_of(view(kMax, 0, {0}, {1})), {0}), "elements");
@@ -298,7 +298,7 @@ TEST(Pth, AsksAgainWhereAKeyMeansTwoDictionaries) {
   object.op('s');
   expect_error<DataError>(
       [&] { read(legacy_file(object.finish(), {6}), "a/b"); },
-      {"several", "of that name", "(2 tensors)", "(1 tensors)"});
+      {"several", "with that name", "(2 tensors)", "(1 tensors)"});
 }
 
 TEST(Pth, ADictionaryInItselfEndsTheSearch) {

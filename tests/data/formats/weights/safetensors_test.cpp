@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
             "unknown_key",
             one(kF32 + R"("shape":[],"data_offsets":[0,4],"x":[])"),
             4,
-            {"'a'", "'x' is not known; expected one of dtype"}},
+            {"'a'", "'x' is unknown; expected one of dtype"}},
         Case{
             "no_shape",
             one(kF32 + R"("data_offsets":[0,4])"),

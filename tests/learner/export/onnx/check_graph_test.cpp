@@ -172,7 +172,7 @@ TEST(CheckGraph, AModelThatCannotBeComputedSaysWhy) {
       calling([](const Tensor& x) {
         return x.view({3, 5});
       }),
-      {"could be traced, but not computed for inputs of [2, 4] Float",
+      {"could be traced, but then failed for inputs of [2, 4] Float",
        "shape '[3, 5]' is invalid"});
 }
 
@@ -269,7 +269,7 @@ TEST_F(ExportChecks, AnotherPathForOddSizes) {
             torch::constant_pad_nd(x, {0, x.size(3) % 2, 0, x.size(2) % 2});
         return x.size(2) % 2 == 0 ? even.relu() : even.sigmoid();
       }),
-      {"another for a batch or image of another size",
+      {"differs for a batch or image of another size",
        ".dynamic_size = false"});
 }
 

@@ -144,7 +144,7 @@ TEST_F(ExportOnnx, WhatIsWrittenInPlaceIsToldFromWhatIsReadLater) {
   model->overwrites = true;
   expect_error<c10::ValueError>(
       [&] { export_onnx(model, temp_ / "net.onnx", {x}); },
-      {"aten::mul_", "it writes into what is read later"});
+      {"aten::mul_", "it writes in place into a tensor that is read later"});
 }
 
 // What sizes of the batch and of images become.
@@ -402,7 +402,7 @@ TEST_F(ExportOnnx, RefusesNamesThatAreTaken) {
               {torch::zeros({1, 2})},
               options);
         },
-        {word, "expected a word that no other one, and no weight, has"});
+        {word, "expected a name that no other input, output or weight has"});
   };
   refuses(
       {.input_names = {"a"}, .output_names = {"a"}},
@@ -430,7 +430,7 @@ TEST_F(ExportOnnx, RefusesWeightsThatTakeMoreThanAFileHolds) {
             temp_ / "a.onnx",
             {torch::zeros({1, 3}, torch::kLong)});
       },
-      {"2.00 GiB", "expected less than the 2 of an ONNX file", ".half"});
+      {"2.00 GiB", "expected less than 2 GiB", ".half"});
   EXPECT_EQ(temp_.entries(), 0);
 }
 
@@ -445,7 +445,7 @@ TEST_F(ExportOnnx, RefusesWhatATraceCannotHold) {
   refuses(
       std::make_shared<RandomImpl>(),
       {"aten::rand in the model itself", "draws random numbers"});
-  refuses(std::make_shared<NumbersImpl>(), {"given numbers", "buffer"});
+  refuses(std::make_shared<NumbersImpl>(), {"constants", "buffer"});
   expect_error<c10::ValueError>(
       [&] { export_onnx(point_net(), file, {}); },
       {"no example input"});

@@ -220,7 +220,7 @@ TEST(Interpreter, PlacesAndScatters) {
       [&] {
         computed("Gather(%x0, %x1)", {x, torch::tensor(2)});
       },
-      {"Gather of [2, 3] Float, [] Long", "beyond a dimension of 2"});
+      {"Gather of [2, 3] Float, [] Long", "outside a dimension of 2"});
 }
 
 TEST(Interpreter, ArithmeticOfOnnx) {
@@ -373,7 +373,7 @@ TEST(Interpreter, RefusesWhatOnnxRuntimeDoes) {
   };
   refuses("Add(%x0, %x1)", {x, whole}, "Float and Long; expected operands of");
   refuses("Add(%x0, %x1)", {is, is}, "Bool; expected numbers");
-  refuses("Concat[axis=0](%x0, %x1)", {x, whole}, "operands of one type");
+  refuses("Concat[axis=0](%x0, %x1)", {x, whole}, "operands of the same type");
   refuses("Where(%x0, %x1, %x2)", {is, x, whole}, "Float and Long");
   refuses("Where(%x0, %x1, %x1)", {x, x}, "Float; expected booleans");
   refuses("Sqrt(%x0)", {whole}, "Long; expected floating numbers");
@@ -384,7 +384,7 @@ TEST(Interpreter, RefusesWhatOnnxRuntimeDoes) {
   refuses(
       "MaxPool[kernel_shape=[2], dilations=[2], pads=[0, 2]](%x0)",
       {row({1, 2, 3}).view({1, 1, 3})},
-      "padding is 0 and 2 beside a kernel of 2");
+      "padding is 0 and 2 for a kernel of 2");
 }
 
 TEST(Interpreter, AnOperatorThatItLacksIsAnError) {

@@ -755,18 +755,21 @@ TEST(OnnxOperators, RefuseArgumentsThatTheyDoNotKnow) {
       {"aten::round", "argument decimals is 2; expected false or none"});
   refuses(
       [](X x) -> Tensors { return {x.unfold(1, 2, 1)}; },
-      {"aten::unfold", "its dimension is another one", "Transpose before"});
+      {"aten::unfold",
+       "its dimension is not the last one",
+       "Transpose before"});
   refuses(
       [](X x) -> Tensors {
         return {std::get<0>(torch::adaptive_max_pool2d(x, {4, 2}))};
       },
-      {"aten::adaptive_max_pool2d", "output_size is [4, 2] of [6, 6]"});
+      {"aten::adaptive_max_pool2d",
+       "output_size is [4, 2] for an image of [6, 6]"});
   refuses(
       [](X x) -> Tensors { return {torch::avg_pool2d(x[0], 2)}; },
       {"aten::avg_pool2d", "its self has 3 dimensions", "unsqueeze(0)"});
   refuses(
       [](X x) -> Tensors { return {torch::pixel_shuffle(x[0], 1)}; },
-      {"aten::pixel_shuffle", "its self is no [N, C, H, W]"});
+      {"aten::pixel_shuffle", "its self is not [N, C, H, W]"});
   for (const auto& function :
        {+[](X x) -> Tensors { return {x.index({x > 0})}; },
         +[](X x) -> Tensors {
@@ -782,7 +785,7 @@ TEST(OnnxOperators, RefuseArgumentsThatTheyDoNotKnow) {
         const Tensor top = std::get<1>(x.topk(2, -1));
         return {torch::zeros_like(x).scatter(3, top, x)};
       },
-      {"aten::scatter", "src is cut to index", "Cut it with slice"});
+      {"aten::scatter", "src is larger than index", "Cut it with slice"});
   refuses(
       [](X x) -> Tensors {
         const Tensor top = std::get<1>(x.topk(2, -1));
@@ -804,10 +807,11 @@ TEST(OnnxOperators, RefuseArgumentsThatTheyDoNotKnow) {
       [](X x) -> Tensors {
         return {torch::upsample_bilinear2d(x.to(torch::kByte), {9, 9}, false)};
       },
-      {"aten::upsample_bilinear2d", "is of Byte; expected floats"});
+      {"aten::upsample_bilinear2d",
+       "is Byte; expected floating-point numbers"});
   refuses(
       [](X x) -> Tensors { return {torch::real(x.to(torch::kComplexFloat))}; },
-      {"aten::to", "no numbers of its type, ComplexFloat"});
+      {"aten::to", "does not have its type, ComplexFloat"});
   expect_refused(
       std::make_shared<CallImpl>([](X x) -> Tensors { return {x}; }),
       torch::zeros({2, 3}, torch::kComplexFloat),
@@ -862,7 +866,7 @@ TEST(OnnxOperators, SayWhatToWriteInstead) {
       {"aten::median", "Write sort, then select"});
   refuses(
       [](X x) -> Tensors { return {torch::erfinv(x)}; },
-      {"aten::erfinv", "Write the module with those"});
+      {"aten::erfinv", "Write the module with these"});
 }
 
 struct LstmImpl : nn::Module {

@@ -87,7 +87,7 @@ TEST(AnchorsTest, SayWhatTheyExpect) {
         AnchorGenerator(AnchorOptions::retinanet())
             ->forward(64, 48, {torch::empty({1, 1, 2, 2})});
       },
-      {"there are 1 feature maps; expected 5"});
+      {"got 1 feature maps; expected 5"});
 }
 
 }  // namespace

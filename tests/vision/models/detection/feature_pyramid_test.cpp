@@ -111,7 +111,7 @@ TEST(FeaturePyramidTest, SaysWhatItExpects) {
         FeaturePyramidNetwork fpn(kChannels);
         fpn->forward({maps()[0]});
       },
-      {"there are 1 feature maps; expected 3"});
+      {"got 1 feature maps; expected 3"});
   expect_error<c10::ValueError>(
       [] { LastLevelP6P7(0, 4); },
       {"[LastLevelP6P7] in_channels is 0"});

@@ -169,12 +169,12 @@ TEST_F(OnnxDetectionsTest, RefusesWhatItCannotDecode) {
       model,
       inputs,
       {.nms = true},
-      {"[export_onnx] nms is true and detection is not set", ".detection"});
+      {"[export_onnx] nms is true, but detection is not set", ".detection"});
   refuses(
       model,
       inputs,
       {.detection = DetectionOptions{.nms_thresh = 1.5}},
-      {"[export_onnx]", "nms_thresh 1.5", "shares in 0..1"});
+      {"[export_onnx]", "nms_thresh 1.5", "thresholds from 0 to 1"});
   refuses(
       model,
       inputs,
@@ -184,7 +184,7 @@ TEST_F(OnnxDetectionsTest, RefusesWhatItCannotDecode) {
       torch::nn::Linear(4, 2),
       {torch::rand({2, 4})},
       {.detection = usual_, .nms = true},
-      {"[export_onnx] outputs are", "expected those of a RetinaNet"});
+      {"[export_onnx] outputs are", "expected the outputs of a RetinaNet"});
 }
 
 }  // namespace

@@ -387,16 +387,16 @@ TEST(RetinaNetTest, SaysWhatItExpects) {
             3,
             {.pretrained = DetectorWeights::coco, .smallest_anchor = 16});
       },
-      {"smallest_anchor is 16 with COCO's weights"});
+      {"smallest_anchor is 16 with COCO weights"});
   expect_error<c10::ValueError>(
       [] { detection_model("retinanet_resnet18_fpn", 3, {.file = "a.pth"}); },
-      {"[detection_model] the file a.pth is given, and pretrained is none"});
+      {"[detection_model] the file a.pth is given, but pretrained is none"});
   expect_error<c10::ValueError>(
       [] { small(false, {.num_classes = 0}); },
       {"[RetinaNet] num_classes is 0"});
   expect_error<c10::ValueError>(
       [] { RetinaNet(VisionArch(small_vit), RetinaNetOptions()); },
-      {"[RetinaNet] a network of your own has no 3 maps of features"});
+      {"[RetinaNet] your own network has no 3 feature maps"});
 }
 
 }  // namespace

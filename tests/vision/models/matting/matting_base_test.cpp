@@ -110,7 +110,7 @@ TEST(MattingBase, RefusesPicturesThatHaveNoBackground) {
   const auto refuses = [&](const Tensor& src, const Tensor& bgr) {
     expect_error<c10::ValueError>(
         [&] { net->forward(src, bgr); },
-        {"[MattingBase] src is", "one shape", "Give each picture"});
+        {"[MattingBase] src is", "the same shape", "Pass each image"});
   };
   refuses(noise(2, 32, 32), noise(2, 32, 36));
   refuses(noise(2, 32, 32), Tensor());

@@ -188,7 +188,7 @@ TEST(MattingRefine, RefusesSizesThatItCannotRefine) {
   refuses(34, 32, "34 pixels high and 32 wide; expected both divisible by 4");
   refuses(32, 35, "divisible by 4");
   net->set_options({.sample_pixels = 80000});
-  refuses(128, 128, "sample_pixels is 80000, more than the 16384 of a picture");
+  refuses(128, 128, "sample_pixels is 80000, more than the 16384 of an image");
   net->set_options({.backbone_scale = 0.1, .sample_pixels = 16});
   refuses(4, 64, "no pixel left at the backbone_scale 0.1");
   expect_error<c10::ValueError>(
@@ -210,7 +210,7 @@ TEST(MattingRefine, RefusesOptionsThatMakeNoSense) {
   MattingRefine net = net_with({});
   expect_error<c10::ValueError>(
       [&] { net->set_options({.kernel_size = 1}); },
-      {"kernel_size 1", "those of the weights"});
+      {"kernel_size 1", "as in the weights"});
 }
 
 }  // namespace

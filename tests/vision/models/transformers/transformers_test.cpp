@@ -108,7 +108,7 @@ TEST(ViT, GetsAHeadWithoutPoolingInAVisionModel) {
   EXPECT_EQ(model->forward(torch::rand({2, 3, 64, 64})).size(1), 5);
   expect_error<c10::ValueError>(
       [] { DynamicUnet(small_vit, DynamicUnetOptions{.outputs = 2}); },
-      {"has no maps of features", "swin_t"});
+      {"has no feature maps", "swin_t"});
 }
 
 TEST(ViT, StartsAsTorchvisionsAndTimms) {
