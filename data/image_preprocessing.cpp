@@ -27,7 +27,7 @@ JsonFields fields_of(ImagePreprocessing& what) {
 bool makes_sense(const ImagePreprocessing& what) {
   constexpr int64_t kMaxSide = 1 << 16;
   const std::set<std::string> resizes =
-      {"squish", "crop", "centre_crop", "pad", "none", "exact"};
+      {"squish", "crop", "center_crop", "pad", "none", "exact"};
   const std::set<std::string> paddings = {"zeros", "border", "reflection"};
   const auto is_finite = [](double value) { return std::isfinite(value); };
   const auto channels = static_cast<size_t>(what.channels);
@@ -54,6 +54,8 @@ ImagePreprocessing parse_image_preprocessing(
     const std::string& where) {
   ImagePreprocessing what;
   read_json(json, fields_of(what), where);
+  // The name in files of earlier commits.
+  if (what.resize == "centre_crop") what.resize = "center_crop";
   if (!makes_sense(what)) {
     throw DataError(
         where,

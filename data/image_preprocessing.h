@@ -13,7 +13,7 @@ struct ImagePreprocessing {
   /// Size of the model's input.
   int64_t height = 0, width = 0, channels = 3;
   /// Resize method: "squish" stretches; "crop" covers the size and crops the
-  /// center; "centre_crop" does so after enlarging by the fraction `margin`;
+  /// center; "center_crop" does so after enlarging by the fraction `margin`;
   /// "pad" fits inside and pads; "none" only crops or pads; "exact" requires
   /// images of that size.
   std::string resize = "squish";

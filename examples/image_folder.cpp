@@ -61,7 +61,7 @@ tern::DataBunch read_data(const Settings& s) {
                  tern::flip_lr(),
                  tern::brightness(),
                  tern::contrast()},
-            .valid = {tern::centre_crop()}},
+            .valid = {tern::center_crop()}},
        .batch_size = s.batch_size});
   if (!s.presize.empty()) {
     data.presize(s.presize, {s.size * 5 / 4, s.size * 5 / 4});

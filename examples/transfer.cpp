@@ -61,7 +61,7 @@ tern::DataBunch bunch_of(
       {.size = size,
        .transforms =
            {.train = {tern::random_resized_crop({0.35f, 1}), tern::flip_lr()},
-            .valid = {tern::centre_crop()}},
+            .valid = {tern::center_crop()}},
        .batch_size = batch_size,
        .workers = 2});
 }

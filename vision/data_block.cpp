@@ -25,7 +25,7 @@ namespace tern {
 namespace {
 
 /// An item with its labels, boxes or points.
-struct Labelled {
+struct Labeled {
   const ImageItem* item;
   std::vector<std::string> labels;
   ImageBoxes boxes;
@@ -33,7 +33,7 @@ struct Labelled {
 };
 
 struct Parts {
-  std::vector<Labelled> train, valid;
+  std::vector<Labeled> train, valid;
 };
 
 /// Returns the target type of a block, which depends on its labellers.
@@ -78,9 +78,9 @@ void check_names_in_memory(const ImageItems& items) {
 }
 
 /// Calls the labeller for the target type of the block.
-Labelled
+Labeled
 labeled(const DataBlock& block, const ImageItem& item, TargetKind kind) {
-  Labelled image{&item, {}, {}, {}};
+  Labeled image{&item, {}, {}, {}};
   if (kind == TargetKind::boxes) {
     image.boxes = block.boxes(item);
   } else if (kind == TargetKind::points) {
@@ -134,7 +134,7 @@ Parts split_and_label(const DataBlock& block, TargetKind kind) {
 }
 
 /// Returns the label of an image that must have exactly one.
-const std::string& single(const Labelled& image) {
+const std::string& single(const Labeled& image) {
   if (image.labels.size() > 1) {
     image.item->fail(
         "has {} labels; expected one. Set target to multi_category or number.",
@@ -146,9 +146,9 @@ const std::string& single(const Labelled& image) {
   return image.labels[0];
 }
 
-std::vector<std::string> classes_of(const std::vector<Labelled>& images) {
+std::vector<std::string> classes_of(const std::vector<Labeled>& images) {
   std::set<std::string> names;
-  for (const Labelled& image : images) {
+  for (const Labeled& image : images) {
     names.insert(image.labels.begin(), image.labels.end());
     for (const Box& box : image.boxes.boxes) names.insert(box.label);
   }
@@ -184,7 +184,7 @@ int64_t class_of(
       numbers.size() > kNamed ? ", ..." : "");
 }
 
-using Images = const std::vector<Labelled>&;
+using Images = const std::vector<Labeled>&;
 
 torch::Tensor categories(
     Images images,
@@ -192,7 +192,7 @@ torch::Tensor categories(
   const ClassNumbers numbers = numbers_of(classes);
   std::vector<int64_t> labels;
   labels.reserve(images.size());
-  for (const Labelled& image : images) {
+  for (const Labeled& image : images) {
     labels.push_back(class_of(numbers, *image.item, single(image)));
   }
   return torch::tensor(labels);
@@ -206,7 +206,7 @@ torch::Tensor multi_categories(
   torch::Tensor values =
       torch::zeros({std::ssize(images), width}, torch::kFloat);
   float* row = values.mutable_data_ptr<float>();
-  for (const Labelled& image : images) {
+  for (const Labeled& image : images) {
     for (const std::string& label : image.labels) {
       row[class_of(numbers, *image.item, label)] = 1;
     }
@@ -231,7 +231,7 @@ float number_of(const ImageItem& item, const std::string& text) {
 ///               many.
 torch::Tensor numbers(Images images, size_t width) {
   std::vector<float> values;
-  for (const Labelled& image : images) {
+  for (const Labeled& image : images) {
     if (image.labels.size() != width || width == 0) {
       image.item->fail(
           "has {} numbers, but the first image has {}; expected the same "
@@ -249,7 +249,7 @@ torch::Tensor numbers(Images images, size_t width) {
 
 std::vector<std::string> mask_files(Images images) {
   std::vector<std::string> paths;
-  for (const Labelled& image : images) {
+  for (const Labeled& image : images) {
     paths.push_back(single(image));
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(paths.back(), ignored)) {
@@ -264,7 +264,7 @@ std::shared_ptr<const ImageTargets> targets_of(
     TargetKind kind,
     const std::vector<std::string>& paths,
     const std::vector<std::string>& names,
-    const Labelled& first,
+    const Labeled& first,
     const AnnotationOptions& annotations) {
   switch (kind) {
     case TargetKind::mask:
@@ -275,13 +275,13 @@ std::shared_ptr<const ImageTargets> targets_of(
       numbers_of(names);  // checks that the names differ
       std::vector<ImageBoxes> boxes;
       boxes.reserve(images.size());
-      for (const Labelled& image : images) boxes.push_back(image.boxes);
+      for (const Labeled& image : images) boxes.push_back(image.boxes);
       return std::make_shared<BoxTargets>(paths, boxes, names, annotations);
     }
     case TargetKind::points: {
       std::vector<std::vector<Point>> points;
       points.reserve(images.size());
-      for (const Labelled& image : images) points.push_back(image.points);
+      for (const Labeled& image : images) points.push_back(image.points);
       return std::make_shared<PointTargets>(paths, points, annotations);
     }
     case TargetKind::category:
@@ -334,10 +334,10 @@ std::shared_ptr<const Sampler> sampler_of(
 // Compares only paths, which is fast. `report_duplicates` compares the files.
 void tell_of_items_in_both(const Parts& parts, const Sink& sink) {
   std::unordered_set<std::string> train, both;
-  for (const Labelled& image : parts.train) {
+  for (const Labeled& image : parts.train) {
     if (!image.item->bytes) train.insert(image.item->path);
   }
-  for (const Labelled& image : parts.valid) {
+  for (const Labeled& image : parts.valid) {
     const ImageItem& item = *image.item;
     if (!item.bytes && train.contains(item.path)) both.insert(item.path);
   }
@@ -372,7 +372,7 @@ DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
   const auto targeted = [&](Images images) {
     TargetedImages part;
     ImageItems items;
-    for (const Labelled& image : images) {
+    for (const Labeled& image : images) {
       part.paths.push_back(image.item->path);
       items.push_back(*image.item);
     }
@@ -420,7 +420,7 @@ std::vector<DataBunch> k_folds(
       !block.items.empty() && block.label,
       "[k_folds] items or a labeller is missing; expected both.");
   check_names_in_memory(block.items);
-  std::vector<Labelled> all;
+  std::vector<Labeled> all;
   for (const ImageItem& item : block.items) {
     all.push_back(labeled(block, item, kind));
   }
@@ -433,8 +433,8 @@ std::vector<DataBunch> k_folds(
   // Items with the same path are one image, whose class is that of the first.
   std::map<std::string, int64_t> numbers;
   std::vector<int64_t> image_of;
-  std::vector<Labelled> images;
-  for (const Labelled& item : all) {
+  std::vector<Labeled> images;
+  for (const Labeled& item : all) {
     const auto [at, is_new] =
         numbers.emplace(item.item->path, std::ssize(numbers));
     image_of.push_back(at->second);

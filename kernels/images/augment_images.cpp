@@ -44,7 +44,7 @@ AugmentRecord record_of(const ImageChange& change, size_t first_rectangle) {
   record.jitter_y = change.warp.jitter_y;
   record.jitter_key = change.warp.jitter_key;
   record.padding = change.warp.padding;
-  record.mixes_colours = change.mixes_colours;
+  record.mixes_colors = change.mixes_colors;
   record.scale = change.scale;
   record.shift = change.shift;
   record.saturation = change.saturation;

@@ -20,7 +20,7 @@ struct ImageChange {
   /// mix interpolates between the gray value of the pixel's logits (saturation
   /// 0) and the logit of x (saturation 1). Then the hue is rotated by the share
   /// `hue` of the color circle.
-  bool mixes_colours = false;
+  bool mixes_colors = false;
   float scale = 1, shift = 0, saturation = 1, hue = 0;
   /// Lookup table applied to every byte.
   std::array<uint8_t, 256> table = identity();

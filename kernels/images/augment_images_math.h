@@ -19,7 +19,7 @@ struct AugmentRecord {
   float jitter_x, jitter_y;
   uint32_t jitter_key;
   Padding padding;
-  bool mixes_colours;
+  bool mixes_colors;
   float scale, shift, saturation, hue;
   int32_t first_rectangle, rectangles;
 };
@@ -193,7 +193,7 @@ TERN_ELEMENT_MATH void augment_pixel(
         c);
   }
   if constexpr (kChannels == 3) {
-    if (record.mixes_colours) mix_pixel(record, pixel);
+    if (record.mixes_colors) mix_pixel(record, pixel);
   }
   for (int c = 0; c < kChannels; ++c) pixel[c] = table[pixel[c]];
   for (int32_t i = 0; i < record.rectangles; ++i) {

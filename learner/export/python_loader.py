@@ -281,7 +281,7 @@ class Preprocessing:
         else:
             ratio = min(ratios) if resize == "pad" else max(ratios)
             size = [max(1, nearest(s * ratio)) for s in source]
-            if resize == "centre_crop":
+            if resize in ("center_crop", "centre_crop"):
                 ratio *= 1 + self.what["margin"]
                 size = [
                     max(t, nearest(s * ratio)) for s, t in zip(source, target)

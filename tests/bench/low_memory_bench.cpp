@@ -65,7 +65,7 @@ tern::DataBunch read_data(const Settings& s, uint64_t seed) {
          .size = s.size,
          .transforms =
              {.train = {tern::random_resized_crop({0.35f, 1}), tern::flip_lr()},
-              .valid = {tern::centre_crop()}},
+              .valid = {tern::center_crop()}},
          .batch_size = 32});
   }
   const auto path = tern::untar_data(tern::urls::mnist);

@@ -93,7 +93,7 @@ bool measure_loading(const fs::path& scratch) {
   const ImageDataBunchOptions options = {
       .valid_pct = 0.01,
       .size = ImageSize{128, 128},
-      .transforms = {{random_resized_crop(), flip_lr()}, {centre_crop()}},
+      .transforms = {{random_resized_crop(), flip_lr()}, {center_crop()}},
       .workers = 2};
   std::vector<std::string> shards;
   for (const auto& entry : fs::directory_iterator(scratch / "shards")) {

@@ -40,7 +40,7 @@ DataBunch photographs(const std::string& folder, int64_t batch_size) {
       folder,
       {.valid = "validation",
        .size = ImageSize{128, 128},
-       .transforms = {{random_resized_crop(), flip_lr()}, {centre_crop()}},
+       .transforms = {{random_resized_crop(), flip_lr()}, {center_crop()}},
        .batch_size = batch_size,
        .workers = 2});
 }
@@ -83,7 +83,7 @@ Report recipe(const std::string& folder, int64_t epochs, uint64_t seed) {
                  flip_lr(),
                  brightness(),
                  contrast()},
-            .valid = {centre_crop()}},
+            .valid = {center_crop()}},
        .batch_size = 32,
        .workers = 2});
   data.presize("pack", {160, 160});

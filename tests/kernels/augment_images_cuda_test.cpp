@@ -21,7 +21,7 @@ std::vector<ImageChange> various_changes(int64_t count) {
     change.warp.padding = static_cast<Padding>(i % 3);
     change.warp.jitter_x = change.warp.jitter_y = i % 2 ? 1.5f : 0.f;
     change.warp.jitter_key = static_cast<uint32_t>(i);
-    change.mixes_colours = i % 4 == 1;
+    change.mixes_colors = i % 4 == 1;
     change.scale = 1.2f;
     change.shift = 0.1f;
     change.saturation = 0.7f;

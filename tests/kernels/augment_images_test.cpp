@@ -74,7 +74,7 @@ TEST(AugmentImages, WarpsEachImageInItsOwnWayAsWarpImageDoes) {
   }
 }
 
-TEST(AugmentImages, NormalisesWhatTheChangesLeaveAsNormalizeImagesDoes) {
+TEST(AugmentImages, NormalizesWhatTheChangesLeaveAsNormalizeImagesDoes) {
   const auto images = noise({2, 6, 5, 3});
   std::vector<ImageChange> changes(2);
   changes[0].warp.matrix = Matrix3::translation(0.5, 0.5);

@@ -603,7 +603,7 @@ TEST(CudaKernels, AugmentIsThatOfTheCpu) {
         .jitter_y = i % 2 ? 1.5f : 0.f,
         .jitter_key = static_cast<uint32_t>(i),
         .padding = static_cast<Padding>(i % 3),
-        .mixes_colours = i % 4 == 1,
+        .mixes_colors = i % 4 == 1,
         .scale = 1.2f,
         .shift = 0.1f,
         .saturation = 0.7f,

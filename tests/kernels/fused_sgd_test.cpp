@@ -192,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(1.f, 2.f, 0.5f, std::numeric_limits<float>::quiet_NaN()));
 
 // With a scale of 65536 the first step usually overflows; PyTorch's fused SGD
-// then reads its uninitialised buffer in the second.
+// then reads its uninitialized buffer in the second.
 TEST(FusedSgd, FirstStepAfterSkippedFirstStepIgnoresTheBuffer) {
   auto lists = make_step_lists(kShapes, {.steps_done = 0});
   for (auto& buffer : lists.momentum_buffers) {

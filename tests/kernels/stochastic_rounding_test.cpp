@@ -41,7 +41,7 @@ TEST(StochasticRounding, KeepsUpdatesOfASmallPartOfAUnitOnAverage) {
   EXPECT_NEAR(p.value.to(torch::kDouble).mean().item<double>(), 0.995, 8e-5);
 }
 
-TEST(StochasticRounding, TakesOneOfTheTwoNeighbours) {
+TEST(StochasticRounding, TakesOneOfTheTwoNeighbors) {
   auto p = ones(10000);
   p.step(torch::full({10000}, 1e-3));
   const auto values = std::get<0>(at::_unique(p.value.to(torch::kFloat)));

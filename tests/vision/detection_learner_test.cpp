@@ -237,7 +237,7 @@ TEST_F(DetectionLearnerTest, HasThreeLayerGroupsOfWhichWeightsFreezeTwo) {
       weights["conv1.weight"]));
 }
 
-TEST_F(DetectionLearnerTest, PicturesShowBoxesInTheColoursOfTheirClasses) {
+TEST_F(DetectionLearnerTest, PicturesShowBoxesInTheColorsOfTheirClasses) {
   Learner learn = learner();
   learn.data().outputs[0].detection.score_thresh = 0;
   learn.data().outputs[0].detection.detections_per_img = 3;
@@ -245,7 +245,7 @@ TEST_F(DetectionLearnerTest, PicturesShowBoxesInTheColoursOfTheirClasses) {
   const auto shows = [&](const char* file, int64_t index) {
     return has_color(
         read_image((squares_ / file).string()),
-        class_colour(index));
+        class_color(index));
   };
   show_batch(learn.data(), squares_ / "batch.png", Split::train, {.count = 4});
   EXPECT_TRUE(shows("batch.png", 0));

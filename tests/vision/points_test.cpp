@@ -135,7 +135,7 @@ TEST_F(PointsTest, APredictorGivesPixelsOfThePhotograph) {
 TEST_F(PointsTest, PicturesShowThemWithTheirNames) {
   Learner learn = learner();
   const auto shows = [&](const char* file, int64_t point) {
-    return has_color(read_image((temp_ / file).string()), class_colour(point));
+    return has_color(read_image((temp_ / file).string()), class_color(point));
   };
   show_batch(learn.data(), temp_ / "batch.png", Split::valid, {.count = 2});
   show_results(learn, temp_ / "results.png", Split::valid, {.count = 2});

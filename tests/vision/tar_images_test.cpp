@@ -85,7 +85,7 @@ TEST_F(TarImageData, GivesTheBatchesOfTheFolderWithTransforms) {
   expect_equal(all_batches(*folder.train, 3), all_batches(*shards.train, 3));
 }
 
-TEST_F(TarImageData, MixesNeighboursOnlyWhereThatIsWanted) {
+TEST_F(TarImageData, MixesNeighborsOnlyWhereThatIsWanted) {
   const ImageDataBunchOptions options = {
       .size = ImageSize{8, 8},
       .batch_size = 2,

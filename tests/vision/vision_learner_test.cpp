@@ -333,7 +333,7 @@ TEST(ShowResults, DrawsTheMasksOfAUnet) {
   auto learn = unet_learner(squares(true), tiny(), unet_options());
   show_results(learn, temp / "masks.png", Split::valid, {.count = 2});
   EXPECT_TRUE(std::filesystem::exists(temp / "masks.png"));
-  EXPECT_EQ(mask_colours(20).sizes().vec(), (std::vector<int64_t>{20, 3}));
+  EXPECT_EQ(mask_colors(20).sizes().vec(), (std::vector<int64_t>{20, 3}));
 }
 
 }  // namespace

@@ -25,10 +25,10 @@ using Bytes = std::vector<uint8_t>;
 /// Returns an image as the bytes of a PNM file.
 /// \param pixels  Gray or RGB with 8 bits.
 std::shared_ptr<const Bytes> as_pnm(const cv::Mat& pixels) {
-  const bool is_grey = pixels.channels() == 1;
+  const bool is_gray = pixels.channels() == 1;
   const std::string header = fmt::format(
       "{}\n{} {}\n255\n",
-      is_grey ? "P5" : "P6",
+      is_gray ? "P5" : "P6",
       pixels.cols,
       pixels.rows);
   const size_t row_bytes = pixels.cols * pixels.elemSize();

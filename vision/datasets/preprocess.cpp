@@ -57,8 +57,8 @@ ImagePreprocessor::ImagePreprocessor(const ImagePreprocessing& what)
       kPaddingNames,
       what.padding,
       "[ImagePreprocessor] unknown padding mode");
-  if (what.resize == "centre_crop") {
-    transforms_ = {centre_crop(static_cast<float>(what.margin))};
+  if (what.resize == "center_crop") {
+    transforms_ = {center_crop(static_cast<float>(what.margin))};
   } else if (!is_exact_) {
     sizing_.resize = value_of(
         kResizeNames,

@@ -47,7 +47,7 @@ std::vector<std::string> class_names(
 }
 
 /// The label file of an image and its objects.
-struct LabelledImage {
+struct LabeledImage {
   fs::path label;
   std::vector<YoloObject> objects;
 };
@@ -103,13 +103,13 @@ BoxAnnotations read_yolo(
   result.classes = class_names(labels_folder, given_classes);
   const auto class_count = std::ssize(result.classes);
 
-  std::vector<LabelledImage> labeled;
+  std::vector<LabeledImage> labeled;
   std::unordered_map<std::string, size_t> by_label;  // index of the image
   bool has_labels = false;
   for (std::string& path : find_image_files(images_folder)) {
     AnnotatedImage image;
     image.id = std::ssize(result.images);
-    LabelledImage& read = labeled.emplace_back();
+    LabeledImage& read = labeled.emplace_back();
     read.label = labels_folder / fs::path(path)
                                      .lexically_relative(images_folder)
                                      .replace_extension(".txt");

@@ -173,7 +173,7 @@ void cmyk_to_pixels(
       rgb[c] = static_cast<uint8_t>((cmyk[c] * cmyk[3] + 127) / 255);
     }
     if (channels == 1) {
-      pixels[0] = grey_of(rgb);
+      pixels[0] = gray_of(rgb);
     } else {
       std::copy_n(rgb, 3, pixels);
     }
@@ -196,11 +196,11 @@ ImageRegion decode_part(
   // does. The luminance that the file stores differs for saturated colors.
   const int stored = file.header().channels;
   const bool is_converted = stored == 4 || (channels == 1 && stored == 3);
-  const J_COLOR_SPACE colour_space = stored == 4 ? JCS_CMYK
-                                     : channels == 1 && !is_converted
-                                         ? JCS_GRAYSCALE
-                                         : JCS_RGB;
-  if (!decoder.start(file.bytes(), denominator, colour_space)) {
+  const J_COLOR_SPACE color_space = stored == 4 ? JCS_CMYK
+                                    : channels == 1 && !is_converted
+                                        ? JCS_GRAYSCALE
+                                        : JCS_RGB;
+  if (!decoder.start(file.bytes(), denominator, color_space)) {
     fail(file.path(), decoder.message);
   }
   const ImageSize size = jpeg_scaled_size(file.stored_size(), denominator);
@@ -231,7 +231,7 @@ ImageRegion decode_part(
     cmyk_to_pixels(target, decoded_count, channels, pixels);
   } else if (is_converted) {
     for (int64_t i = 0; i < decoded_count; ++i) {
-      pixels[i] = grey_of(target + 3 * i);
+      pixels[i] = gray_of(target + 3 * i);
     }
   }
   return decoded;

@@ -100,7 +100,7 @@ void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
   // OpenCV threads would only compete with them.
   static std::once_flag once;
   std::call_once(once, [] { cv::setNumThreads(1); });
-  const bool is_grey = file.options().channels == 1;
+  const bool is_gray = file.options().channels == 1;
   try {
     std::span<const uint8_t> bytes = file.bytes();
     std::vector<uint8_t> as_stored;
@@ -119,7 +119,7 @@ void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
     cv::Mat decoded = cv::imdecode(
         encoded,
         cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION |
-            (is_grey ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR));
+            (is_gray ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR));
     if (decoded.empty()) fail(file, reason_in(words.text()));
     if (ImageSize(decoded.rows, decoded.cols) != file.stored_size() ||
         decoded.channels() != file.options().channels) {
@@ -133,9 +133,9 @@ void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
     cv::Mat target(
         decoded.rows,
         decoded.cols,
-        is_grey ? CV_8UC1 : CV_8UC3,
+        is_gray ? CV_8UC1 : CV_8UC3,
         pixels);
-    if (is_grey) {
+    if (is_gray) {
       decoded.copyTo(target);
     } else {
       cv::cvtColor(decoded, target, cv::COLOR_BGR2RGB);

@@ -23,7 +23,7 @@ namespace {
 
 /// The contents of the chunks: the pixel format and the compressed pixels.
 struct Png {
-  enum class Color { gray = 0, rgb = 2, palette = 3, grey_alpha = 4, rgba = 6 };
+  enum class Color { gray = 0, rgb = 2, palette = 3, gray_alpha = 4, rgba = 6 };
 
   Color color = Color::gray;  // with the file's numbers
   /// Bits per sample: 1, 2, 4, 8 or 16.
@@ -79,7 +79,7 @@ uint8_t to_byte(uint16_t value) {
   return static_cast<uint8_t>((value * uint32_t{255} + 32895) >> 16);
 }
 
-void put_grey(uint8_t value, int64_t channels, uint8_t* out) {
+void put_gray(uint8_t value, int64_t channels, uint8_t* out) {
   out[0] = value;
   if (channels == 3) out[1] = out[2] = value;
 }
@@ -88,7 +88,7 @@ void put_rgb(const uint8_t* rgb, int64_t channels, uint8_t* out) {
   if (channels == 3) {
     std::copy_n(rgb, 3, out);
   } else {
-    out[0] = grey_of(rgb);
+    out[0] = gray_of(rgb);
   }
 }
 
@@ -141,16 +141,16 @@ void write_row(
   const Color color = png.color;
   const int bit_depth = png.bit_depth;
   const int64_t count = png.samples();
-  const bool is_coloured = color == Color::rgb || color == Color::rgba;
+  const bool is_colored = color == Color::rgb || color == Color::rgba;
   if (color == Color::rgb && bit_depth == 8 && channels == 3 && step == 3) {
     std::memcpy(out, row, static_cast<size_t>(width) * 3);
     return;
   }
   const auto write = [&](int64_t bytes, auto sample) {
     const int64_t pixel = bytes * count;
-    if (!is_coloured) {
+    if (!is_colored) {
       for (int64_t x = 0; x < width; ++x, row += pixel, out += step) {
-        put_grey(sample(row), channels, out);
+        put_gray(sample(row), channels, out);
       }
       return;
     }
@@ -179,7 +179,7 @@ void write_row(
     if (color == Color::palette) {
       put_rgb(png.palette.data() + value * 3, channels, out);
     } else {
-      put_grey(static_cast<uint8_t>(value * 255 / mask), channels, out);
+      put_gray(static_cast<uint8_t>(value * 255 / mask), channels, out);
     }
   }
 }
@@ -275,14 +275,14 @@ Png read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
 
 /// Sets a palette that maps every stored value to itself.
 void stand_for_themselves(Png& png, std::string_view path) {
-  const bool is_grey = png.color == Png::Color::gray;
-  if (png.bit_depth > 8 || (!is_grey && png.color != Png::Color::palette)) {
+  const bool is_gray = png.color == Png::Color::gray;
+  if (png.bit_depth > 8 || (!is_gray && png.color != Png::Color::palette)) {
     throw DataError(
         std::string(path),
         "holds no class numbers: it has colors or 16 bits. Save it as an 8-bit "
         "PNG, gray or with a palette.");
   }
-  if (is_grey && png.bit_depth == 8) return;
+  if (is_gray && png.bit_depth == 8) return;
   png.color = Png::Color::palette;
   for (size_t i = 0; i < png.palette.size(); ++i) {
     png.palette[i] = static_cast<uint8_t>(i / 3);

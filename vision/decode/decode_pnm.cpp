@@ -23,7 +23,7 @@ void decode_pnm(const EncodedImage& file, uint8_t* pixels) {
     rgb[1] = pnm.channels == 3 ? next_value() : rgb[0];
     rgb[2] = pnm.channels == 3 ? next_value() : rgb[0];
     if (channels == 1) {
-      pixels[0] = pnm.channels == 1 ? rgb[0] : grey_of(rgb);
+      pixels[0] = pnm.channels == 1 ? rgb[0] : gray_of(rgb);
     } else {
       std::memcpy(pixels, rgb, sizeof rgb);
     }

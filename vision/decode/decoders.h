@@ -45,7 +45,7 @@ ImageRegion decode_jpeg_region(
 void decode_png(const EncodedImage& file, uint8_t* pixels);
 
 /// Returns 0.299 R + 0.587 G + 0.114 B, rounded as OpenCV does.
-inline uint8_t grey_of(const uint8_t* rgb) {
+inline uint8_t gray_of(const uint8_t* rgb) {
   return static_cast<uint8_t>(
       (rgb[0] * 9798 + rgb[1] * 19235 + rgb[2] * 3735 + 16384) >> 15);
 }

@@ -27,12 +27,12 @@ cv::Mat with_8_bits(const cv::Mat& image, std::string_view where) {
 }
 
 cv::Mat with_channels(const cv::Mat& image, bool is_rgb, int64_t channels) {
-  const bool is_grey = image.channels() == 1, has_alpha = image.channels() == 4;
-  if (image.channels() == channels && (is_grey || is_rgb)) return image;
+  const bool is_gray = image.channels() == 1, has_alpha = image.channels() == 4;
+  if (image.channels() == channels && (is_gray || is_rgb)) return image;
   const int code = channels == 1 ? (has_alpha ? cv::COLOR_BGRA2GRAY
                                     : is_rgb  ? cv::COLOR_RGB2GRAY
                                               : cv::COLOR_BGR2GRAY)
-                   : is_grey     ? cv::COLOR_GRAY2RGB
+                   : is_gray     ? cv::COLOR_GRAY2RGB
                    : has_alpha   ? cv::COLOR_BGRA2RGB
                                  : cv::COLOR_BGR2RGB;
   cv::Mat converted;

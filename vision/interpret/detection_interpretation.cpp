@@ -33,7 +33,7 @@ void check_detection_options(const DetectionInterpretationOptions& options) {
 }
 
 /// True for boxes [N, K, 4] with one label each.
-bool are_labelled_boxes(
+bool are_labeled_boxes(
     const torch::Tensor& boxes,
     const torch::Tensor& labels) {
   return boxes.defined() && boxes.dim() == 3 && boxes.size(2) == 4 &&
@@ -43,7 +43,7 @@ bool are_labelled_boxes(
 
 void check_outputs(const Tensors& outputs) {
   TERN_CHECK_VALUE(
-      outputs.size() >= 3 && are_labelled_boxes(outputs[0], outputs[2]) &&
+      outputs.size() >= 3 && are_labeled_boxes(outputs[0], outputs[2]) &&
           outputs[1].defined() && outputs[1].sizes() == outputs[2].sizes(),
       "[DetectionInterpretation::from] the outputs are {}; expected "
       "detections, boxes [N, D, 4] Float, scores [N, D] Float and labels [N, "
@@ -60,8 +60,8 @@ void check_outputs(const Tensors& outputs) {
 void check_box_targets(const Tensors& targets) {
   const size_t count = targets.size();
   TERN_CHECK_VALUE(
-      count >= 2 && are_labelled_boxes(targets[0], targets[1]) &&
-          (count < 5 || are_labelled_boxes(targets[3], targets[4])),
+      count >= 2 && are_labeled_boxes(targets[0], targets[1]) &&
+          (count < 5 || are_labeled_boxes(targets[3], targets[4])),
       "[DetectionInterpretation::from] the targets are {}; expected boxes [N, "
       "K, 4] Float and labels [N, K] Long, then areas or nothing, then crowd "
       "boxes [N, C, 4] Float and their labels [N, C] Long or nothing. Give the "

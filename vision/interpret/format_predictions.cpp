@@ -128,7 +128,7 @@ std::string json_of(const Prediction& answer, const OutputInfo& info) {
   const NamedValues values = values_of(answer, info);
   if (values.empty()) return text;
   if (answer.kind == TargetKind::mask) {
-    const torch::Tensor colors = mask_colours(classes_of(answer));
+    const torch::Tensor colors = mask_colors(classes_of(answer));
     std::vector<std::string> classes;
     for (size_t i = 0; i < values.size(); ++i) {
       const auto* rgb = colors.const_data_ptr<uint8_t>() + 3 * i;

@@ -14,7 +14,7 @@ namespace tern {
 namespace {
 
 // Kelly's colors of maximum contrast, without those close to white and black.
-constexpr std::array<std::array<uint8_t, 3>, 16> kColours = {
+constexpr std::array<std::array<uint8_t, 3>, 16> kColors = {
     {{0, 103, 165},
      {243, 195, 0},
      {190, 0, 50},
@@ -279,19 +279,19 @@ torch::Tensor picture_grid(
   return page.pixels();
 }
 
-Rgb class_colour(int64_t index) {
-  Rgb color = kColours[index % kColours.size()];
+Rgb class_color(int64_t index) {
+  Rgb color = kColors[index % kColors.size()];
   // Beyond the table, colors repeat in darker shades.
-  const int64_t darker = 1 + index / std::ssize(kColours);
+  const int64_t darker = 1 + index / std::ssize(kColors);
   for (uint8_t& value : color) value = static_cast<uint8_t>(value / darker);
   return color;
 }
 
-torch::Tensor mask_colours(int64_t classes) {
+torch::Tensor mask_colors(int64_t classes) {
   torch::Tensor colors = torch::empty({classes, 3}, torch::kByte);
   auto* out = colors.data_ptr<uint8_t>();
   for (int64_t i = 0; i < classes; ++i) {
-    out = std::ranges::copy(class_colour(i), out).out;
+    out = std::ranges::copy(class_color(i), out).out;
   }
   return colors;
 }
@@ -310,7 +310,7 @@ torch::Tensor with_mask(
   }
   const torch::Tensor known = (indices >= 0).logical_and(indices < classes);
   const torch::Tensor colors =
-      mask_colours(classes)
+      mask_colors(classes)
           .index_select(0, indices.clamp(0, classes - 1).flatten())
           .view({height, width, 3});
   const torch::Tensor rgb = image.expand({height, width, 3});

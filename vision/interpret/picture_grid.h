@@ -57,9 +57,9 @@ torch::Tensor picture_grid(
     const PictureGridOptions& options = {});
 
 /// Returns distinct colors for classes, [classes, 3] kByte.
-torch::Tensor mask_colours(int64_t classes);
-/// Returns the color of one class in `mask_colours`.
-Rgb class_colour(int64_t index);
+torch::Tensor mask_colors(int64_t classes);
+/// Returns the color of one class in `mask_colors`.
+Rgb class_color(int64_t index);
 
 /// Blends the colors of a mask's classes into an image: [H, W, 3] kByte.
 ///

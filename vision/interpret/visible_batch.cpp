@@ -134,7 +134,7 @@ std::vector<MarkedBox> box_marks(
          corner[2],
          corner[3],
          std::move(name),
-         class_colour(label)});
+         class_color(label)});
   }
   return marks;
 }
@@ -148,7 +148,7 @@ std::vector<MarkedPoint> point_marks(
     marks.push_back(
         {points[i][0].item<double>(),
          points[i][1].item<double>(),
-         class_colour(i)});
+         class_color(i)});
   }
   return marks;
 }
@@ -157,7 +157,7 @@ std::vector<CaptionLine> point_legend(const std::vector<std::string>& names) {
   std::vector<CaptionLine> legend;
   legend.reserve(names.size());
   for (const std::string& name : names) {
-    legend.push_back({name, class_colour(std::ssize(legend))});
+    legend.push_back({name, class_color(std::ssize(legend))});
   }
   return legend;
 }
@@ -194,7 +194,7 @@ std::vector<CaptionLine> mask_legend(
     const torch::Tensor known = (mask >= 0).logical_and(mask < classes);
     occurs.index_fill_(0, mask.masked_select(known).to(torch::kLong), true);
   }
-  const torch::Tensor colors = mask_colours(classes);
+  const torch::Tensor colors = mask_colors(classes);
   std::vector<CaptionLine> legend;
   for (int64_t i = 0; i < classes; ++i) {
     if (!occurs[i].item<bool>()) continue;

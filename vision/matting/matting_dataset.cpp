@@ -82,7 +82,7 @@ ImageHeader header_of(const std::string& path) {
   }
 }
 
-bool has_colours(const std::string& path) {
+bool has_colors(const std::string& path) {
   const torch::Tensor image = read_image(path);
   const torch::Tensor first = image.slice(2, 0, 1);
   return !torch::equal(image, first.expand_as(image));
@@ -116,7 +116,7 @@ void check_pair(const std::string& pha, const std::string& fgr) {
         fgr,
         photograph.orientation);
   }
-  if (header.channels != 1 && header.channels != 2 && has_colours(pha)) {
+  if (header.channels != 1 && header.channels != 2 && has_colors(pha)) {
     throw DataError(
         pha,
         "has colors; expected a gray alpha image, white where the foreground "

@@ -11,20 +11,20 @@ namespace {
 
 using Color = std::array<float, 3>;
 
-constexpr Color kGrey = {0.299f, 0.587f, 0.114f};
+constexpr Color kGray = {0.299f, 0.587f, 0.114f};
 
 /// Changes saturation and hue of a color. Both keep its gray value Y and are
 /// linear in U and V.
 Color changed_chroma(const Color& rgb, const ColorChange& change) {
   constexpr float kU = 0.492f, kV = 0.877f;  // of B - Y and R - Y
   constexpr float kTurn = 2 * 3.14159265358979f;
-  const float y = kGrey[0] * rgb[0] + kGrey[1] * rgb[1] + kGrey[2] * rgb[2];
+  const float y = kGray[0] * rgb[0] + kGray[1] * rgb[1] + kGray[2] * rgb[2];
   const float u = kU * (rgb[2] - y), v = kV * (rgb[0] - y);
   const float c = change.saturation * std::cos(kTurn * change.hue);
   const float s = change.saturation * std::sin(kTurn * change.hue);
   const float r = y + (s * u + c * v) / kV;
   const float b = y + (c * u - s * v) / kU;
-  return {r, (y - kGrey[0] * r - kGrey[2] * b) / kGrey[1], b};
+  return {r, (y - kGray[0] * r - kGray[2] * b) / kGray[1], b};
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ torch::Tensor change_colors(
   const torch::Tensor matrices = numbers.slice(1, 0, 9).reshape({-1, 3, 3});
   const torch::Tensor gray =
       (x.mean({2, 3}) *
-       torch::tensor({kGrey[0], kGrey[1], kGrey[2]}, x.options()))
+       torch::tensor({kGray[0], kGray[1], kGray[2]}, x.options()))
           .sum(1, /*keepdim=*/true);
   const torch::Tensor shift = (gray * numbers.slice(1, 9, 10)).unsqueeze(2);
   return torch::baddbmm(shift, matrices, x.flatten(2))

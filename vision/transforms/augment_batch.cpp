@@ -238,8 +238,8 @@ std::vector<ImageChange> changes_of(const Plans& plans, int64_t channels) {
         "to the loader, as `transforms`.");
     const Lighting& lighting = plan.lighting;
     ImageChange change{.warp = plan.warp()};
-    change.mixes_colours = channels == 3 && !lighting.is_table();
-    if (change.mixes_colours) {
+    change.mixes_colors = channels == 3 && !lighting.is_table();
+    if (change.mixes_colors) {
       change.scale = lighting.scale;
       change.shift = lighting.shift;
       change.saturation = lighting.saturation;

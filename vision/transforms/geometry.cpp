@@ -68,7 +68,7 @@ random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
 
 TransformPtr flip_lr(float p) {
   return drawn("flip_lr", p, [](SamplePlan& plan, SampleRng&) {
-    plan.view_about_centre(Matrix3::scaling(-1, 1));
+    plan.view_about_center(Matrix3::scaling(-1, 1));
   });
 }
 
@@ -86,7 +86,7 @@ TransformPtr rotate(Range degrees, float p) {
   return drawn("rotate", p, [degrees](SamplePlan& plan, SampleRng& rng) {
     constexpr double kPi = 3.14159265358979323846;
     // Rotating the view rotates its contents in the opposite direction.
-    plan.view_about_centre(Matrix3::rotation(-draw(degrees, rng) * kPi / 180));
+    plan.view_about_center(Matrix3::rotation(-draw(degrees, rng) * kPi / 180));
   });
 }
 
@@ -106,7 +106,7 @@ TransformPtr zoom(Range scale, float p) {
   checked("zoom", scale, 0);
   return drawn("zoom", p, [scale](SamplePlan& plan, SampleRng& rng) {
     const double part = 1 / static_cast<double>(draw(scale, rng));
-    plan.view_about_centre(Matrix3::scaling(part, part));
+    plan.view_about_center(Matrix3::scaling(part, part));
   });
 }
 
@@ -115,7 +115,7 @@ TransformPtr squish(Range scale, float p) {
   return drawn("squish", p, [scale](SamplePlan& plan, SampleRng& rng) {
     const double stretch = draw(scale, rng);
     // Shrinks the view in the direction that keeps it within the image.
-    plan.view_about_centre(
+    plan.view_about_center(
         stretch <= 1 ? Matrix3::scaling(stretch, 1)
                      : Matrix3::scaling(1, 1 / stretch));
   });
@@ -249,10 +249,10 @@ TransformPtr random_resized_crop(Range scale, Range ratio, float p) {
       /*resizes=*/true);
 }
 
-TransformPtr centre_crop(float margin) {
+TransformPtr center_crop(float margin) {
   TERN_CHECK_VALUE(
       margin >= 0,
-      "[centre_crop] margin is {}; expected 0 or more.",
+      "[center_crop] margin is {}; expected 0 or more.",
       margin);
   const auto cover = [margin](SamplePlan& plan, SampleRng&) {
     const ImageSize image = plan.size(), target = plan.target();
@@ -267,10 +267,10 @@ TransformPtr centre_crop(float margin) {
          scaled(image.width, target.width)});
   };
   const auto describe = [margin](ImagePreprocessing& what) {
-    what.resize = "centre_crop";
+    what.resize = "center_crop";
     what.margin = margin;
   };
-  return drawn("centre_crop", 1, cover, /*resizes=*/true, describe);
+  return drawn("center_crop", 1, cover, /*resizes=*/true, describe);
 }
 
 }  // namespace tern

@@ -61,7 +61,7 @@ TransformPtr random_resized_crop(
 
 /// Resizes to cover the target enlarged by the fraction `margin`, then crops
 /// the center. For validation of models that train with `random_resized_crop`.
-TransformPtr centre_crop(float margin = 0.14f);
+TransformPtr center_crop(float margin = 0.14f);
 
 // ---- Matrices ----
 

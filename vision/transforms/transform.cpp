@@ -37,7 +37,7 @@ float toned(const Lighting& lighting, float x) {
   return x;
 }
 
-void mix_colours(const Lighting& lighting, const MutablePixels& image) {
+void mix_colors(const Lighting& lighting, const MutablePixels& image) {
   const std::array<float, 256>& logit = logits();
   const bool is_logit =
       lighting.saturation != 1 || lighting.scale != 1 || lighting.shift != 0;
@@ -80,7 +80,7 @@ std::array<uint8_t, 256> Lighting::table() const {
 
 void apply_lighting(const Lighting& lighting, const MutablePixels& image) {
   if (image.channels == 3 && !lighting.is_table()) {
-    mix_colours(lighting, image);
+    mix_colors(lighting, image);
     return;
   }
   const std::array<uint8_t, 256> table = lighting.table();
@@ -130,7 +130,7 @@ void SamplePlan::begin(ImageSize source, ImageSize target, Padding padding) {
   erasures.clear();
 }
 
-void SamplePlan::view_about_centre(const Matrix3& matrix) {
+void SamplePlan::view_about_center(const Matrix3& matrix) {
   const double x = static_cast<double>(size_.width) / 2;
   const double y = static_cast<double>(size_.height) / 2;
   view(

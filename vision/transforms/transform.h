@@ -89,7 +89,7 @@ class SamplePlan {
     size_ = size;
   }
   /// Changes the view about the center of the canvas and keeps the canvas size.
-  void view_about_centre(const Matrix3& matrix);
+  void view_about_center(const Matrix3& matrix);
   /// Stretches the canvas to `size`.
   void resize(ImageSize size);
   /// Crops `size` from the canvas at (top, left); the area outside is padding.

@@ -27,9 +27,9 @@ constexpr uint32_t png_type(const char (&name)[5]) {
 
 /// Returns the number of values per pixel for a color type of IHDR: gray, RGB,
 /// palette, gray with alpha, RGBA. 0 for an invalid type.
-constexpr int png_channels(uint8_t colour_type) {
+constexpr int png_channels(uint8_t color_type) {
   constexpr int kChannels[] = {1, 0, 3, 1, 2, 0, 4};
-  return colour_type < std::size(kChannels) ? kChannels[colour_type] : 0;
+  return color_type < std::size(kChannels) ? kChannels[color_type] : 0;
 }
 
 struct PngChunk {

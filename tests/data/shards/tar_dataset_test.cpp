@@ -107,7 +107,7 @@ TEST_F(TarData, DividesSamplesOverRanksWithEqualSteps) {
   EXPECT_EQ(all, numbers_up_to(14));  // 2 of the last 6 places are repeats
 }
 
-TEST_F(TarData, MixesNeighboursAndLosesNone) {
+TEST_F(TarData, MixesNeighborsAndLosesNone) {
   const BufferedSampler order({50, 50, 50, 50}, /*buffer=*/20);
   const Numbers first = order.indices(1, 0);
   Numbers sorted = first;

@@ -103,7 +103,7 @@ TEST(UseHugePages, MovesWhatIsThereAlready) {
   EXPECT_TRUE(moved >= 8 << 10 || before >= 16 << 10) << moved;
 }
 
-TEST(UseHugePages, LeavesBytesAndTheirNeighboursAsTheyAre) {
+TEST(UseHugePages, LeavesBytesAndTheirNeighborsAsTheyAre) {
   std::vector<uint8_t> bytes(5 << 20);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 251;
   const std::vector<uint8_t> before = bytes;

@@ -46,7 +46,7 @@ Net make_net() {
   return Net();
 }
 
-TEST(ConvertSyncBatchnorm, LetsAModelWithTypedMembersNormaliseOverAllRanks) {
+TEST(ConvertSyncBatchnorm, LetsAModelWithTypedMembersNormalizeOverAllRanks) {
   expect_ranks(3, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const UnevenBatch batch(*group, {0, 3, 4, 4});

@@ -26,7 +26,7 @@ SyncBatchNorm alone_norm(const BatchNormOptions& options) {
   return SyncBatchNorm(options, nullptr);
 }
 
-TEST(SyncBatchNorm, NormalisesAsOneProcessWithTheWholeBatch) {
+TEST(SyncBatchNorm, NormalizesAsOneProcessWithTheWholeBatch) {
   for (const std::vector<int64_t>& shape :
        std::vector<std::vector<int64_t>>{{0, 4, 5, 3}, {0, 4}}) {
     expect_ranks(3, [&](const LaunchEnvironment& environment) {

@@ -112,7 +112,7 @@ TEST(Plot, HandlesTheLargestNumbers) {
       std::string::npos);
 }
 
-TEST(Plot, TakesItsColoursFromThePageItIsIn) {
+TEST(Plot, TakesItsColorsFromThePageItIsIn) {
   const Plot plot{"", "", "", {{"a", {0, 1}, {0, 1}}}};
   const std::string svg = to_svg(plot, SvgUse::page);
   EXPECT_NE(svg.find("currentColor"), std::string::npos);

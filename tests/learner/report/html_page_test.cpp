@@ -214,7 +214,7 @@ TEST(HtmlPage, IsReadableInItsLightAndItsDarkTheme) {
   }
 }
 
-TEST(HtmlPage, GivesNoColourOfAPlotButByVariablesOfItsTheme) {
+TEST(HtmlPage, GivesNoColorOfAPlotButByVariablesOfItsTheme) {
   Plot plot{"title", "x", "y", {{"a", {0, 1}, {0, 1}}}};
   for (int i = 0; i < 6; ++i) plot.curves.push_back(plot.curves[0]);
   plot.marks = {0.5};

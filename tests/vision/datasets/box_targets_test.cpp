@@ -46,7 +46,7 @@ std::vector<float> bright_box(const torch::Tensor& image) {
 }
 
 /// The middle of all that is bright.
-std::pair<float, float> bright_centre(const torch::Tensor& image) {
+std::pair<float, float> bright_center(const torch::Tensor& image) {
   const torch::Tensor weight = image.select(2, 0).to(torch::kFloat);
   const auto center = [&](int dim) {
     const torch::Tensor sums = weight.sum(1 - dim);
@@ -280,7 +280,7 @@ TEST_F(BoxTargetsTest, PointsLieWhereTheTransformedImageShowsThem) {
       const bool is_whole =
           place[0] > 8 && place[0] < 102 && place[1] > 8 && place[1] < 72;
       if (!is_whole) continue;
-      const auto [x, y] = bright_centre(batch.inputs[0][i]);
+      const auto [x, y] = bright_center(batch.inputs[0][i]);
       EXPECT_NEAR(place[0], x, 0.5);
       EXPECT_NEAR(place[1], y, 0.5);
     }
@@ -330,7 +330,7 @@ TEST_F(BoxTargetsTest, BatchTransformsMoveThemAsTheLoaderDoes) {
       const bool is_whole =
           place[0] > 8 && place[1] > 8 && place[0] < 88 && place[1] < 88;
       if (!is_whole) continue;
-      const auto [x, y] = bright_centre(with_points.inputs[0][i]);
+      const auto [x, y] = bright_center(with_points.inputs[0][i]);
       EXPECT_NEAR(place[0], x, 0.5);
       EXPECT_NEAR(place[1], y, 0.5);
     }

@@ -37,7 +37,7 @@ TEST(ImageStats, RepeatsOneValueForAllChannels) {
       (std::vector<double>{0.131, 0.131, 0.131}));
 }
 
-TEST(ImageStats, AveragesColoursForGrey) {
+TEST(ImageStats, AveragesColorsForGray) {
   EXPECT_DOUBLE_EQ(stats::imagenet().with_channels(1).mean.at(0), 1.347 / 3);
 }
 

@@ -133,7 +133,7 @@ TEST(DecodePng, FiltersTheFirstRowAsIfBelowARowOfZeros) {
   }
 }
 
-TEST(DecodePng, SpreadsGreyOfFewBitsOverTheWholeRange) {
+TEST(DecodePng, SpreadsGrayOfFewBitsOverTheWholeRange) {
   EXPECT_EQ(
       values(decode_image(
           PngBytes().header(3, 1, 1, 0).pixels({0, 0b10100000}).end(),
@@ -154,7 +154,7 @@ TEST(DecodePng, SpreadsGreyOfFewBitsOverTheWholeRange) {
       (Bytes{0, 255, 136}));
 }
 
-TEST(DecodePng, LooksColoursUpInThePaletteAndDropsItsAlpha) {
+TEST(DecodePng, LooksColorsUpInThePaletteAndDropsItsAlpha) {
   const Bytes palette = {1, 2, 3, 40, 50, 60};
   const Bytes bytes = PngBytes()
                           .header(3, 1, 1, 3)
@@ -165,7 +165,7 @@ TEST(DecodePng, LooksColoursUpInThePaletteAndDropsItsAlpha) {
   EXPECT_EQ(values(decode_image(bytes)), (Bytes{1, 2, 3, 40, 50, 60, 1, 2, 3}));
 }
 
-TEST(DecodePng, TakesAColourOutsideOfThePaletteForBlack) {
+TEST(DecodePng, TakesAColorOutsideOfThePaletteForBlack) {
   const Bytes bytes = PngBytes()
                           .header(1, 1, 8, 3)
                           .chunk("PLTE", {1, 2, 3})
@@ -294,7 +294,7 @@ INSTANTIATE_TEST_SUITE_P(
     DecodePngMistakes,
     testing::Values(
         Mistake{
-            "UnknownColourType",
+            "UnknownColorType",
             PngBytes().header(1, 1, 8, 5).pixels({0, 0}).end(),
             "the color type 5"},
         Mistake{

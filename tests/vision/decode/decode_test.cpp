@@ -244,7 +244,7 @@ TEST(Decode, TurnsATiffUprightOnceAndOnlyIfWanted) {
   }
 }
 
-TEST(Decode, RepeatsGreyWhenColourIsWanted) {
+TEST(Decode, RepeatsGrayWhenColorIsWanted) {
   const Bytes bytes = encode(random_image(20, 30, CV_8UC1), ".jpg");
   const torch::Tensor color = decode_image(bytes);
   const torch::Tensor gray = decode_image(bytes, "", {.channels = 1});
@@ -542,7 +542,7 @@ TEST(Decode, DamagedFilesShowNothingOfTheImageBefore) {
 }
 
 // What a JPEG stores as brightness is another where colors are strong.
-TEST(Decode, MakesGreyOfAJpegAsPillowDoes) {
+TEST(Decode, MakesGrayOfAJpegAsPillowDoes) {
   for (const char* const suffix : {".jpg", ".png", ".bmp", ".webp", ".tif"}) {
     for (const int64_t side : {64, 32, 7}) {
       const Bytes bytes = encode(random_image(64, 64), suffix);

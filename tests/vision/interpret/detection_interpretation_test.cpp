@@ -236,7 +236,7 @@ TEST(DetectionInterpretation, BoxesWithoutAreaMatchNothing) {
   expect_counts(DetectionInterpretation::from(learn).total(), {1, 0, 1, 0, 1});
 }
 
-TEST(DetectionInterpretation, PicturesShowEachKindInItsColour) {
+TEST(DetectionInterpretation, PicturesShowEachKindInItsColor) {
   const TempFolder temp;
   Learner learn = small_learner();
   const auto interp = DetectionInterpretation::from(learn);

@@ -133,7 +133,7 @@ TEST(FormatPredictions, OfADetectorHasARowForEachBox) {
       "path,label,score,x1,y1,x2,y2,error\na.png,,,,,,,\n");
 }
 
-TEST(FormatPredictions, OfAMaskHasSharesNamesAndColours) {
+TEST(FormatPredictions, OfAMaskHasSharesNamesAndColors) {
   const Infos mask = {
       {.kind = TargetKind::mask,
        .names = {"sky", "road"},
@@ -148,7 +148,7 @@ TEST(FormatPredictions, OfAMaskHasSharesNamesAndColours) {
   EXPECT_EQ(
       formatted({output}, mask, PredictionFormat::csv),
       "path,label,sky,road,class 2,error\na.png,road,0.125,0.75,0.125,\n");
-  const torch::Tensor colors = mask_colours(3);
+  const torch::Tensor colors = mask_colors(3);
   const auto* rgb = colors.const_data_ptr<uint8_t>() + 3;
   const std::string json = formatted({output}, mask, PredictionFormat::json);
   EXPECT_TRUE(json.starts_with(

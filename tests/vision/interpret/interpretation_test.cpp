@@ -185,7 +185,7 @@ TEST(Interpretation, DrawsImageTargetAndPredictionOfMasks) {
   Learner learn(data, net, quiet());
   const torch::Tensor page = Interpretation::from(learn).draw_top_losses(2);
   EXPECT_NEAR(page.size(1), 3 * 190, 20);
-  const torch::Tensor colors = mask_colours(2);  // of the legend
+  const torch::Tensor colors = mask_colors(2);  // of the legend
   for (int i = 0; i < 2; ++i) {
     const auto* color = colors.const_data_ptr<uint8_t>() + 3LL * i;
     EXPECT_TRUE(has_color(page, {color[0], color[1], color[2]})) << i;

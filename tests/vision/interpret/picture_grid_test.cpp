@@ -49,7 +49,7 @@ TEST(PictureGrid, FitsPicturesOfAnyShapeIntoTheirTile) {
   }
 }
 
-TEST(PictureGrid, WritesCaptionsInTheirColours) {
+TEST(PictureGrid, WritesCaptionsInTheirColors) {
   const std::vector<CaptionLine> caption = {
       {"right", kRightColor},
       {"wrong", kWrongColor}};
@@ -60,7 +60,7 @@ TEST(PictureGrid, WritesCaptionsInTheirColours) {
   EXPECT_TRUE(has_color(page, kWrongColor));
 }
 
-TEST(PictureGrid, NamesColoursBelowTheImages) {
+TEST(PictureGrid, NamesColorsBelowTheImages) {
   const std::vector<Picture> pictures = {{plain(8, 8, 255), {}}};
   const torch::Tensor without = picture_grid(pictures, {.tile = 40});
   const torch::Tensor page =
@@ -110,7 +110,7 @@ TEST(PictureGrid, RefusesWhatIsNoPicture) {
       {"tiles of 3 pixels"});
 }
 
-TEST(PictureGrid, NamesOfBoxesAreStripsOfTheirColour) {
+TEST(PictureGrid, NamesOfBoxesAreStripsOfTheirColor) {
   const torch::Tensor white = torch::full({100, 100, 3}, 255, torch::kByte);
   const Rgb color = {190, 0, 50};
   const Picture picture{

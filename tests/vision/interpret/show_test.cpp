@@ -114,7 +114,7 @@ TEST(ShowResults, DrawsImageTargetAndPredictedMaskSideBySide) {
           .target = TargetKind::mask,
           .classes = {"sky", "road"}}
           .bunch({.batch_size = 2, .workers = 0, .device = torch::kCPU});
-  const torch::Tensor colors = mask_colours(2);
+  const torch::Tensor colors = mask_colors(2);
   const auto has_legend = [&](const torch::Tensor& page, int i) {
     const auto* color = colors.const_data_ptr<uint8_t>() + 3 * i;
     return has_color(page, {color[0], color[1], color[2]});
@@ -148,7 +148,7 @@ TEST(MaskLegend, ListsTheClassesThatOccur) {
 
 TEST(ShowResults, LeavesTheClassThatTheLossIgnoresOut) {
   const TempFolder temp;
-  const auto colors = mask_colours(3);
+  const auto colors = mask_colors(3);
   const auto has_legend = [&](int64_t ignored, int i) {
     const auto dataset = std::make_shared<TensorDataset>(
         Tensors{torch::full({1, 3, 8, 8}, 0.5)},  // the color of no class

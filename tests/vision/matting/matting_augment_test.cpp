@@ -136,7 +136,7 @@ TEST(MattingAugment, NoiseIsOnAboutAsManyPicturesAsAskedFor) {
   EXPECT_TRUE(torch::equal(noisy.targets[1], plain.targets[1]));
 }
 
-TEST(MattingAugment, BackgroundsAreTakenInOtherColoursAndFromElsewhere) {
+TEST(MattingAugment, BackgroundsAreTakenInOtherColorsAndFromElsewhere) {
   for (const bool moves : {false, true}) {
     MattingAugmentOptions options = kNothing;
     (moves ? options.p_affine : options.p_jitter) = 1;

@@ -77,7 +77,7 @@ TEST(MattingDataset, MovesForegroundAndAlphaAlike) {
   }
 }
 
-TEST(MattingDataset, ChangesColoursOfTheForegroundAlone) {
+TEST(MattingDataset, ChangesColorsOfTheForegroundAlone) {
   const Scenes scenes;
   const MattingDataset data = dataset_of(
       scenes,

@@ -74,7 +74,7 @@ TEST(MattingFiles, SaysWhenSizesDiffer) {
       {"pha/1.png: is an alpha of 30 x 34", "fgr/1.png has 21 x 25"});
 }
 
-TEST(MattingFiles, SaysWhenAlphaHasColours) {
+TEST(MattingFiles, SaysWhenAlphaHasColors) {
   const Scenes scenes;
   const torch::Tensor alpha = Scenes::disc(21);
   scenes.write("pairs/pha/1.png", Scenes::colors(alpha));

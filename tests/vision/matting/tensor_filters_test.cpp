@@ -14,7 +14,7 @@ torch::Tensor picture() {
   return wave({2, 3, 10, 14}, 0.61, 1) * 0.5 + 0.2;
 }
 
-torch::Tensor grey_of(const torch::Tensor& x) {
+torch::Tensor gray_of(const torch::Tensor& x) {
   return 0.299 * x.select(1, 0) + 0.587 * x.select(1, 1) +
          0.114 * x.select(1, 2);
 }
@@ -56,13 +56,13 @@ TEST(TensorFilters, ColorChangesAreTorchvisions) {
   EXPECT_TRUE(test::all_close(y[1], x[1], {1e-4, 1e-5}));
   const torch::Tensor bright = x[0].unsqueeze(0) * 1.1;
   const torch::Tensor contrasted =
-      bright * 0.7 + grey_of(bright).mean() * (1 - 0.7);
+      bright * 0.7 + gray_of(bright).mean() * (1 - 0.7);
   const torch::Tensor expected =
-      contrasted * 0.6 + grey_of(contrasted).unsqueeze(1) * (1 - 0.6);
+      contrasted * 0.6 + gray_of(contrasted).unsqueeze(1) * (1 - 0.6);
   EXPECT_TRUE(test::all_close(y[0], expected[0], {1e-4, 1e-5}));
 }
 
-TEST(TensorFilters, HueGoesRoundACircleAboutGrey) {
+TEST(TensorFilters, HueGoesRoundACircleAboutGray) {
   const torch::Tensor x = picture();
   const auto turned = [&](float hue) {
     return change_colors(x, {{.hue = hue}, {.hue = hue}});
@@ -70,7 +70,7 @@ TEST(TensorFilters, HueGoesRoundACircleAboutGrey) {
   EXPECT_TRUE(test::all_close(turned(1), x, {1e-3, 1e-4}));
   const torch::Tensor small = turned(0.02f);
   EXPECT_FALSE(test::all_close(small, x, {1e-3, 1e-4}));
-  EXPECT_TRUE(test::all_close(grey_of(small), grey_of(x), {1e-3, 1e-4}));
+  EXPECT_TRUE(test::all_close(gray_of(small), gray_of(x), {1e-3, 1e-4}));
   const torch::Tensor gray = torch::full({1, 3, 2, 2}, 0.4);
   EXPECT_TRUE(test::all_close(
       change_colors(gray, {{.saturation = 2, .hue = 0.3f}}),

@@ -156,7 +156,7 @@ TEST(PrepareImage, DividesOpenCvs16BitsBy257) {
       torch::equal(first(CV_16UC1, cv::Scalar(250 * 257)), rgb(250, 250, 250)));
 }
 
-TEST(PrepareImage, GivesGreyToAModelOfGrey) {
+TEST(PrepareImage, GivesGrayToAModelOfGray) {
   const Shades shades;
   const DataBunch data = shades.data({.decode = {.channels = 1}});
   const torch::Tensor gray = prepare_image(

@@ -33,7 +33,7 @@ ImagePreprocessing preprocessing(const std::string& resize) {
       .height = kSide,
       .width = kSide,
       .resize = resize,
-      .margin = resize == "centre_crop" ? 0.25 : 0,
+      .margin = resize == "center_crop" ? 0.25 : 0,
       .padding = "zeros",
       .mean = {0, 0, 0},
       .stddev = {1, 1, 1}};
@@ -80,7 +80,7 @@ TEST(PhotoGeometry, GivesMapsThePhotographsSizeAsPyTorchResizes) {
   // 20 x 20, of which the middle 16 x 16: of 100 x 100 the middle 80 x 80.
   Tensor middle = torch::zeros({3, 100, 100});
   middle.narrow(1, 10, 80).narrow(2, 10, 80).copy_(resized(map, 80, 80));
-  expect_map("centre_crop", {100, 100}, map, middle);
+  expect_map("center_crop", {100, 100}, map, middle);
 }
 
 TEST(PhotoGeometry, TakesMapsOfAnotherResolutionThanTheInput) {
@@ -109,7 +109,7 @@ Tensor ramp(int64_t height, int64_t width) {
 // However an image gets its size, a pixel of the input shows what the photograph
 // has at that pixel's point.
 TEST(PhotoGeometry, PointsLieWhereTheInputShowsThem) {
-  for (const char* resize : {"squish", "pad", "crop", "none", "centre_crop"}) {
+  for (const char* resize : {"squish", "pad", "crop", "none", "center_crop"}) {
     for (const ImageSize size :
          {ImageSize{60, 33}, ImageSize{20, 90}, ImageSize{12, 10}}) {
       SCOPED_TRACE(fmt::format("{} {} x {}", resize, size.height, size.width));
@@ -247,7 +247,7 @@ TEST_F(OriginalSize, AMaskLiesOnThePhotograph) {
   write_file(file, encode(image, ".png"));
   const Tensor rgb =
       torch::from_blob(image.data, {image.rows, image.cols, 3}, torch::kByte);
-  for (const char* resize : {"squish", "pad", "crop", "centre_crop", "none"}) {
+  for (const char* resize : {"squish", "pad", "crop", "center_crop", "none"}) {
     SCOPED_TRACE(resize);
     const Predictor own = predictor(resize, original_);
     PredictorQueue queue(own);

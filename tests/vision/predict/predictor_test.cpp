@@ -124,7 +124,7 @@ TEST_F(PredictorTest, AnswersAsTheLearnerHoweverImagesGetTheirSize) {
          .padding = Padding::border})));
   }
   expect_answers_of(
-      *trained(data({.transforms = {.train = {}, .valid = {centre_crop()}}})));
+      *trained(data({.transforms = {.train = {}, .valid = {center_crop()}}})));
 }
 
 /// `vision_learner` normalizes data that are not as the pretrained body's were.
@@ -151,7 +151,7 @@ TEST_F(PredictorTest, AnswersAsALearnerOnAPretrainedBody) {
   EXPECT_GT((preds[0] - preds[1]).abs().max().item<double>(), 1e-3);
 }
 
-TEST_F(PredictorTest, AnswersAsAGreyLearnerOfOneSize) {
+TEST_F(PredictorTest, AnswersAsAGrayLearnerOfOneSize) {
   std::vector<std::string> paths;
   for (int i = 0; i < 6; ++i) {
     paths.push_back((temp_ / ("gray" + std::to_string(i) + ".png")).string());
@@ -402,7 +402,7 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
       {"crop", {.transforms = get_transforms(), .resize = ResizeMethod::crop}},
       {"pad", {.resize = ResizeMethod::pad, .padding = Padding::zeros}},
       {"none", {.resize = ResizeMethod::none}},
-      {"middle", {.transforms = {.train = {}, .valid = {centre_crop()}}}},
+      {"middle", {.transforms = {.train = {}, .valid = {center_crop()}}}},
       {"large", {.size = ImageSize{40, 50}, .resize = ResizeMethod::crop}}};
   for (size_t i = 0; i < paths_.size(); ++i) {
     make_folders(folder / "images");

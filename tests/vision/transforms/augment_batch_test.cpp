@@ -180,7 +180,7 @@ TEST(AugmentBatch, MovesMasksOfAnyTypeWithTheirImages) {
   });
 }
 
-TEST(AugmentBatch, RefusesOtherSpatialTargetsUnlessOnlyColoursChange) {
+TEST(AugmentBatch, RefusesOtherSpatialTargetsUnlessOnlyColorsChange) {
   const std::vector<std::vector<int64_t>> shapes = {
       {4, 32, 32, 3},
       {4, 3, 32, 32},
@@ -231,7 +231,7 @@ TEST(AugmentBatch, LeavesValidationAlone) {
       smooth_batch(4, 32)));
 }
 
-TEST(AugmentBatch, NormalisesTooWhenItIsGivenStatistics) {
+TEST(AugmentBatch, NormalizesTooWhenItIsGivenStatistics) {
   const BatchTransform alone = augment_batch(get_transforms().train);
   const BatchTransform both = augment_batch(
       get_transforms().train,

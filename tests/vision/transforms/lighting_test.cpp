@@ -20,7 +20,7 @@ double sigmoid(double x) {
 }
 
 /// Every value once, in all three channels.
-torch::Tensor all_greys() {
+torch::Tensor all_grays() {
   return torch::arange(256)
       .view({16, 16, 1})
       .expand({16, 16, 3})
@@ -34,7 +34,7 @@ int64_t largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
 
 TEST(Lighting, BrightnessAndContrastAreFastais) {
   const torch::Tensor out = rendered(
-      all_greys(),
+      all_grays(),
       {brightness({0.6f, 0.6f}, 1), contrast({1.2f, 1.2f}, 1)});
   for (int i = 0; i < 256; ++i) {
     const double expected =
@@ -76,7 +76,7 @@ TEST(Lighting, SaturationIsFastais) {
   }
 }
 
-TEST(Lighting, HueTurnsTheColourCircleAsOpenCvHasIt) {
+TEST(Lighting, HueTurnsTheColorCircleAsOpenCvHasIt) {
   const torch::Tensor image = random_picture(20, 20);
   const float turn = planned({hue(0.2f, 1)}, {20, 20}).lighting.hue;
   ASSERT_NE(turn, 0);

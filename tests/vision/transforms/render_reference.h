@@ -77,7 +77,7 @@ inline torch::Tensor tables_of(
 }
 
 /// Brightness, contrast, saturation and hue, for [N, H, W, 3] kByte.
-inline torch::Tensor mix_colours(
+inline torch::Tensor mix_colors(
     const torch::Tensor& images,
     const Plans& plans) {
   const torch::Device device = images.device();
@@ -106,7 +106,7 @@ inline torch::Tensor light(torch::Tensor images, const Plans& plans) {
         return !plan.lighting.is_table();
       });
   if (is_mixed) {
-    images = to_bytes(mix_colours(images, plans));
+    images = to_bytes(mix_colors(images, plans));
     if (!any(plans, [](const SamplePlan& plan) {
           return !plan.lighting.tones.empty();
         })) {

@@ -105,8 +105,8 @@ TEST(Resize, RandomResizedCropTakesTheMiddleOfAnImageWithoutSuchAPart) {
   EXPECT_NEAR((s.left + s.right) / 2, 500, 1);
 }
 
-TEST(Resize, CentreCropLeavesAMargin) {
-  const Seen s = seen(planned({centre_crop(0.25f)}, {100, 100}, 1, {40, 40}));
+TEST(Resize, CenterCropLeavesAMargin) {
+  const Seen s = seen(planned({center_crop(0.25f)}, {100, 100}, 1, {40, 40}));
   EXPECT_NEAR(s.left, 10, 1e-9);
   EXPECT_NEAR(s.right, 90, 1e-9);
 }
@@ -219,7 +219,7 @@ TEST(Resize, RefusesWhatIsNoPart) {
         random_resized_crop({0.5f, 1.5f});
       },
       {"scale goes up to 1.5"});
-  expect_error<c10::ValueError>([] { centre_crop(-1); }, {"margin is -1"});
+  expect_error<c10::ValueError>([] { center_crop(-1); }, {"margin is -1"});
   expect_error<c10::ValueError>(
       [] {
         random_erasing(1, {0, 2});
