@@ -138,7 +138,7 @@ TEST(EarlyStopping, NamesWhatThereIsToMonitorOnceAnEpochHasShownIt) {
   no_valid.add<EarlyStopping>();
   expect_error<c10::ValueError>(
       [&] { no_valid.fit(1); },
-      {"no \"valid_loss\"", "has train_loss."});
+      {"no \"valid_loss\"", "one of train_loss."});
 }
 
 // Logs these values at the ends of the epochs of all fits.
@@ -181,7 +181,7 @@ TEST(EarlyStopping, RefusesToGuessWhichWayIsBetter) {
         [&] { learn.fit(1); },
         {fmt::format("the monitor is \"{}\"", name),
          ".mode = \"min\" or \"max\"",
-         "one of train_loss, valid_loss, accuracy."});
+         "one of the monitors train_loss, valid_loss, accuracy."});
     EXPECT_TRUE(learn.recorder().losses().empty());
   }
   expect_error<c10::ValueError>(

@@ -213,7 +213,7 @@ TEST(RanksThatDiffer, ABranchThatOneDoesNotTakeIsNamed) {
     const OwnTime waited;
     const auto train = [&] { learn.fit(1, 0.1); };
     const std::initializer_list<std::string_view> words = {
-        "sometimes.weight, sometimes.bias on rank 1",
+        "sometimes.weight, sometimes.bias got no gradient on rank 1",
         "find_unused_parameters"};
     if (environment.rank == 1) {
       expect_error<c10::Error>(train, words);

@@ -127,7 +127,7 @@ TEST(RunControl, RefusesRatesThatDoNotFitWithAWarning) {
   control->set_learning_rates(LearningRates::per_group({1, 2, 3}));
   learn.fit(1, 0.5);
   ASSERT_EQ(sink->warnings.size(), 1u);
-  EXPECT_NE(sink->warnings[0].find("3 rates"), std::string::npos);
+  EXPECT_NE(sink->warnings[0].find("got 3 learning rates"), std::string::npos);
   EXPECT_EQ(learn.recorder().learning_rates().back(), 0.5);
 }
 

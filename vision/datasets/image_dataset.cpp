@@ -50,7 +50,7 @@ ImageDataset::ImageDataset(
 
 ImageDataset::ImageDataset(
     std::vector<std::string> paths,
-    std::vector<int64_t> labels,
+    const std::vector<int64_t>& labels,
     const ImageDatasetOptions& options)
     : ImageDataset(
           {std::move(paths),

@@ -62,7 +62,7 @@ class ImageDataset final : public Dataset {
   ///         option is out of range; DataError if the first image is damaged.
   ImageDataset(
       std::vector<std::string> paths,
-      std::vector<int64_t> labels,
+      const std::vector<int64_t>& labels,
       const ImageDatasetOptions& options = {});
 
   /// Creates a dataset with targets of any type.

@@ -383,8 +383,7 @@ TEST(TorchScript, AStateThatIsAnInputFitsAnyBatch) {
         loaded.forward({inputs(5)[0], inputs(4)[1]});
       },
       {"[Model] dimension 0 of input 1 has a size of 4 and dimension 0 of "
-       "input 0 "
-       "one of 5"});
+       "input 0 a size of 5"});
 }
 
 /// Its first dimension is time: another number of those tells nothing.
@@ -625,8 +624,8 @@ TEST(TorchScript, SizesThatAreTheSameByChanceAreToldApart) {
   Model alike = load_torchscript_trusted(temp / "b.pt");
   expect_error<c10::ValueError>(
       [&] { alike.forward(rows(6, 4)); },
-      {"dimension 0 of input 1 has a size of 4 and dimension 0 of input 0 one "
-       "of 6",
+      {"dimension 0 of input 1 has a size of 4 and dimension 0 of input 0 a "
+       "size of 6",
        "in which they differ"});
   export_torchscript(prototypes, temp / "b.pt", rows(5, 4));
   Model apart = load_torchscript_trusted(temp / "b.pt");

@@ -128,7 +128,7 @@ TEST(ImageFolder, NamesAMissingFolderAndWhatWasExpected) {
   const TempFolder temp;
   const std::string error = error_for(temp / "gone");
   EXPECT_NE(error.find("gone: there is no such folder"), std::string::npos);
-  EXPECT_NE(error.find("per class"), std::string::npos) << error;
+  EXPECT_NE(error.find("for each class"), std::string::npos) << error;
   touch(temp / "file");
   EXPECT_NE(
       error_for(temp / "file").find("is not a folder"),

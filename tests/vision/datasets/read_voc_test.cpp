@@ -154,7 +154,7 @@ TEST_F(Voc, NamesTheLineOfABadBox) {
   EXPECT_EQ(
       fault(),
       "xml/a.xml:3: the object 'cat' has xmin 0, ymin 1, xmax 0, ymax 9, a box "
-      "that has no part in the image; expected pixels of the image, from 1 on "
+      "that is outside the image; expected pixels of the image, from 1 on "
       "(set zero_based for files that count from 0). Correct it, or leave such "
       "boxes out with bad_boxes = BadBoxes::skip.");
 }

@@ -138,7 +138,7 @@ TEST(GradCam, NamesTheLayersThatThereAre) {
       {"class is 3"});
   expect_error<c10::ValueError>(
       [&] { grad_cam(learn, torch::rand({4})); },
-      {"no image"});
+      {"not an image"});
   // Usable after all that.
   grad_cam(learn, image());
 }

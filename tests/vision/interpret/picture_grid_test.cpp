@@ -97,7 +97,7 @@ TEST(PictureGrid, LeavesNoRoomAboveWideImages) {
 }
 
 TEST(PictureGrid, RefusesWhatIsNoPicture) {
-  expect_error<c10::ValueError>([] { picture_grid({}); }, {"0 pictures"});
+  expect_error<c10::ValueError>([] { picture_grid({}); }, {"0 images"});
   expect_error<c10::ValueError>(
       [] {
         picture_grid({{torch::rand({5, 8, 8}), {}}});

@@ -174,7 +174,7 @@ TEST(PhotoGeometry, RefusesWhatItCannotConvert) {
       [&] {
         PhotoGeometry(preprocessing("exact"), {40, 20});
       },
-      {"40 x 20", "16 x 16 alone"});
+      {"40 x 20", "16 x 16, the only size"});
 }
 
 /// Tells bright pixels, at half the resolution, and how bright all are.

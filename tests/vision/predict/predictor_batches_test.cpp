@@ -270,7 +270,7 @@ TEST(PredictorBatches, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
       expect_error<c10::ValueError>(
           [&] { predictor.predict_batch(x.narrow(0, 0, size)); },
           {"[Model] aten::lstm of the module lstm has a state for 2 samples "
-           "and was given " +
+           "and got " +
            std::to_string(size)});
     }
     expect_answers(predictor, model, x, {2});

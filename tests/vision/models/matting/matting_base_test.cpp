@@ -87,7 +87,7 @@ TEST(MattingBase, IsBuiltAgainFromItsArchitecture) {
       [] {
         build_model({"matting_base", R"({"backbone": "vgg"})"});
       },
-      {"no backbone \"vgg\"", "mobilenet_v2, resnet50, resnet101"});
+      {"unknown backbone \"vgg\"", "mobilenet_v2, resnet50, resnet101"});
 }
 
 TEST(MattingBase, HasACloneWithItsWeights) {

@@ -175,7 +175,7 @@ TEST(MattingRefine, IsBuiltAgainFromItsArchitecture) {
       [] {
         build_model({"matting_refine", R"({"mode": "half"})"});
       },
-      {"no mode \"half\"", "sampling"});
+      {"unknown mode \"half\"", "sampling"});
 }
 
 TEST(MattingRefine, RefusesSizesThatItCannotRefine) {
