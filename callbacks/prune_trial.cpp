@@ -131,17 +131,20 @@ void PruneTrial::on_train_begin(Learner& learn) {
   study.monitored_ = options_.monitor;
   study.higher_is_better_ = monitor_.higher_is_better();
   learner_ = learner;
+  has_diverged_ = false;
   trial().result = FitResult::interrupted;
 }
 
 void PruneTrial::on_epoch_end(Learner& learn) {
   TrainState& state = learn.state();
+  look_for_nan(learn);  // before the epoch's checkpoint, which stores it
   std::string why;
   bool is_over = false;
   // The values of an interrupted epoch are incomplete.
   if (!state.stop_training) {
     trial().values.push_back(monitor_.value(learn));
-    const bool is_last = state.epoch + 1 == state.epochs;
+    const bool is_last = state.epoch + 1 == state.epochs ||
+                         parts_of(learn).position.data_have_ended;
     is_over = !is_last && is_worse(why);
   }
   // Ranks may have seen different trials, but must end together.
@@ -186,15 +189,20 @@ bool PruneTrial::is_worse(std::string& why) {
   return std::isnan(best) || (higher ? best < median : best > median);
 }
 
+// On any rank.
+void PruneTrial::look_for_nan(Learner& learn) {
+  const auto check = learn.find<TerminateOnNaN>();
+  const bool has_found = has_diverged_ || (check && check->found());
+  has_diverged_ =
+      loop::first_rank_where(parts_of(learn), has_found).has_value();
+}
+
 void PruneTrial::on_train_end(Learner& learn) {
   if (learn.state().is_removal || number_ < 0) return;
   trial().result = learn.state().result;
   if (trial().result != FitResult::completed) return;
-  const auto nan_check = learn.find<TerminateOnNaN>();
-  const bool found_nan = nan_check && nan_check->found();
-  if (loop::first_rank_where(parts_of(learn), found_nan)) {
-    trial().result = FitResult::failed;
-  }
+  look_for_nan(learn);
+  if (has_diverged_) trial().result = FitResult::failed;
 }
 
 StateDict PruneTrial::state_dict() const {
@@ -208,6 +216,9 @@ StateDict PruneTrial::state_dict() const {
   state.insert(
       "higher_is_better",
       torch::scalar_tensor(monitor_.higher_is_better() ? 1 : 0, torch::kLong));
+  state.insert(
+      "diverged",
+      torch::scalar_tensor(has_diverged_ ? 1 : 0, torch::kLong));
   monitor_.save(state);
   return state;
 }
@@ -225,6 +236,8 @@ void PruneTrial::load_state_dict(const StateDict& state) {
       "[PruneTrial] the saved \"result\" is {}; expected the result of a fit.",
       result);
   trial().result = static_cast<FitResult>(result);
+  const torch::Tensor* const diverged = state.find("diverged");
+  has_diverged_ = diverged && diverged->item<int64_t>() != 0;
   // A complete fit does not begin again, so on_train_begin will not set these.
   options_.study->monitored_ = options_.monitor;
   options_.study->higher_is_better_ =

@@ -100,10 +100,12 @@ class PruneTrial final : public Callback {
  private:
   Study::Trial& trial();
   bool is_worse(std::string& why);
+  void look_for_nan(Learner& learn);
 
   Options options_;
   Monitor monitor_;
-  int64_t number_ = -1;  // of the trial; -1 before it starts
+  int64_t number_ = -1;        // of the trial; -1 before it starts
+  bool has_diverged_ = false;  // TerminateOnNaN has ended the fit
   const LearnerParts* learner_ = nullptr;
 };
 

@@ -212,8 +212,6 @@ struct DataLoader::Epoch::Workers {
   int64_t consumed = 0;  // first batch that `next` has not returned
   bool stop = false;
   bool has_ended_early = false;
-  std::optional<Batch> held;  // see `next_of_ending`
-  std::exception_ptr held_error;
   int64_t working = 0;  // threads that have not finished
   std::vector<std::thread> threads;
 
@@ -358,23 +356,8 @@ struct DataLoader::Epoch::Workers {
     return options.training && dataset->can_end_early();
   }
 
-  // Holds one batch back until it is known whether another one follows, so that
-  // `has_ended_early` is true as soon as the last one has been returned.
-  std::optional<Batch> next_of_ending(const std::atomic<bool>* is_stopped) {
-    if (held_error) std::rethrow_exception(std::exchange(held_error, {}));
-    if (!held) held = take_until_end(is_stopped);
-    if (!held) return std::nullopt;
-    std::optional<Batch> after;
-    try {
-      after = take_until_end(is_stopped);
-    } catch (...) {
-      held_error = std::current_exception();  // raised by the batch after it
-    }
-    const bool is_cut = !after && is_stopped && *is_stopped;
-    return is_cut ? std::nullopt : std::exchange(held, std::move(after));
-  }
-
-  std::optional<Batch> take_until_end(const std::atomic<bool>* is_stopped) {
+  // For data that can end early.
+  std::optional<Batch> next_until_end(const std::atomic<bool>* is_stopped) {
     std::optional<Batch> batch = next(is_stopped);
     if (!batch || batch->left_out.empty()) return batch;
     {
@@ -398,12 +381,12 @@ DataLoader::Epoch::~Epoch() {
 }
 
 std::optional<Batch> DataLoader::Epoch::next(const std::atomic<bool>* stop) {
-  return workers_->can_end_early() ? workers_->next_of_ending(stop)
+  return workers_->can_end_early() ? workers_->next_until_end(stop)
                                    : workers_->next(stop);
 }
 
 bool DataLoader::Epoch::has_ended_early() const {
-  return workers_->has_ended_early && !workers_->held;
+  return workers_->has_ended_early;
 }
 
 DataLoader::DataLoader(

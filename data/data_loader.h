@@ -74,10 +74,9 @@ class DataLoader {
     /// the sample, with the original nested in it (`std::rethrow_if_nested`).
     /// \param stop  Once this is true, returns nothing instead of waiting.
     std::optional<Batch> next(const std::atomic<bool>* stop = nullptr);
-    /// True if the data of a training epoch ended early
-    /// (Dataset::can_end_early) and `next` has returned its last batch, which
-    /// is incomplete unless `drop_last` is set. For such data, `next` waits
-    /// until it is known whether another batch follows.
+    /// True if the data of a training epoch ended before its last batch
+    /// (Dataset::can_end_early). `next` has then returned the samples that were
+    /// left, or nothing if there were none or `drop_last` is set.
     bool has_ended_early() const;
 
    private:

@@ -215,6 +215,15 @@ Batch Concat::get_batch(
 std::shared_ptr<const Dataset> Concat::begin_epoch(
     c10::ArrayRef<int64_t> order,
     const BatchContext& context) const {
+  for (size_t i = 0; i + 1 < sources_.size(); ++i) {
+    TERN_CHECK_VALUE(
+        !context.training || !sources_[i]->can_end_early(),
+        "[Concat] dataset {} of {} can end early, as a stream does that cannot "
+        "restart, and the training would end with it; expected such a dataset "
+        "only at the end. Put it last.",
+        i + 1,
+        sources_.size());
+  }
   std::vector<std::vector<int64_t>> of_sources(sources_.size());
   for (const int64_t index : order) {
     const auto [source, local] = locate(index);

@@ -1,5 +1,6 @@
 #include "tern/data/stream_dataset.h"
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -140,6 +141,13 @@ StreamEpochs::StreamEpochs(
 std::shared_ptr<const Dataset> StreamEpochs::begin_epoch(
     c10::ArrayRef<int64_t> order,
     const BatchContext& context) const {
+  // Where samples are missing, those that come later in a stream are too.
+  TORCH_CHECK_VALUE(
+      !context.training || stream_->can_restart() ||
+          std::ranges::is_sorted(order),
+      "[StreamEpochs] the samples of a stream that cannot restart are read in "
+      "a shuffled order; expected them in order. Use a SequentialSampler, and "
+      "a Subset with increasing indices, and shuffle within the stream.");
   return std::make_shared<StreamEpoch>(
       stream_,
       decode_,

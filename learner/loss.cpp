@@ -210,7 +210,8 @@ torch::Tensor Loss::per_sample(const Tensors& outputs, const Tensors& targets)
     const {
   torch::Tensor values = values_of(outputs, targets);
   if (values.dim() == 1 && !divides_single_values_) return values;
-  values = in_32_bits(values).reshape({values.size(0), -1});
+  values = in_32_bits(values);
+  values = values.dim() == 1 ? values.unsqueeze(1) : values.flatten(1);
   torch::Tensor counts;
   if (counts_ && sums_values_) counts = counts_(outputs, targets);
   if (!counts.defined()) return values.mean(1);

@@ -131,6 +131,7 @@ void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
   l.position.data_have_ended = true;
   s.stop_epoch = true;  // so that the last batch completes a step
   if (last || s.batch > 0) return;
+  loop::restore_validation(l);
   TERN_CHECK_VALUE(
       s.epoch > 0,
       "[Learner::fit] the training data ended before the first batch; expected "
@@ -138,7 +139,6 @@ void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
       "by the first fit or lr_find: give the Learner a new one.",
       l.data.train->options().batch_size);
   s.stop_training = true;
-  loop::restore_validation(l);
 }
 
 }  // namespace

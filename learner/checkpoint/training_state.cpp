@@ -91,6 +91,7 @@ StateDict progress(const LearnerParts& l) {
       {"iteration", l.state.iteration},
       {"stop_epoch", in_epoch && l.state.stop_epoch ? 1 : 0},
       {"stop_training", l.state.stop_training ? 1 : 0},
+      {"data_have_ended", l.position.data_have_ended ? 1 : 0},
       {"pruned", l.state.result == FitResult::pruned ? 1 : 0},
       {"window_batches", l.step.window.batches()},
       {"window_samples", l.step.window.samples()}};
@@ -118,6 +119,7 @@ void restore_progress(LearnerParts& l, const StateDict& saved) {
     return saved.contains(name) ? saved_integer(saved, name) : 0;
   };
   l.state.stop_epoch = number("stop_epoch") != 0;
+  l.position.data_have_ended = number("data_have_ended") != 0;
   if (number("pruned") != 0) l.state.result = FitResult::pruned;
   const int64_t batches = number("window_batches");
   const int64_t samples = number("window_samples");

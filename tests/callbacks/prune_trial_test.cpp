@@ -309,6 +309,33 @@ TEST(PruneTrial, DoesNotTakeATrialForCompleteThatTerminateOnNaNEnded) {
   EXPECT_EQ(study->best(), &study->trials()[1]);
 }
 
+TEST(PruneTrial, KnowsAfterAResumeThatTheTrialHadDiverged) {
+  const TempFolder temp;
+  const auto start = [&](const std::shared_ptr<Study>& study) {
+    auto learn = learner();
+    learn
+        ->add<LambdaCallback>(
+            {.on_backward_begin =
+                 [](Learner& l) {
+                   if (l.state().epoch == 1) {
+                     l.state().loss = l.state().loss * NAN;
+                   }
+                 }})
+        .add<TerminateOnNaN>()
+        .add(scripted_valid_loss({0.1, 0.1, 0.1}))
+        .add<PruneTrial>({.study = study})
+        .add<SaveCheckpoint>({.folder = temp / "run", .durable = false});
+    learn->resume(temp / "run", {.if_exists = true});
+    learn->fit(3);
+  };
+  start(std::make_shared<Study>());
+  const auto again = std::make_shared<Study>();
+  start(again);
+  ASSERT_EQ(again->trials().size(), 1u);
+  EXPECT_NE(again->trials()[0].result, FitResult::completed);
+  EXPECT_EQ(again->best(), nullptr);
+}
+
 TEST(PruneTrial, RefusesWhatMakesNoSense) {
   const auto study = study_of({{1}});
   expect_error<c10::ValueError>(

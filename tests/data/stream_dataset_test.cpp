@@ -427,6 +427,7 @@ class Queue final : public StreamDataset {
   std::unique_ptr<Pass> pass(const BatchContext&) const override {
     return std::make_unique<Take>(left_);
   }
+  int64_t left() const { return *left_; }
 
  private:
   using Left = std::atomic<int64_t>;
@@ -574,9 +575,6 @@ TEST(StreamEpochs, EndAnAccumulatedStepWithTheirStream) {
   const auto accumulation = std::make_shared<GradientAccumulation>(
       GradientAccumulation::Options{.batches = 4});
   EXPECT_EQ(fit_queue(12, false, {accumulation}).steps, 1);
-  // Also where the stream ends with a batch, and with what drop_last leaves out.
-  EXPECT_EQ(fit_queue(8, false, {accumulation}).steps, 1);
-  EXPECT_EQ(fit_queue(13, true, {accumulation}).steps, 1);
 }
 
 TEST(StreamEpochs, EndEarlyAlsoWithinSubsetsAndConcats) {
@@ -597,6 +595,32 @@ TEST(StreamEpochs, EndEarlyAlsoWithinSubsetsAndConcats) {
   EXPECT_EQ(batches.next()->size(), 4);
   EXPECT_TRUE(batches.has_ended_early());
   EXPECT_FALSE(batches.next());
+  // In their order, and with nothing behind them that would be lost.
+  std::reverse(all.begin(), all.end());
+  const DataLoader shuffled(
+      std::make_shared<Subset>(stream, all),
+      {.batch_size = 8, .training = true, .workers = 1});
+  expect_error<c10::ValueError>(
+      [&] { shuffled.epoch(0); },
+      {"StreamEpochs", "increasing indices"});
+  const DataLoader followed(
+      std::make_shared<Concat>(
+          std::vector<std::shared_ptr<const Dataset>>{stream, part}),
+      {.batch_size = 8, .training = true, .workers = 1});
+  expect_error<c10::ValueError>(
+      [&] { followed.epoch(0); },
+      {"Concat", "dataset 1 of 2", "Put it last"});
+}
+
+// A stream may wait for what the training makes of its last batch.
+TEST(StreamEpochs, GiveEachBatchAsSoonAsItIsComplete) {
+  const auto queue = std::make_shared<Queue>(8);
+  const DataLoader loader(
+      std::make_shared<StreamEpochs>(queue, 40, without_number),
+      {.batch_size = 8, .training = true, .workers = 0});
+  DataLoader::Epoch batches = loader.epoch(0);
+  EXPECT_EQ(batches.next()->size(), 8);
+  EXPECT_EQ(queue->left(), 0);  // not asked for a ninth
 }
 
 TEST(StreamEpochs, GiveWhatCameBeforeAnError) {

@@ -216,6 +216,12 @@ MattingDataset::MattingDataset(
   check_matting_files(files_);
 }
 
+std::string MattingDataset::why_no_folds(const Dataset& /*other*/) const {
+  return "a MattingDataset repeats the shorter of its lists of files, so that "
+         "different folds would share foregrounds or backgrounds; expected "
+         "other datasets. Divide the files, and create a dataset for each fold";
+}
+
 void MattingDataset::write_pair(
     int64_t index,
     const BatchContext& context,

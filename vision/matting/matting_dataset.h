@@ -103,6 +103,9 @@ class MattingDataset final : public Dataset {
   std::string describe(int64_t index) const override {
     return files_.pha[index % std::ssize(files_.pha)];
   }
+  /// Returns that folds would leak: the shorter of the two lists is repeated, so
+  /// that samples of different folds share a file.
+  std::string why_no_folds(const Dataset& other) const override;
 
  private:
   void write_pair(

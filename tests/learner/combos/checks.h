@@ -768,9 +768,14 @@ inline void check_late(const Configuration& drawn) {
     undisturbed([&] { learn.fit(1, 1e-3); });
     throw Refused(refusal);
   }
-  // Before the first batch it is as before the fit. The second fit of fine_tune
-  // makes it once more, which is refused for loggers of one file.
-  const bool is_first = !is_refused && act.extra != Extra::multi_optimizer &&
+  // fine_tune's second fit adds it once more, which some callbacks refuse.
+  if (is_refused && adds) {
+    late.leaves_out = {Deed::add, Deed::remove};
+    undisturbed([&] { learn.fit(1, 1e-3); });
+    throw Refused(refusal);
+  }
+  // Before the first batch it is as before the fit.
+  const bool is_first = act.extra != Extra::multi_optimizer &&
                         act.at.fit == 0 && act.at.epoch == 0 &&
                         act.at.event == Event::epoch_begin &&
                         c.acts.size() == 1;

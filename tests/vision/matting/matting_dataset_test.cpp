@@ -1,9 +1,12 @@
 #include "tern/vision/matting/matting_dataset.h"
 
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "tern/data/data_loader.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/k_folds.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/matting/scenes.h"
 #include "tern/vision/transforms/geometry.h"
@@ -20,6 +23,14 @@ MattingDataset dataset_of(
   return MattingDataset(
       find_matting_files(scenes.pairs(), scenes.backgrounds()),
       std::move(options));
+}
+
+TEST(MattingDataset, IsNotDividedIntoFoldsThatShareItsFiles) {
+  const Scenes scenes;
+  const auto data = std::make_shared<MattingDataset>(dataset_of(scenes));
+  expect_error<c10::ValueError>(
+      [&] { k_folds(DataBunch::create(data, nullptr, {.batch_size = 2}), 2); },
+      {"k_folds", "share foregrounds or backgrounds"});
 }
 
 TEST(MattingDataset, HasAsManySamplesAsTheLongerFolder) {
