@@ -211,6 +211,7 @@ struct DataLoader::Epoch::Workers {
   int64_t claimed = 0;   // first batch that no worker has claimed
   int64_t consumed = 0;  // first batch that `next` has not returned
   bool stop = false;
+  bool can_end_early = false;  // Dataset::can_end_early, in training
   bool has_ended_early = false;
   int64_t working = 0;  // threads that have not finished
   std::vector<std::thread> threads;
@@ -352,10 +353,6 @@ struct DataLoader::Epoch::Workers {
     return std::move(taken.batch);
   }
 
-  bool can_end_early() const {
-    return options.training && dataset->can_end_early();
-  }
-
   // For data that can end early.
   std::optional<Batch> next_until_end(const std::atomic<bool>* is_stopped) {
     std::optional<Batch> batch = next(is_stopped);
@@ -381,8 +378,8 @@ DataLoader::Epoch::~Epoch() {
 }
 
 std::optional<Batch> DataLoader::Epoch::next(const std::atomic<bool>* stop) {
-  return workers_->can_end_early() ? workers_->next_until_end(stop)
-                                   : workers_->next(stop);
+  return workers_->can_end_early ? workers_->next_until_end(stop)
+                                 : workers_->next(stop);
 }
 
 bool DataLoader::Epoch::has_ended_early() const {
@@ -454,9 +451,9 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
       order_of(*sampler_, options_.seed, epoch, dataset_->size());
   // If a stream ends early, all its later samples are missing, so the order
   // must be sorted.
+  workers->can_end_early = options_.training && dataset_->can_end_early();
   TORCH_CHECK_VALUE(
-      !options_.training || !dataset_->can_end_early() ||
-          std::ranges::is_sorted(workers->order),
+      !workers->can_end_early || std::ranges::is_sorted(workers->order),
       "[DataLoader] the data can end early (a stream that cannot restart), but "
       "the sampler shuffles; expected samples in order. Give a "
       "SequentialSampler, and shuffle within the stream.");

@@ -103,14 +103,18 @@ void check_loader(const DataLoader& loader, Split split) {
 }
 
 // Describes the first sample of a dataset, such as "[28, 28, 3] Byte, [] Long".
+// A dataset may leave samples out, so the first one need not be at index 0.
 std::string shapes_in(const Dataset& data) {
-  if (data.size() == 0) return "";
-  const Batch first = data.get_batch({0}, {});
-  Tensors tensors;
-  for (const Tensors* of : {&first.inputs, &first.targets}) {
-    for (const torch::Tensor& tensor : *of) tensors.push_back(tensor[0]);
+  for (int64_t index = 0; index < data.size(); ++index) {
+    const Batch batch = data.get_batch({index}, {});
+    if (batch.size() == 0) continue;
+    Tensors tensors;
+    for (const Tensors* of : {&batch.inputs, &batch.targets}) {
+      for (const torch::Tensor& tensor : *of) tensors.push_back(tensor[0]);
+    }
+    return shapes_of(tensors);
   }
-  return shapes_of(tensors);
+  return "";
 }
 
 // Checks that samples of both datasets can be in one batch.

@@ -76,7 +76,9 @@ void warn_of_rare_classes(
 /// transforms to training samples and the validation transforms to validation
 /// samples, whichever loader of `data` they come from. Two datasets that
 /// transform their samples differently cannot be mixed
-/// (`Dataset::why_no_folds`): use `k_fold`. The folds' datasets are Subsets;
+/// (`Dataset::why_no_folds`), nor two whose transforms cannot be compared:
+/// image transforms are alike if they are the same objects, and functions never
+/// are. Use `k_fold` for these. The folds' datasets are Subsets;
 /// call `presize` before. For ImageDatasets see also `k_folds` of a DataBlock.
 ///
 /// \param folds  2 to the number of samples.

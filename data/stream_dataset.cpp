@@ -25,13 +25,14 @@ class StreamEpoch final : public Dataset {
       : stream_(std::move(stream)),
         decode_(std::move(decode)),
         context_(context),
+        can_restart_(stream_->can_restart()),
         uses_(static_cast<size_t>(samples)),
         pass_(stream_->pass(context)) {
     for (const int64_t index : order) ++uses_.at(index);
   }
 
   int64_t size() const override { return static_cast<int64_t>(uses_.size()); }
-  bool can_end_early() const override { return !stream_->can_restart(); }
+  bool can_end_early() const override { return !can_restart_; }
 
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override {
@@ -72,7 +73,7 @@ class StreamEpoch final : public Dataset {
       if (uses_[position_] == 0) {
         // A stream that cannot restart is already past the samples before a
         // resume.
-        if (stream_->can_restart()) {
+        if (can_restart_) {
           from_pass([&] { return pass_->skip(); });
         }
       } else {
@@ -97,7 +98,7 @@ class StreamEpoch final : public Dataset {
   template <class Take>
   void from_pass(const Take& take) const {
     if (take()) return;
-    const bool is_repeated = context_.training && stream_->can_restart();
+    const bool is_repeated = context_.training && can_restart_;
     if (!is_repeated && (context_.training || position_ > 0)) {
       has_ended_ = true;
       return;
@@ -113,6 +114,7 @@ class StreamEpoch final : public Dataset {
   std::shared_ptr<const StreamDataset> stream_;
   StreamEpochs::Decode decode_;
   BatchContext context_;
+  bool can_restart_;
   mutable std::mutex mutex_;
   mutable std::vector<int32_t> uses_;  // how often each is still needed
   mutable std::unique_ptr<StreamDataset::Pass> pass_;

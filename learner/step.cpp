@@ -124,13 +124,40 @@ void loop::end_epoch(LearnerParts& l) {
 
 namespace {
 
+void multiply_gradients(LearnerParts& l, double factor) {
+  if (factor == 1) return;
+  Tensors gradients;
+  for (const ModelTensor& p : l.model.parameters()) {
+    if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
+  }
+  const torch::NoGradGuard no_grad;
+  if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
+}
+
+// Makes the optimizer's step of an accumulation window whose last batch was not
+// known to be the last one.
+void step_without_batch(LearnerParts& l) {
+  TrainState& s = l.state;
+  l.step.window.complete();
+  loop::attach_scaled_gradients(l);
+  multiply_gradients(l, l.step.window.correction());
+  s.accumulating = s.skip_step = s.skip_zero_grad = false;
+  l.step.has_gradients = true;
+  loop::detach_scaled_gradients(l);
+  loop::run(l, Event::step);
+  loop::optimizer_step(l);
+  if (!s.skip_zero_grad) loop::zero_grad(l);
+}
+
 // Ends the epoch and the fit at the end of the data, as if this were their full
 // length. An epoch without a batch is dropped (`completes_epoch`).
 void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
   TrainState& s = l.state;
   l.position.data_have_ended = true;
   s.stop_epoch = true;  // so that the last batch completes a step
-  if (last || s.batch > 0) return;
+  if (last) return;
+  if (l.step.window.is_open()) step_without_batch(l);
+  if (s.batch > 0) return;
   loop::restore_validation(l);
   TERN_CHECK_VALUE(
       s.epoch > 0,
@@ -333,20 +360,6 @@ void loop::run_step(LearnerParts& l) {
   ++l.position.batches_done;
 }
 
-namespace {
-
-void multiply_gradients(LearnerParts& l, double factor) {
-  if (factor == 1) return;
-  Tensors gradients;
-  for (const ModelTensor& p : l.model.parameters()) {
-    if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
-  }
-  const torch::NoGradGuard no_grad;
-  if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
-}
-
-}  // namespace
-
 // Called after on_backward_begin, which may replace the loss.
 void loop::weight_loss(LearnerParts& l) {
   attach_scaled_gradients(l);  // backward adds to the window's gradients
@@ -450,6 +463,12 @@ double StepWindow::add(
   return weigh(
       {static_cast<double>(samples.of_rank),
        static_cast<double>(samples.of_all)});
+}
+
+void StepWindow::complete() {
+  is_complete_ = true;
+  correction_ = now_.counted > 0 ? now_.expected / now_.counted : 1;
+  close();
 }
 
 double StepWindow::weigh(const Counts& counts) {

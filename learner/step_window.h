@@ -41,6 +41,9 @@ class StepWindow {
   /// first batch counted so little that the sum would exceed the range of 16
   /// bits.
   double rescale() const { return rescale_; }
+  /// Ends the window after the batch that was added last, although that batch
+  /// was not added as the last one.
+  void complete();
   /// True if the batch that was added last completes the window.
   bool is_complete() const { return is_complete_; }
   /// True if batches were added since the last complete window.

@@ -19,7 +19,9 @@ namespace tern {
 namespace {
 
 // True if the model has BatchNorm, whose statistics depend on its weights.
-bool needs_statistics(const char* where, const Model& model) {
+// Checks that they can be computed for the mean weights.
+bool needs_statistics(const char* where, Learner& learn) {
+  const Model& model = learn.model();
   const bool has_batch_norm = std::ranges::count(
                                   model.buffers(),
                                   LayerKind::batch_norm,
@@ -31,6 +33,15 @@ bool needs_statistics(const char* where, const Model& model) {
           "statistics cannot be computed for the mean weights; expected a "
           "model of nn::Module.",
           where));
+  TERN_CHECK_VALUE(
+      !has_batch_norm ||
+          !learn.data().loader(Split::train).dataset().can_end_early(),
+      "[{}] the model has BatchNorm, whose statistics for the mean weights "
+      "need "
+      "a pass over the training data, but the data is a stream that cannot "
+      "restart; expected data that can be read again. Use Ema, or let the "
+      "stream restart (StreamDataset::can_restart).",
+      where);
   return has_batch_norm;
 }
 
@@ -81,7 +92,7 @@ class PlainMeans {
 }  // namespace
 
 bool update_batch_norm(Learner& learn) {
-  if (!needs_statistics("update_batch_norm", learn.model())) return true;
+  if (!needs_statistics("update_batch_norm", learn)) return true;
   const torch::NoGradGuard no_grad;
   PlainMeans means(learn.model());
   if (means.are_none()) return true;
@@ -128,7 +139,7 @@ void Swa::on_train_begin(Learner& learn) {
   const auto epochs = static_cast<double>(learn.state().epochs);
   first_epoch_ = static_cast<int64_t>(std::floor(options_.start * epochs));
   start_rates_.clear();
-  needs_statistics("Swa", learn.model());
+  needs_statistics("Swa", learn);
 }
 
 void Swa::on_epoch_begin(Learner& learn) {
@@ -157,8 +168,13 @@ void Swa::on_epoch_end(Learner& learn) {
 
 void Swa::on_train_end(Learner& learn) {
   TrainState& state = learn.state();
-  if (state.result != FitResult::completed || state.is_removal ||
-      !has_averages()) {
+  if (state.result != FitResult::completed || state.is_removal) return;
+  if (!has_averages()) {
+    if (state.is_trial || state.epochs == 0) return;
+    learn.options().sink->warning(fmt::format(
+        "Swa: the fit ended before epoch {}, the first one to average, so the "
+        "weights are not a mean",
+        first_epoch_));
     return;
   }
   apply(learn);

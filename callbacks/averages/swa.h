@@ -49,6 +49,8 @@ class Swa final : public WeightAverage, public SetsHyperParameter {
 
   /// \throws c10::NotImplementedError for a TorchScript model with BatchNorm,
   ///         whose statistics cannot be recomputed.
+  /// \throws c10::ValueError for a model with BatchNorm if the training data is
+  ///         a stream that cannot restart.
   void on_train_begin(Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;

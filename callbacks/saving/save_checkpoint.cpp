@@ -167,8 +167,10 @@ void SaveCheckpoint::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
   const bool is_epoch = options_.every_epochs > 0 &&
                         (state.epoch + 1) % options_.every_epochs == 0;
-  const bool is_last = state.epoch + 1 == state.epochs || state.stop_training ||
-                       parts_of(learn).position.data_have_ended;
+  // That a stream has ended exactly with this epoch shows only in the next one.
+  const bool is_last =
+      state.epoch + 1 == state.epochs || state.stop_training ||
+      learn.data().loader(Split::train).dataset().can_end_early();
   if (is_epoch || is_last) save(learn);
 }
 

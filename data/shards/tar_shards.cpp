@@ -300,7 +300,6 @@ TarDataset::TarDataset(
 std::shared_ptr<const TarDataset> TarDataset::from(
     const std::vector<std::string>& shards,
     TarDatasetOptions options) {
-  if (!options.decode) options.decode = decode_fields({"npy"}, {"cls"});
   return std::shared_ptr<const TarDataset>(new TarDataset(
       TarShards::open(shards, options.shards),
       std::move(options.decode)));
@@ -309,19 +308,32 @@ std::shared_ptr<const TarDataset> TarDataset::from(
 Batch TarDataset::get_batch(
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) const {
+  static const TarDecoder by_default = decode_fields({"npy"}, {"cls"});
+  const TarDecoder& decode = decode_ ? decode_ : by_default;
   std::vector<Batch> samples;
   samples.reserve(indices.size());
   for (int64_t row = 0; row < std::ssize(indices); ++row) {
     const int64_t index = indices[row];
     const BatchContext of_row = context.of_row(row);
     samples.push_back(
-        decode_(shards_->sample(index), of_row, of_row.rng(index)));
+        decode(shards_->sample(index), of_row, of_row.rng(index)));
   }
   return collate(samples, context);
 }
 
 std::string TarDataset::describe(int64_t index) const {
   return shards_->sample(index).describe();
+}
+
+std::string TarDataset::why_no_folds(const Dataset& other) const {
+  const auto* const shards = dynamic_cast<const TarDataset*>(&other);
+  const bool may_differ =
+      shards && shards != this && (decode_ || shards->decode_);
+  return may_differ ? "two TarDatasets have a `decode` function, and whether "
+                      "both decode alike is unknown; expected one TarDataset. "
+                      "Give all shards to one TarDataset, whose `decode` can "
+                      "read BatchContext::training"
+                    : "";
 }
 
 }  // namespace tern

@@ -119,6 +119,7 @@ class TarDataset final : public Dataset {
       const override;
   /// Returns shard and key.
   std::string describe(int64_t index) const override;
+  std::string why_no_folds(const Dataset& other) const override;
 
   const std::shared_ptr<const TarShards>& shards() const { return shards_; }
 
@@ -126,7 +127,7 @@ class TarDataset final : public Dataset {
   TarDataset(std::shared_ptr<const TarShards> shards, TarDecoder decode);
 
   std::shared_ptr<const TarShards> shards_;
-  TarDecoder decode_;
+  TarDecoder decode_;  // empty: fields npy and cls
 };
 
 }  // namespace tern

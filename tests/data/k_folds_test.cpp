@@ -181,6 +181,29 @@ TEST(KFolds, WorksWithoutValidationDataAndKeepsTheTestLoader) {
   EXPECT_EQ(inputs_of(*folds[0].valid).size(), 2u);
 }
 
+TEST(KFolds, ComparesShapesAlsoIfTheFirstSampleIsLeftOut) {
+  // Leaves its first sample out, as an image that cannot be read.
+  struct Holes final : Dataset {
+    int64_t size() const override { return 4; }
+    Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+        const override {
+      Batch batch;
+      std::vector<float> values;
+      for (int64_t row = 0; row < std::ssize(indices); ++row) {
+        if (indices[row] == 0) {
+          batch.left_out.push_back(row);
+        } else {
+          values.push_back(1);
+        }
+      }
+      batch.inputs = {torch::tensor(values)};
+      return batch;
+    }
+  };
+  const auto holes = std::make_shared<Holes>();
+  EXPECT_EQ(k_folds(DataBunch::create(holes, holes, {}), 2).size(), 2u);
+}
+
 TEST(KFolds, RefusesWhatCannotBeDivided) {
   DataBunch with_sampler = bunch(
       {.batch_size = 2,

@@ -7,9 +7,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tern/data/data_bunch.h"
 #include "tern/data/data_loader.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/data/k_folds.h"
 #include "tern/data/sampler.h"
 #include "tern/data/shards/tar_shards.h"
 #include "tern/data/support/sink.h"
@@ -123,6 +125,23 @@ TEST_F(TarData, MixesNeighborsAndLosesNone) {
   expect_error<c10::ValueError>(
       [] { BufferedSampler({1}, 0); },
       {"buffer has 0 samples"});
+}
+
+TEST_F(TarData, IsNotMixedInFoldsWithAnotherDecoder) {
+  const auto mine = numbers({3, 2}), other = TarDataset::from(paths_);
+  EXPECT_EQ(mine->why_no_folds(*mine), "");
+  EXPECT_EQ(other->why_no_folds(*TarDataset::from(paths_)), "");
+  const auto folds_of = [&](std::shared_ptr<const Dataset> valid) {
+    return k_folds(
+        DataBunch::create(mine, std::move(valid), {.batch_size = 2}),
+        2);
+  };
+  EXPECT_EQ(folds_of(mine).size(), 2u);
+  for (const auto& valid : {other, numbers({3, 2})}) {
+    expect_error<c10::ValueError>(
+        [&] { folds_of(valid); },
+        {"[k_folds]", "TarDataset", "`decode`", "BatchContext::training"});
+  }
 }
 
 TEST_F(TarData, DecodesNpyClsAndBytes) {

@@ -588,7 +588,10 @@ inline void check_by_hand(const Configuration& c) {
       const bool learns =
           p.key().starts_with("head") || p.key().starts_with("norm");
       if (learns) continue;
-      const bool is_by_hand = c.frozen_by_hand && p.key().starts_with("first");
+      // A net with a sparse embedding has no layer `first`, and set_up then
+      // froze nothing by hand.
+      const bool is_by_hand = c.frozen_by_hand && loop.net->first &&
+                              p.key().starts_with("first");
       p.value().requires_grad_(!on && !is_by_hand);
       // freeze and unfreeze forget what the optimizer knew.
       p.value().mutable_grad().reset();

@@ -1,0 +1,200 @@
+// Fits on a stream that cannot restart and ends before the fit does.
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/callbacks/averages/swa.h"
+#include "tern/callbacks/gradients.h"
+#include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/prune_trial.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/data/stream_dataset.h"
+#include "tern/learner/recorder.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/scripted.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/tests/support/weight_bytes.h"
+
+namespace tern::ended_stream_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+
+constexpr int64_t kBatch = 8;
+constexpr int64_t kEpoch = 24;  // samples, three batches
+
+/// The points of `points(length)`, once.
+class Points final : public StreamDataset {
+ public:
+  explicit Points(int64_t length)
+      : all_(points(length)), next_(std::make_shared<Next>(0)) {}
+
+  bool can_restart() const override { return false; }
+
+  std::unique_ptr<Pass> pass(const BatchContext&) const override {
+    return std::make_unique<Rest>(all_, next_);
+  }
+
+ private:
+  using Next = std::atomic<int64_t>;
+
+  class Rest final : public Pass {
+   public:
+    Rest(std::shared_ptr<Dataset> all, std::shared_ptr<Next> next)
+        : all_(std::move(all)), next_(std::move(next)) {}
+
+    std::optional<Batch> next() override {
+      const int64_t index = (*next_)++;
+      if (index >= all_->size()) return std::nullopt;
+      return all_->get_batch({index}, {});
+    }
+
+   private:
+    std::shared_ptr<Dataset> all_;
+    std::shared_ptr<Next> next_;
+  };
+
+  std::shared_ptr<Dataset> all_;
+  std::shared_ptr<Next> next_;
+};
+
+DataBunch data_of(std::shared_ptr<Dataset> train) {
+  DataBunch data = point_data(8, 16);
+  data.train = std::make_shared<DataLoader>(
+      std::move(train),
+      DataLoaderOptions{
+          .batch_size = kBatch,
+          .drop_last = false,
+          .training = true,
+          .workers = 0});
+  return data;
+}
+
+DataBunch stream_of(int64_t length) {
+  return data_of(
+      std::make_shared<StreamEpochs>(std::make_shared<Points>(length), kEpoch));
+}
+
+std::unique_ptr<Learner> learner_on(int64_t length) {
+  return std::make_unique<Learner>(stream_of(length), plain_net(), quiet());
+}
+
+std::shared_ptr<Callback> step_counter(int64_t& steps) {
+  return std::make_shared<LambdaCallback>(
+      LambdaCallback::Options{.on_step_end = [&](Learner&) { ++steps; }});
+}
+
+// Two of four batches are there when the stream ends, and no third one comes
+// that could be the last.
+TEST(EndedStream, MakesTheStepOfAWindowThatEndsExactlyWithABatch) {
+  const auto train = [](DataBunch data, bool is_half, int64_t& steps) {
+    Learner learn(std::move(data), plain_net(), quiet());
+    if (is_half) learn.to_fp16({.loss_scale = 1024});
+    learn.add<GradientAccumulation>(GradientAccumulation::Options{.batches = 4})
+        .add<GradientClip>(GradientClip::Options{.max_norm = 0.05})
+        .add(step_counter(steps))
+        .fit(1, 1e-2);
+    return bytes_of(learn);
+  };
+  for (const bool is_half : {false, true}) {
+    int64_t streamed = 0, in_memory = 0;
+    const auto whole = train(data_of(points(16)), is_half, in_memory);
+    EXPECT_EQ(train(stream_of(16), is_half, streamed), whole);
+    EXPECT_EQ(in_memory, 1);
+    EXPECT_EQ(streamed, 1);
+  }
+}
+
+TEST(EndedStream, EndsAResumedFitWhereItEndedBefore) {
+  // The second epoch ends after a batch and a half.
+  for (const char* const checkpoint : {"step_5", "step_3"}) {
+    const TempFolder folder;
+    const auto saving = std::make_shared<SaveCheckpoint>(
+        SaveCheckpoint::Options{.folder = folder / "run", .keep = 0});
+    const auto first = learner_on(36);
+    first->add(saving).fit(5, 1e-2);
+    ASSERT_EQ(first->state().iteration, 5);
+    ASSERT_EQ(first->recorder().epochs().size(), 2u);
+    // A longer stream, which has samples for all epochs.
+    const auto second = learner_on(200);
+    second->resume(folder / "run" / checkpoint).fit(5, 1e-2);
+    EXPECT_EQ(second->state().result, FitResult::completed);
+    const bool had_ended = std::string(checkpoint) == "step_5";
+    EXPECT_EQ(second->state().iteration, had_ended ? 5 : 15) << checkpoint;
+    EXPECT_EQ(second->recorder().epochs().size(), had_ended ? 2u : 5u);
+  }
+}
+
+TEST(EndedStream, LeavesACheckpointOfItsEnd) {
+  // In the middle of an epoch, and exactly with one.
+  for (const int64_t length : {36, 24}) {
+    const TempFolder folder;
+    const auto learn = learner_on(length);
+    learn
+        ->add<SaveCheckpoint>(SaveCheckpoint::Options{
+            .folder = folder / "run",
+            .every_epochs = 10})
+        .fit(5, 1e-2);
+    const auto last = "step_" + std::to_string(learn->state().iteration);
+    EXPECT_TRUE(std::filesystem::exists(folder / "run" / last)) << last;
+  }
+}
+
+TEST(EndedStream, CompletesATrialInsteadOfPruningIt) {
+  const auto study = std::make_shared<Study>();
+  const auto run = [&](int64_t length, std::vector<double> losses) {
+    const auto learn = learner_on(length);
+    learn->add(scripted_valid_loss(std::move(losses)))
+        .add<PruneTrial>(
+            PruneTrial::Options{.study = study, .startup_trials = 1})
+        .fit(3, 1e-2);
+    return learn->state().result;
+  };
+  ASSERT_EQ(run(100, {1, 1, 1}), FitResult::completed);
+  ASSERT_EQ(run(100, {1, 9, 9}), FitResult::completed);  // the best counts
+  ASSERT_EQ(run(100, {9, 9, 9}), FitResult::pruned);
+  EXPECT_EQ(run(20, {9}), FitResult::completed);
+  EXPECT_EQ(study->trials().back().result, FitResult::completed);
+}
+
+TEST(EndedStream, KeepsTheResultsOfTheFitBeforeOneThatHasNoData) {
+  const auto learn = learner_on(36);
+  learn->fit(5, 1e-2);
+  const double loss = learn->state().valid_loss;
+  ASSERT_GT(loss, 0);
+  expect_error<c10::ValueError>(
+      [&] { learn->fit(1, 1e-2); },
+      {"ended before the first batch"});
+  EXPECT_EQ(learn->state().valid_loss, loss);
+}
+
+TEST(EndedStream, HasNoSwaOfAModelWithBatchNorm) {
+  Learner with_norm(stream_of(36), point_net(), quiet());
+  with_norm.add<Swa>();
+  expect_error<c10::ValueError>(
+      [&] { with_norm.fit(2, 1e-2); },
+      {"[Swa]", "BatchNorm", "cannot restart", "Ema"});
+  expect_error<c10::ValueError>(
+      [&] { update_batch_norm(with_norm); },
+      {"[update_batch_norm]", "cannot restart"});
+}
+
+TEST(EndedStream, WarnsIfItEndsBeforeSwaHasAveraged) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(stream_of(36), plain_net(), {.sink = sink});
+  learn.add<Swa>(Swa::Options{.start = 0.5}).fit(10, 1e-2);
+  ASSERT_EQ(sink->warnings.size(), 1u);
+  EXPECT_NE(sink->warnings[0].find("ended before epoch 5"), std::string::npos)
+      << sink->warnings[0];
+}
+
+}  // namespace
+}  // namespace tern::ended_stream_test
