@@ -97,10 +97,18 @@ bool update_batch_norm(Learner& learn) {
   PlainMeans means(learn.model());
   if (means.are_none()) return true;
   int64_t batches = 0;
+  // Callbacks may evaluate within this pass, which is not part of it.
+  const auto is_this_pass = [depth = parts_of(learn).evaluation.depth +
+                                     1](const Learner& l) {
+    return parts_of(l).evaluation.depth == depth;
+  };
   const auto in_training_mode =
       std::make_shared<LambdaCallback>(LambdaCallbackOptions{
-          .on_batch_end = [&](Learner&) { ++batches; },
-          .on_eval_begin = [](Learner& l) { l.model().train(); }});
+          .on_batch_end = [&](Learner& l) { batches += is_this_pass(l); },
+          .on_eval_begin =
+              [&](Learner& l) {
+                if (is_this_pass(l)) l.model().train();
+              }});
   learn.add(in_training_mode);
   const auto end = [&] {
     learn.remove(*in_training_mode);

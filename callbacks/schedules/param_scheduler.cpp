@@ -101,6 +101,30 @@ value_at(double position, HyperParameter hyper, const Schedule& schedule) {
 
 }  // namespace
 
+void StartRates::begin(const Learner& learn, std::vector<double> rates) {
+  rates_ = std::move(rates);
+  of_fit_ = parts_of(learn).position.own_rates;
+}
+
+void StartRates::save(StateDict& state) const {
+  state.insert("start_rates", torch::tensor(rates_, torch::kDouble));
+  state.insert("fit_rates", torch::tensor(of_fit_, torch::kDouble));
+}
+
+void StartRates::load(const std::string& owner, const StateDict& state) {
+  if (!state.contains("start_rates")) return;
+  if (saved_numbers(owner, state, "fit_rates") != of_fit_) return;
+  std::vector<double> saved = saved_numbers(owner, state, "start_rates");
+  TERN_CHECK_VALUE(
+      saved.size() == rates_.size(),
+      "[{}] the saved state has {} learning rates; expected {}, one per group. "
+      "Resume with the optimizer and groups that it was saved with.",
+      owner,
+      saved.size(),
+      rates_.size());
+  rates_ = std::move(saved);
+}
+
 ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
     : scheduled_(std::move(scheduled)) {
   for (const Scheduled& s : scheduled_) {
@@ -143,7 +167,7 @@ void ParamScheduler::on_train_begin(Learner& learn) {
   if (l.position.place == Place::in_epoch) done_ += l.position.batches_done;
   if (l.position.place == Place::at_epoch_end) done_ += batches;
   if (make_) scheduled_ = make_(total_);
-  first_rates_ = learn.learning_rates();
+  start_.begin(learn, learn.learning_rates());
   const auto groups = parts_of(learn).groups.parameters.size();
   for (const Scheduled& s : scheduled_) {
     TERN_CHECK_VALUE(
@@ -174,7 +198,7 @@ void ParamScheduler::on_batch_begin(Learner& learn) {
     }
     values.resize(parts_of(learn).groups.parameters.size(), values[0]);
     for (size_t i = 0; s.is_factor && i < values.size(); ++i) {
-      values[i] *= first_rates_[i];
+      values[i] *= start_.rates()[i];
     }
     loop::set_hyper_parameter(parts_of(learn), s.hyper, values);
   }
@@ -189,10 +213,13 @@ void ParamScheduler::on_batch_end(Learner& learn) {
 }
 
 StateDict ParamScheduler::state_dict() const {
-  return {{"done", torch::tensor(done_, torch::kLong)}};
+  StateDict state = {{"done", torch::tensor(done_, torch::kLong)}};
+  start_.save(state);
+  return state;
 }
 
 void ParamScheduler::load_state_dict(const StateDict& state) {
+  start_.load("ParamScheduler", state);
   done_ = saved_value("ParamScheduler", state, "done").item<int64_t>();
 }
 
@@ -210,7 +237,7 @@ void TorchScheduler::on_add(Learner& learn) {
 
 void TorchScheduler::on_train_begin(Learner& learn) {
   optimizer_ = &learn.optimizer();
-  first_rates_ = rates();
+  start_.begin(learn, rates());
   make();
 }
 
@@ -249,7 +276,9 @@ void TorchScheduler::on_train_end(Learner&) {
 }
 
 StateDict TorchScheduler::state_dict() const {
-  return {{"advances", torch::tensor(advances_, torch::kLong)}};
+  StateDict state = {{"advances", torch::tensor(advances_, torch::kLong)}};
+  start_.save(state);
+  return state;
 }
 
 // LibTorch's schedulers cannot be saved, so this replays their steps from the
@@ -265,11 +294,12 @@ void TorchScheduler::load_state_dict(const StateDict& state) {
     return;
   }
   scheduler_.reset();
+  start_.load("TorchScheduler", state);
   const std::vector<double> restored = rates();
-  set_rates(first_rates_);
+  set_rates(start_.rates());
   make();
   while (advances_ < advances) advance();
-  if (restored != first_rates_) set_rates(restored);
+  if (restored != start_.rates()) set_rates(restored);
 }
 
 std::vector<double> TorchScheduler::rates() const {

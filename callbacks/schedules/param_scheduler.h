@@ -43,6 +43,25 @@ Schedule phases(std::vector<Phase> phases);
 
 }  // namespace schedule
 
+/// The learning rates with which a schedule began. A checkpoint contains them,
+/// because a resumed fit may add a scheduler again, as a callback does in
+/// on_epoch_begin, when the learning rates have already changed.
+class StartRates {
+ public:
+  void begin(const Learner& learn, std::vector<double> rates);
+  const std::vector<double>& rates() const { return rates_; }
+
+  void save(StateDict& state) const;
+  /// Changes nothing if the running fit was called with different learning
+  /// rates, or for older checkpoints, which do not contain them.
+  /// \param owner  Class for error messages.
+  void load(const std::string& owner, const StateDict& state);
+
+ private:
+  std::vector<double> rates_;
+  std::vector<double> of_fit_;  // passed to the fit, by layer group
+};
+
 /// Schedules hyper-parameters over a fit; fastai v2's ParamScheduler. Used by
 /// `fit_one_cycle`, `flat_cos` and `sgdr`.
 ///
@@ -90,8 +109,8 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
  private:
   ForBatches make_;  // empty: the schedules do not depend on the batches
   std::vector<Scheduled> scheduled_;
-  std::vector<double> first_rates_;  // of this fit, by layer group
-  int64_t done_ = 0, total_ = 0;     // batches of this fit
+  StartRates start_;              // of this fit, by layer group
+  int64_t done_ = 0, total_ = 0;  // batches of this fit
 };
 
 /// Runs one of LibTorch's learning rate schedulers:
@@ -141,7 +160,7 @@ class TorchScheduler final : public Callback, public SetsHyperParameter {
   Factory factory_;
   Options options_;
   torch::optim::Optimizer* optimizer_ = nullptr;  // of the running fit
-  std::vector<double> first_rates_;               // by parameter group
+  StartRates start_;                              // by parameter group
   std::unique_ptr<torch::optim::LRScheduler> scheduler_;
   int64_t advances_ = 0;  // of this fit
 };

@@ -113,6 +113,28 @@ TEST(UpdateBatchNorm, MakesTheStatisticsMeansOverTheBatches) {
   EXPECT_EQ(bn->options.momentum(), 0.1);
 }
 
+TEST(UpdateBatchNorm, IgnoresEvaluationsWithinItsPass) {
+  Tensors statistics;
+  for (const bool is_nested : {false, true}) {
+    const auto learn = learner();
+    learn->fit(1);
+    int depth = 0;
+    const auto evaluate = [&](Learner& l) {
+      if (depth > 0) return;
+      ++depth;
+      l.validate();
+      --depth;
+    };
+    const auto nested = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+        .on_batch_begin = evaluate,
+        .on_eval_begin = evaluate});
+    if (is_nested) learn->add(nested);
+    EXPECT_TRUE(update_batch_norm(*learn));
+    statistics.push_back(learn->model().buffers()[0].tensor.clone());
+  }
+  EXPECT_TRUE(torch::equal(statistics[0], statistics[1]));
+}
+
 TEST(UpdateBatchNorm, LeavesTheStatisticsOfAPassThatFailed) {
   const auto learn = learner();
   learn->fit(1);

@@ -1,3 +1,7 @@
+#include <functional>
+#include <memory>
+#include <vector>
+
 #include <gtest/gtest.h>
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/types.h>
@@ -85,6 +89,45 @@ TEST(TorchScheduler, GoesOnAfterAResumeToTheSameBits) {
       continued.recorder().learning_rates(),
       learn.recorder().learning_rates());
   EXPECT_TRUE(all_equal(parameters_of(continued), parameters_of(learn)));
+}
+
+// A scheduler that a callback adds in on_epoch_begin begins with the learning
+// rates of the start, and after a resume finds those of the checkpoint.
+TEST(Schedulers, ThatAreAddedInAFitResumeExactly) {
+  const auto factor = [] {
+    return std::make_shared<ParamScheduler>(
+        std::vector<ParamScheduler::Scheduled>{
+            {HyperParameter::lr,
+             {schedule::linear(1, 0.1)},
+             /*is_factor=*/true}});
+  };
+  using Make = std::function<CallbackHandle()>;
+  for (const Make& make :
+       {Make([] { return halving(3, true); }), Make(factor)}) {
+    const TempFolder temp;
+    const auto learner = [&] {
+      auto learn =
+          std::make_unique<Learner>(point_data(), point_net(), quiet());
+      learn->add<LambdaCallback>({.on_epoch_begin = [&make](Learner& l) {
+        if (l.state().epoch == 0) l.add(make());
+      }});
+      learn->add<LambdaCallback>(
+          {.on_batch_end =
+               [&temp](Learner& l) {
+                 if (l.state().iteration == 5) l.save_checkpoint(temp / "run");
+               },
+           .order = callback_order::kLast});
+      return learn;
+    };
+    const auto whole = learner();
+    whole->fit(2, 0.3);
+    const auto resumed = learner();
+    resumed->resume(temp / "run").fit(2, 0.3);
+    EXPECT_EQ(
+        resumed->recorder().learning_rates(),
+        whole->recorder().learning_rates());
+    EXPECT_TRUE(all_equal(parameters_of(*resumed), parameters_of(*whole)));
+  }
 }
 
 TEST(TorchScheduler, LeavesNoTraceInATrial) {
