@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-TEST(Broadcast, GivesTheTextOfARankToAll) {
+TEST(Broadcast, SendsTheTextOfOneRankToAll) {
   for (const int64_t root : {0, 2}) {
     expect_ranks(3, [&](const LaunchEnvironment& environment) {
       const auto group = connect(environment);
@@ -24,8 +24,8 @@ TEST(Broadcast, GivesTheTextOfARankToAll) {
   }
 }
 
-// Gloo itself does not know all of these types.
-TEST(Broadcast, GivesNamesTypesAndValuesToRanksThatDoNotKnowThem) {
+// Gloo does not support all of these types.
+TEST(Broadcast, SendsNamesTypesAndValuesToRanksWithoutThem) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const StateDict state = {

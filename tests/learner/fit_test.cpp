@@ -1,5 +1,5 @@
-// The promises of the training loop: the order of events, what each may change,
-// what happens when something throws.
+// Guarantees of the training loop: the order of events, what each event may
+// change, and what happens after an exception.
 
 #include <sstream>
 #include <thread>
@@ -59,7 +59,7 @@ LambdaCallbackOptions at_every_event(
       .on_train_end = on("on_train_end")};
 }
 
-TEST(Fit, ComputesGradientsOfConvolutionsByFastKernelsInBackwardAlone) {
+TEST(Fit, UsesFastConvolutionGradientsInBackwardOnly) {
   Learner learn(point_data(64), point_net(), quiet());
   std::vector<bool> is_on;
   learn.add<LambdaCallback>({.on_backward_begin = [&](Learner& l) {
@@ -73,7 +73,7 @@ TEST(Fit, ComputesGradientsOfConvolutionsByFastKernelsInBackwardAlone) {
   EXPECT_FALSE(FastConvBackward::is_on());
 }
 
-TEST(Fit, RunsTheEventsInTheOrderOfTheDesign) {
+TEST(Fit, RunsTheEventsInTheDocumentedOrder) {
   Learner learn(point_data(64, 32), point_net(), quiet());
   std::vector<std::string> seen;
   learn.add<LambdaCallback>(
@@ -96,7 +96,7 @@ TEST(Fit, RunsTheEventsInTheOrderOfTheDesign) {
   EXPECT_EQ(seen, expected);
 }
 
-TEST(Fit, LearnsAndGoesOnLearningInASecondFit) {
+TEST(Fit, TrainsAndContinuesTrainingInASecondFit) {
   Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
   learn.fit(2, 1e-2);
   const double first = learn.recorder().epochs().back().valid_loss;
@@ -107,7 +107,7 @@ TEST(Fit, LearnsAndGoesOnLearningInASecondFit) {
   EXPECT_EQ(learn.state().iteration, 5 * 8);
 }
 
-TEST(Fit, MatchesALoopWrittenByHandBitForBit) {
+TEST(Fit, IsBitIdenticalToAHandWrittenLoop) {
   const DataBunch data = point_data();
   auto by_hand = point_net();
   torch::optim::SGD sgd(by_hand->parameters(), 0.1);
@@ -130,7 +130,7 @@ TEST(Fit, MatchesALoopWrittenByHandBitForBit) {
   EXPECT_TRUE(all_equal(parameters_of(learn), by_hand->parameters()));
 }
 
-TEST(Fit, TheSecondFitShufflesAnew) {
+TEST(Fit, TheSecondFitUsesANewShuffle) {
   std::vector<torch::Tensor> firsts;
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
@@ -152,7 +152,7 @@ TEST(Fit, SkipStepKeepsTheWeights) {
   EXPECT_TRUE(all_equal(parameters_of(learn), before));
 }
 
-TEST(Fit, SkipZeroGradAddsUpGradients) {
+TEST(Fit, SkipZeroGradAccumulatesGradients) {
   Learner learn(point_data(64, 0), point_net(), quiet());
   std::vector<double> norms;
   learn.add<LambdaCallback>(
@@ -172,7 +172,7 @@ TEST(Fit, SkipZeroGradAddsUpGradients) {
   EXPECT_EQ(norms.at(1), 0);
 }
 
-TEST(Fit, ALossThatACallbackReplacesIsTheOneThatTrains) {
+TEST(Fit, TrainsWithTheLossThatACallbackSets) {
   Learner learn(point_data(), point_net(), quiet({.weight_decay = 0}));
   const Tensors before = parameters_of(learn);
   learn.add<LambdaCallback>({.on_backward_begin = [](Learner& l) {
@@ -195,7 +195,7 @@ TEST(Fit, StopTrainingEndsAfterTheBatchAndTheNextFitRuns) {
   EXPECT_EQ(learn.state().iteration, 3 + 8);
 }
 
-TEST(Fit, StopEpochGoesOnWithTheNextEpoch) {
+TEST(Fit, StopEpochContinuesWithTheNextEpoch) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LambdaCallback>(
       {.on_batch_begin = [](Learner& l) { l.state().stop_epoch = true; }});
@@ -215,10 +215,10 @@ TEST(Fit, ARequestFromAnotherThreadStopsIt) {
   EXPECT_LT(learn.state().epoch, 100000);
 }
 
-TEST(Fit, AnEpochThatARequestCutsOffIsNotRecorded) {
+TEST(Fit, DoesNotRecordAnEpochThatAStopRequestInterrupts) {
   Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
   learn.add<LambdaCallback>({.on_batch_end = [](Learner& l) {
-    // In the middle of the second epoch's validation.
+    // During the second epoch's validation.
     if (l.state().epoch == 1 && !l.state().training) l.request_stop();
   }});
   learn.fit(3);
@@ -229,7 +229,7 @@ TEST(Fit, AnEpochThatARequestCutsOffIsNotRecorded) {
   EXPECT_TRUE(std::isnan(learn.state().valid_loss));
 }
 
-TEST(Fit, ExtraCallbacksTakePartInOneFitAlone) {
+TEST(Fit, ExtraCallbacksAreActiveInOneFitOnly) {
   Learner learn(point_data(), point_net(), quiet());
   int epochs = 0;
   auto count = std::make_shared<LambdaCallback>(
@@ -239,7 +239,7 @@ TEST(Fit, ExtraCallbacksTakePartInOneFitAlone) {
   EXPECT_EQ(epochs, 2);
 }
 
-TEST(Fit, RunsCallbacksInAscendingOrderAndEqualOnesAsAdded) {
+TEST(Fit, RunsCallbacksInAscendingOrderAndThenAsAdded) {
   Learner learn(point_data(32, 0), point_net(), quiet());
   std::string seen;
   const auto note = [&](char name, int order) {
@@ -307,7 +307,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(kEvents),
     [](const auto& info) { return info.param; });
 
-TEST(Fit, TellsOfEachPassWithoutTraining) {
+TEST(Fit, SendsEvalEventsForEachEvaluation) {
   Learner learn(point_data(64, 32), point_net(), quiet());
   std::string seen;
   bool fails = false;
@@ -357,7 +357,7 @@ TEST(Fit, ACallbackMayValidateAndPredictInTheMiddleOfAStep) {
   EXPECT_TRUE(all_equal(train(true), train(false)));
 }
 
-TEST(Fit, ACallbackMayRefuseToBeAdded) {
+TEST(Fit, ACallbackMayRejectBeingAdded) {
   struct Only final : Callback {
     void on_add(Learner& learn) override {
       if (learn.find<Only>()) throw std::runtime_error("one is enough");
@@ -376,7 +376,7 @@ TEST(Fit, ACallbackMayRefuseToBeAdded) {
   learn.fit(1);
 }
 
-TEST(Fit, ReportsTheFirstErrorWhenOnTrainEndThrowsToo) {
+TEST(Fit, ReportsTheFirstErrorIfOnTrainEndAlsoThrows) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   learn.add<LambdaCallback>(
@@ -417,7 +417,7 @@ TEST(Fit, SendsLibTorchsWarningsToTheSink) {
   EXPECT_EQ(sink->warnings[0], "something to know");
 }
 
-TEST(Fit, SaysWhenNothingCanBeLearnt) {
+TEST(Fit, RejectsAModelWithoutTrainableParameters) {
   auto net = point_net();
   for (auto& p : net->parameters()) p.requires_grad_(false);
   Learner learn(point_data(), net, quiet());
@@ -427,14 +427,14 @@ TEST(Fit, SaysWhenNothingCanBeLearnt) {
   learn.unfreeze().fit(1);
 }
 
-TEST(Fit, RefusesAnEmptyTrainLoaderAndSaysWhy) {
+TEST(Fit, RejectsAnEmptyTrainLoaderAndExplainsWhy) {
   Learner learn(point_data(20), point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
       {"20 samples", "batch size 32", "smaller"});
 }
 
-TEST(Fit, RefusesLabelsOutsideTheModelsOutputs) {
+TEST(Fit, RejectsLabelsOutsideTheModelsOutputs) {
   const auto dataset = std::make_shared<TensorDataset>(
       Tensors{torch::randn({64, 2})},
       Tensors{torch::full({64}, 7L)});
@@ -449,7 +449,7 @@ TEST(Fit, RefusesLabelsOutsideTheModelsOutputs) {
   EXPECT_TRUE(all_equal(parameters_of(learn), before));
 }
 
-TEST(Fit, RefusesAnEmptyValidationSetBeforeTheFirstStep) {
+TEST(Fit, RejectsAnEmptyValidationSetBeforeTheFirstStep) {
   DataBunch data = point_data();
   data.valid = std::make_shared<DataLoader>(points(0), DataLoaderOptions{});
   Learner learn(data, point_net(), quiet());
@@ -459,7 +459,7 @@ TEST(Fit, RefusesAnEmptyValidationSetBeforeTheFirstStep) {
   EXPECT_EQ(learn.state().iteration, 0);
 }
 
-TEST(Fit, SaysWhatToDoWithABatchOfOneSampleAndBatchNorm) {
+TEST(Fit, ExplainsABatchOfOneSampleWithBatchNorm) {
   DataBunch data = point_data();
   data.train = std::make_shared<DataLoader>(
       points(33),
@@ -468,7 +468,7 @@ TEST(Fit, SaysWhatToDoWithABatchOfOneSampleAndBatchNorm) {
   expect_error<c10::ValueError>([&] { learn.fit(1); }, {"drop_last"});
 }
 
-TEST(Fit, LetsNoOtherThreadValidateMeanwhile) {
+TEST(Fit, DoesNotLetADifferentThreadValidateDuringIt) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LambdaCallback>({.on_batch_begin = [](Learner& l) {
     if (!l.state().training || l.state().batch > 0) return;
@@ -484,7 +484,7 @@ TEST(Fit, LetsNoOtherThreadValidateMeanwhile) {
   EXPECT_EQ(learn.recorder().losses().size(), 8u);
 }
 
-TEST(Fit, RefusesALossThatIsNoScalar) {
+TEST(Fit, RejectsALossThatIsNotAScalar) {
   Learner learn(
       point_data(),
       point_net(),
@@ -519,7 +519,7 @@ TEST(Fit, NamesTheSampleThatAWorkerCouldNotLoad) {
       {"cat.jpg", "sample 40", "is no image"});
 }
 
-TEST(Fit, RefusesNegativeEpochsAndAFitInsideAFit) {
+TEST(Fit, RejectsNegativeEpochsAndAFitInsideAFit) {
   Learner learn(point_data(), point_net(), quiet());
   EXPECT_THROW(learn.fit(-1), c10::ValueError);
   learn.add<LambdaCallback>({.on_epoch_begin = [](Learner& l) { l.fit(1); }});

@@ -28,7 +28,7 @@ using namespace testing_support;  // NOLINT
 using torch::Tensor;
 namespace nn = torch::nn;
 
-// body.a -> what `between` makes of its result -> body.b
+// body.a -> `between` applied to its output -> body.b
 struct BodyImpl final : nn::Module {
   using Function = std::function<Tensor(const Tensor&)>;
   explicit BodyImpl(Function function) : between(std::move(function)) {
@@ -62,7 +62,7 @@ std::string error_between(BodyImpl::Function between) {
   return error_of(Net(std::move(between)), torch::zeros({4, 2}));
 }
 
-TEST(ForwardError, NamesTheLayerWhatItIsGivenAndTheLayerBefore) {
+TEST(ForwardError, NamesTheLayerItsInputAndThePreviousLayer) {
   EXPECT_EQ(
       error_between([](const Tensor& x) { return x.slice(1, 0, 6); }),
       "[Model] the model cannot take inputs of [4, 2] Float; body.b was given "
@@ -84,7 +84,7 @@ TEST(ForwardError, ComparesTheSamplesWithTheFirstLayer) {
       "model's first layer.");
 }
 
-TEST(ForwardError, SaysAfterWhichLayerAnOperationWithoutWeightsFails) {
+TEST(ForwardError, NamesTheLayerBeforeAFailingOperationWithoutWeights) {
   const std::string text = error_between([](const Tensor& x) {
     return x + torch::zeros({4, 3});
   });
@@ -103,7 +103,7 @@ TEST(ForwardError, SaysAfterWhichLayerAnOperationWithoutWeightsFails) {
   EXPECT_NE(check.find("behind 0, with [4, 8] Float: "), check.npos) << check;
 }
 
-TEST(ForwardError, SaysWhatToConvert) {
+TEST(ForwardError, ExplainsWhatToConvert) {
   std::string text =
       error_between([](const Tensor& x) { return x.to(torch::kDouble); });
   EXPECT_TRUE(
@@ -122,7 +122,7 @@ TEST(ForwardError, SaysWhatToConvert) {
       << text;
 }
 
-TEST(ForwardError, TellsAnEmbeddingsIndices) {
+TEST(ForwardError, ExplainsInvalidEmbeddingIndices) {
   const nn::Sequential net(nn::Embedding(10, 4));
   EXPECT_TRUE(error_of(net, torch::full({2}, 10))
                   .ends_with("Give indices from 0 to 9."));
@@ -144,7 +144,7 @@ TEST(ForwardError, NamesAnOperationThatHasNo16BitVersion) {
        "or train with to_amp."});
 }
 
-TEST(ForwardError, AdvisesNothingThatWouldNotHelp) {
+TEST(ForwardError, GivesNoAdviceThatWouldNotHelp) {
   const std::string text = error_between([](const Tensor& x) {
     TORCH_CHECK(false, "the moon is full");
     return x;
@@ -164,7 +164,7 @@ TEST(ForwardError, NamesALayerWithAnAdapter) {
   EXPECT_NE(text.find("match body.a"), text.npos) << text;
 }
 
-TEST(ForwardError, TheRepeatedPassLeavesNoTrace) {
+TEST(ForwardError, TheRepeatedForwardPassLeavesNoTrace) {
   const auto make = [] {
     torch::manual_seed(1);
     return nn::Sequential(
@@ -187,7 +187,7 @@ TEST(ForwardError, TheRepeatedPassLeavesNoTrace) {
   EXPECT_FALSE(is_forward_repeated());
 }
 
-TEST(ForwardError, APassThatDoesNotFailAgainIsToldByItsInputs) {
+TEST(ForwardError, ReportsTheInputsIfTheRepeatedPassDoesNotFail) {
   int calls = 0;
   const std::string text = error_between([&](const Tensor& x) {
     TORCH_CHECK(calls++ > 0, "the moon is full");

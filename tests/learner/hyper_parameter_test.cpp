@@ -61,7 +61,7 @@ TEST(HyperParameters, ReadAndSetWeightDecay) {
   }
 }
 
-TEST(HyperParameters, AreZeroWhereAnOptimizerLacksThem) {
+TEST(HyperParameters, AreZeroIfAnOptimizerLacksThem) {
   torch::optim::LBFGSOptions lbfgs;
   EXPECT_FALSE(has_momentum(lbfgs));
   EXPECT_EQ(momentum(lbfgs), 0);
@@ -75,7 +75,7 @@ TEST(HyperParameters, AreZeroWhereAnOptimizerLacksThem) {
       {"LearnerOptions::weight_decay"});
 }
 
-TEST(HyperParameters, StayInTheirRange) {
+TEST(HyperParameters, AreCheckedForTheirRange) {
   torch::optim::SGDOptions sgd(.1);
   using Error = c10::ValueError;
   expect_error<Error>([&] { set_momentum(sgd, 1); }, {"momentum is 1"});
@@ -91,7 +91,7 @@ namespace {
 
 using Rates = std::vector<double>;
 
-TEST(LearningRates, ResolveInFastaisWays) {
+TEST(LearningRates, ResolveLikeFastais) {
   EXPECT_EQ(LearningRates().resolve(3, 1), (Rates{1, 1, 1}));
   EXPECT_EQ(LearningRates(2.0).resolve(3, 1), (Rates{2, 2, 2}));
   EXPECT_EQ(LearningRates({1, 2}).resolve(1, 1), (Rates{2}));
@@ -103,7 +103,7 @@ TEST(LearningRates, ResolveInFastaisWays) {
   EXPECT_EQ(slice[2], 1e-3);
 }
 
-TEST(LearningRates, RefuseWhatFitsNoGroupsOrIsNoRate) {
+TEST(LearningRates, RejectWrongCountsAndInvalidValues) {
   EXPECT_THROW(LearningRates({1, 2, 3}).resolve(2, 1), c10::ValueError);
   EXPECT_THROW(LearningRates(-1.0).resolve(1, 1), c10::ValueError);
   EXPECT_THROW(LearningRates(std::nan("")).resolve(1, 1), c10::ValueError);

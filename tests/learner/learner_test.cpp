@@ -41,7 +41,7 @@ TEST(Learner, TrainsWithFusedAdamWAndFastaisSettingsByDefault) {
   }
 }
 
-TEST(Learner, TakesAnyOptimizerOfLibTorch) {
+TEST(Learner, AcceptsAnyOptimizerOfLibTorch) {
   for (const OptimizerFactory& factory :
        {optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1)),
         optimizer<torch::optim::RMSprop>(),
@@ -55,7 +55,7 @@ TEST(Learner, TakesAnyOptimizerOfLibTorch) {
   }
 }
 
-TEST(Learner, ValidatesOverTheWholeSetWhateverTheBatches) {
+TEST(Learner, ValidationDoesNotDependOnTheBatchSize) {
   std::vector<double> losses, accuracies;
   for (const int64_t batch_size : {100, 32, 7, 1}) {
     Learner learn(
@@ -86,7 +86,7 @@ TEST(Learner, ValidationChangesNeitherWeightsNorRunningStatistics) {
   EXPECT_FALSE(net->is_training());
 }
 
-TEST(Learner, GetPredsKeepsTheOrderOfTheDataAndGivesProbabilities) {
+TEST(Learner, GetPredsKeepsTheOrderOfTheDataAndReturnsProbabilities) {
   auto net = point_net();
   Learner learn(point_data(), net, quiet());
   const Predictions preds = learn.get_preds();
@@ -99,7 +99,7 @@ TEST(Learner, GetPredsKeepsTheOrderOfTheDataAndGivesProbabilities) {
   EXPECT_TRUE(torch::equal(preds.targets, all.targets[0]));
 }
 
-TEST(Learner, PredictNamesTheLikeliestClass) {
+TEST(Learner, PredictReturnsTheMostLikelyClass) {
   Learner learn(point_data(), point_net(), quiet());
   EXPECT_NEAR(
       learn.predict(torch::tensor({2.f, 2.f}))
@@ -116,7 +116,7 @@ TEST(Learner, PredictNamesTheLikeliestClass) {
   EXPECT_THROW(learn.predict(torch::tensor(1.f)), c10::ValueError);
 }
 
-TEST(Learner, SaysWhichLoaderIsMissing) {
+TEST(Learner, NamesTheMissingLoader) {
   Learner learn(point_data(256, 0), point_net(), quiet());
   expect_error<c10::ValueError>([&] { learn.validate(); }, {"no valid loader"});
   expect_error<c10::ValueError>(
@@ -137,7 +137,7 @@ TEST(Learner, NamesAMetricThatDoesNotFitTheOutputs) {
   EXPECT_FALSE(learn.state().is_fitting);
 }
 
-TEST(Learner, RefusesWhatCannotBeTrained) {
+TEST(Learner, RejectsWhatCannotBeTrained) {
   EXPECT_THROW(
       Learner(point_data(), torch::nn::Sequential(torch::nn::ReLU()), quiet()),
       c10::ValueError);
@@ -151,7 +151,7 @@ TEST(Learner, RefusesWhatCannotBeTrained) {
   EXPECT_THROW(learn.add(callback), c10::ValueError);
 }
 
-TEST(Learner, RefusesADeviceThatIsNotThere) {
+TEST(Learner, RejectsADeviceThatDoesNotExist) {
   DataBunch data = point_data();
   data.device = torch::Device(torch::kCUDA, 99);
   expect_error<c10::ValueError>(
@@ -189,7 +189,7 @@ TEST(Learner, TransformsBatchesBeforeCallbacksSeeThem) {
   EXPECT_EQ(shape, (std::vector<int64_t>{32, 3, 4, 4}));
 }
 
-TEST(Learner, CountsInMetricsOfItsOwn) {
+TEST(Learner, KeepsItsOwnMetricState) {
   const LearnerOptions options = quiet({.metrics = {accuracy()}});
   Learner first(point_data(), point_net(), options);
   Learner second(point_data(), point_net(8), options);
@@ -205,7 +205,7 @@ TEST(Learner, CountsInMetricsOfItsOwn) {
   EXPECT_EQ(inner, expected);
 }
 
-TEST(Learner, KeepsACallbackThatAFitWasWronglyGivenAgain) {
+TEST(Learner, KeepsACallbackThatIsPassedAgainByMistake) {
   Learner learn(point_data(), point_net(), quiet());
   const auto callback =
       std::make_shared<LambdaCallback>(LambdaCallbackOptions{});
@@ -238,7 +238,7 @@ TEST(Learner, KeepsACallbackThatRemovesItselfUntilItsEventIsOver) {
   EXPECT_TRUE(was_gone_at_end);
 }
 
-TEST(Learner, SurvivesWhatPullsItsPartsAway) {
+TEST(Learner, SurvivesLosingItsParts) {
   expect_error<c10::ValueError>(
       [] { Model(std::shared_ptr<ModelImpl>()); },
       {"[Model] the pointer is null"});
@@ -254,7 +254,7 @@ TEST(Learner, SurvivesWhatPullsItsPartsAway) {
   expect_error<c10::ValueError>([&] { learn.fit(1); }, {"no train loader"});
 }
 
-TEST(Learner, RefusesAnOptimizerOfOtherParameters) {
+TEST(Learner, RejectsAnOptimizerOfDifferentParameters) {
   const auto net = point_net();
   Learner learn(point_data(), net, quiet({.optimizer = [net](const auto&) {
                   return std::make_unique<torch::optim::SGD>(
@@ -267,7 +267,7 @@ TEST(Learner, RefusesAnOptimizerOfOtherParameters) {
       {"other parameters", "the groups passed to it"});
 }
 
-TEST(Learner, PredictsProbabilitiesBeforeAnyBatchHasBeenSeen) {
+TEST(Learner, PredictsProbabilitiesBeforeTheFirstBatch) {
   DataBunch data = point_data();
   data.classes.clear();
   Learner learn(data, point_net(), quiet());
@@ -287,7 +287,7 @@ class Choosy : public torch::nn::Module {
   torch::Tensor weight = register_parameter("weight", torch::ones({1}));
 };
 
-TEST(Learner, SaysWhatTheModelCannotTakeAndStaysUsable) {
+TEST(Learner, ExplainsUnsuitableInputsAndStaysUsable) {
   Learner learn(
       point_data(),
       torch::nn::Sequential(torch::nn::Linear(3, 2)),
@@ -300,14 +300,14 @@ TEST(Learner, SaysWhatTheModelCannotTakeAndStaysUsable) {
       {"inputs of [1, 5] Float"});
   const auto sample = torch::ones({3});
   EXPECT_EQ(learn.predict(sample).probabilities.numel(), 2);
-  // What the model says itself is passed on as it is.
+  // The model's own error message is passed on unchanged.
   Learner choosy(point_data(), std::make_shared<Choosy>(), quiet());
   expect_error<c10::ValueError>(
       [&] { choosy.fit(1); },
       {"[Choosy] expected 3 columns. Give 3."});
 }
 
-TEST(Learner, SaysWhatTheLossCannotCompare) {
+TEST(Learner, ExplainsUnsuitableTargetsOfTheLoss) {
   const auto x = torch::randn({8, 2});
   const auto data = [&](const torch::Tensor& y) {
     const auto set = std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
@@ -331,7 +331,7 @@ TEST(Learner, SaysWhatTheLossCannotCompare) {
       {"does not require a gradient", "detach"});
 }
 
-TEST(Learner, TellsAWarningOfLibTorchOnceAFit) {
+TEST(Learner, RepeatsNoWarningOfLibTorchWithinAFit) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(
       point_data(),
@@ -347,7 +347,7 @@ TEST(Learner, TellsAWarningOfLibTorchOnceAFit) {
   EXPECT_EQ(sink->warnings.size(), 1u);
 }
 
-TEST(Learner, DoesNotTrainInTheMiddleOfAValidation) {
+TEST(Learner, DoesNotTrainDuringAValidation) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LambdaCallback>({.on_eval_begin = [](Learner& l) {
     if (!l.state().is_fitting) l.fit(1);
@@ -357,7 +357,7 @@ TEST(Learner, DoesNotTrainInTheMiddleOfAValidation) {
       {"in the middle of validate"});
 }
 
-TEST(Learner, AFitWhoseEndFailsHasFailed) {
+TEST(Learner, AFitWhoseOnTrainEndFailsHasFailed) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LambdaCallback>(
       {.on_train_end = [](Learner&) { throw std::runtime_error("full"); }});

@@ -11,7 +11,7 @@
 namespace tern::loss_average_test {
 namespace {
 
-// The weighted mean with weights 0.98^age times what a batch counts.
+// The mean of the losses, weighted by 0.98^age times the batch's count.
 double by_hand(const std::vector<CountedLoss>& batches) {
   double sum = 0, weight = 0;
   for (const CountedLoss& batch : batches) {
@@ -22,7 +22,7 @@ double by_hand(const std::vector<CountedLoss>& batches) {
   return sum / weight;
 }
 
-TEST(LossAverage, IsTheMeanWeighedByAgeAndByWhatEachBatchCounts) {
+TEST(LossAverage, IsTheMeanWeightedByAgeAndCount) {
   for_random_cases(20, [](uint64_t seed) {
     std::mt19937_64 draw(seed);
     LossAverage average;
@@ -40,7 +40,7 @@ TEST(LossAverage, IsTheMeanWeighedByAgeAndByWhatEachBatchCounts) {
   });
 }
 
-TEST(LossAverage, OfBatchesThatCountTheSameHasFastaisBits) {
+TEST(LossAverage, WithEqualCountsIsBitIdenticalToFastais) {
   LossAverage average;
   double sum = 0;
   for (int i = 1; i <= 100; ++i) {
@@ -51,7 +51,7 @@ TEST(LossAverage, OfBatchesThatCountTheSameHasFastaisBits) {
   }
 }
 
-TEST(LossAverage, IsNoNumberBeforeABatchHasCounted) {
+TEST(LossAverage, IsNaNBeforeABatchHasCounted) {
   LossAverage average;
   average.add({std::nan(""), 0});
   EXPECT_TRUE(average.is_empty());
@@ -60,7 +60,7 @@ TEST(LossAverage, IsNoNumberBeforeABatchHasCounted) {
   EXPECT_NEAR(average.value(), 2, 1e-12);
 }
 
-TEST(LossAverage, GoesOnFromWhatACheckpointKeeps) {
+TEST(LossAverage, ContinuesFromACheckpoint) {
   LossAverage whole, resumed;
   whole.add({1, 3});
   whole.add({2, 7});

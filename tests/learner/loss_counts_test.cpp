@@ -1,5 +1,5 @@
-// What a batch's loss counts is what the batch weighs: in the validation loss,
-// in the smoothed training loss and in a step that several batches make.
+// The count of a batch's loss is the batch's weight: in the validation loss, in
+// the smoothed training loss and in a step with accumulated gradients.
 #include <cmath>
 #include <memory>
 #include <random>
@@ -35,8 +35,8 @@ namespace nn = torch::nn;
 
 constexpr int64_t kClasses = 3, kSide = 4, kVoid = 255;
 
-// Logits of a class for each pixel. No BatchNorm: its statistics are those of a
-// batch.
+// Returns class logits per pixel. Has no BatchNorm, whose statistics depend on
+// the batch.
 nn::Sequential pixel_net(uint64_t seed, torch::ScalarType dtype) {
   torch::manual_seed(static_cast<int64_t>(seed));
   nn::Sequential net(
@@ -50,14 +50,14 @@ nn::Sequential pixel_net(uint64_t seed, torch::ScalarType dtype) {
 struct Data {
   torch::Tensor inputs, targets;
 
-  // In this order, in batches of this size, for training and validation.
+  // In this order, with this batch size, for training and validation.
   DataBunch of(int64_t batch_size) const {
     return in_order(inputs, targets, batch_size);
   }
 };
 
-// A mean-reduced loss, and targets for it. A share of the samples has ignored
-// pixels, another none that counts.
+// A mean-reduced loss and its targets. Some of the samples have ignored pixels,
+// others have no counted pixel.
 struct Case {
   std::string name;
   Loss loss;
@@ -201,7 +201,7 @@ double largest_difference(Learner& a, Learner& b) {
   return largest;
 }
 
-TEST(LossCounts, AccumulatedBatchesAreTheJointBatchForEveryMeanLoss) {
+TEST(LossCounts, AccumulatedBatchesEqualTheJointBatchForEveryMeanLoss) {
   for_random_cases(kCases, [](uint64_t seed) {
     std::mt19937_64 draw(seed);
     torch::manual_seed(static_cast<int64_t>(seed));
@@ -228,7 +228,7 @@ TEST(LossCounts, AccumulatedBatchesAreTheJointBatchForEveryMeanLoss) {
   });
 }
 
-// One class is told apart by the sign of the first channel.
+// The classes are separated by the sign of the first channel.
 Data half_void(int64_t samples, torch::ScalarType dtype = torch::kFloat) {
   torch::manual_seed(3);
   Data data{torch::randn({samples, 2, kSide, kSide}), {}};
@@ -237,7 +237,7 @@ Data half_void(int64_t samples, torch::ScalarType dtype = torch::kFloat) {
   return data;
 }
 
-TEST(LossCounts, ABatchWithNothingToCountIsNoNaNOfTheFit) {
+TEST(LossCounts, ABatchWithoutCountedTargetsDoesNotMakeTheFitNaN) {
   Data data = half_void(16);
   data.targets.narrow(0, 4, 4).fill_(kVoid);
   const Loss losses[] = {
@@ -245,7 +245,7 @@ TEST(LossCounts, ABatchWithNothingToCountIsNoNaNOfTheFit) {
       nn::CrossEntropyLoss(
           nn::CrossEntropyLossOptions().ignore_index(kVoid).label_smoothing(
               0.1)),
-      // Class 2 is that of the second batch alone.
+      // Only the second batch contains class 2.
       nn::CrossEntropyLoss(
           nn::CrossEntropyLossOptions().weight(torch::tensor({1.f, 2.f, 0.f}))),
       dice_ce_loss({.ignore_index = kVoid}),
@@ -278,7 +278,7 @@ TEST(LossCounts, ABatchWithNothingToCountIsNoNaNOfTheFit) {
   }
 }
 
-TEST(LossCounts, ABatchWithNothingToCountMovesNothing) {
+TEST(LossCounts, ABatchWithoutCountedTargetsChangesNoWeights) {
   Data data = half_void(12);
   data.targets.narrow(0, 4, 4).fill_(-100);
   const Loss loss = nn::CrossEntropyLoss();
@@ -300,8 +300,8 @@ TEST(LossCounts, ABatchWithNothingToCountMovesNothing) {
   EXPECT_EQ(learn->recorder().losses()[1], 0);
 }
 
-// The average with 0.98 of what each counted value costs, in batches.
-TEST(LossCounts, TheSmoothedLossWeighsBatchesByWhatTheyCount) {
+// Exponential average with 0.98, weighted by the batches' counts.
+TEST(LossCounts, TheSmoothedLossWeightsBatchesByTheirCounts) {
   Data data = half_void(12);
   data.targets.narrow(0, 4, 4).narrow(1, 1, 3).fill_(-100);
   data.targets.narrow(0, 0, 4).narrow(1, 2, 2).fill_(-100);
@@ -321,7 +321,7 @@ TEST(LossCounts, TheSmoothedLossWeighsBatchesByWhatTheyCount) {
   EXPECT_NEAR(resumed.loss_plot().curves.at(1).y.back(), sum / weight, 1e-12);
 }
 
-TEST(LossCounts, LrFindGoesOnOverABatchWithNothingToCount) {
+TEST(LossCounts, LrFindSkipsABatchWithoutCountedTargets) {
   Data data = half_void(16);
   data.targets.narrow(0, 0, 4).fill_(-100);
   data.targets.narrow(0, 8, 4).fill_(-100);
@@ -335,8 +335,8 @@ TEST(LossCounts, LrFindGoesOnOverABatchWithNothingToCount) {
   EXPECT_NEAR(found.losses.back(), 1.1, 0.5);
 }
 
-// A first batch of one pixel says little of what the others will count.
-TEST(LossCounts, AWindowThatBeginsWithLittleToCountFitsIn16Bits) {
+// The count of a first batch of one pixel says little about the others.
+TEST(LossCounts, AWindowThatStartsWithASmallCountTrainsIn16Bits) {
   Data data = half_void(32);
   data.targets.narrow(0, 0, 4).fill_(-100);
   data.targets[0][0][0] = 1;

@@ -14,7 +14,7 @@ namespace {
 const torch::Tensor kPred = torch::tensor({{2.f, 0.f}, {0.f, 1.f}});
 const torch::Tensor kClass = torch::tensor({0, 0});
 
-TEST(Loss, IsMadeFromModulesAndFunctions) {
+TEST(Loss, IsCreatedFromModulesAndFunctions) {
   const double expected =
       torch::nn::functional::cross_entropy(kPred, kClass).item<double>();
   const Loss module = torch::nn::CrossEntropyLoss();
@@ -32,20 +32,20 @@ TEST(Loss, IsMadeFromModulesAndFunctions) {
   EXPECT_FLOAT_EQ(many({kPred, kPred}, {kClass}).item<float>(), 6.f);
 }
 
-TEST(Loss, SuitsTheTargetsWhenNoneIsGiven) {
+TEST(Loss, DependsOnTheTargetsByDefault) {
   EXPECT_EQ(Loss::for_targets({kClass}).activation(), Activation::softmax);
   EXPECT_EQ(Loss::for_targets({kPred}).activation(), Activation::none);
   EXPECT_THROW(Loss::for_targets({}), c10::ValueError);
 }
 
-TEST(Loss, MakesAOneElementLossAScalar) {
+TEST(Loss, TurnsAOneElementLossIntoAScalar) {
   const Loss loss = [](const torch::Tensor& p, const torch::Tensor&) {
     return p.sum().reshape({1});
   };
   EXPECT_EQ(loss({kPred}, {kClass}).dim(), 0);
 }
 
-TEST(Loss, NamesTheClassThatIsOutOfRange) {
+TEST(Loss, NamesAClassThatIsOutOfRange) {
   const Loss loss = torch::nn::CrossEntropyLoss();
   loss.check_class_indices({kPred}, {torch::tensor({0, 1, -100})});
   expect_error<c10::IndexError>(
@@ -58,7 +58,7 @@ TEST(Loss, NamesTheClassThatIsOutOfRange) {
       {"class -1"});
 }
 
-TEST(Loss, RefusesTheWrongNumberOfTensorsAndALossThatIsNoScalar) {
+TEST(Loss, RejectsTheWrongNumberOfTensorsAndALossThatIsNotAScalar) {
   const Loss loss = torch::nn::MSELoss();
   expect_error<c10::ValueError>(
       [&] {
@@ -71,7 +71,7 @@ TEST(Loss, RefusesTheWrongNumberOfTensorsAndALossThatIsNoScalar) {
   expect_error<c10::ValueError>([&] { vector({kPred}, {kPred}); }, {"[2, 2]"});
 }
 
-TEST(Loss, KnowsWhatEachSampleCosts) {
+TEST(Loss, ReturnsPerSampleLosses) {
   const Loss ce = torch::nn::CrossEntropyLoss();
   EXPECT_TRUE(ce.has_per_sample());
   const torch::Tensor each = ce.per_sample({kPred}, {kClass});
@@ -94,7 +94,7 @@ TEST(Loss, KnowsWhatEachSampleCosts) {
       torch::tensor({1.f, 0.5f})));
 }
 
-TEST(Loss, KnowsWhatEachSampleOfSeveralOutputsCosts) {
+TEST(Loss, ReturnsPerSampleLossesOfSeveralOutputs) {
   const Loss loss =
       Loss::mean_of([](const Tensors& outputs, const Tensors& targets) {
         return (outputs[0] - targets[0]).abs().sum(1) +
@@ -108,7 +108,7 @@ TEST(Loss, KnowsWhatEachSampleOfSeveralOutputsCosts) {
       torch::tensor({4.f, 3.f})));
   EXPECT_FLOAT_EQ(loss(outputs, targets).item<float>(), 3.5f);
   EXPECT_EQ(loss.count(outputs, targets), 2);
-  // A generic function is one of (pred, target).
+  // A generic function is called with (pred, target).
   const Loss generic = Loss::mean_of(
       [](const auto& pred, const auto& target) { return pred - target; });
   EXPECT_FLOAT_EQ(
@@ -121,7 +121,7 @@ TEST(Loss, KnowsWhatEachSampleOfSeveralOutputsCosts) {
       weighed(outputs, {targets[0], torch::tensor({{1.f}, {3.f}})})
           .item<float>(),
       kPred.sum().item<float>() / 4);
-  // One sum for each sample, such as over its boxes; the last one has none.
+  // One sum per sample, for example over its boxes; the last sample has none.
   const Tensors sums = {torch::tensor({6.f, 5.f, 0.f})};
   const Loss of_boxes = Loss::mean_of(
       [](const Tensors& given, const Tensors&) { return given[0]; },
@@ -131,15 +131,15 @@ TEST(Loss, KnowsWhatEachSampleOfSeveralOutputsCosts) {
       torch::tensor({2.f, 5.f, 0.f})));
 }
 
-TEST(Loss, PutsTheReductionBackAfterAnError) {
+TEST(Loss, RestoresTheReductionAfterAnError) {
   torch::nn::CrossEntropyLoss module;
   const Loss ce = module;
   EXPECT_ANY_THROW(ce.per_sample({kPred}, {torch::tensor({0, 7})}));
   EXPECT_EQ(ce({kPred}, {kClass}).dim(), 0);
 }
 
-// What LibTorch's mean is divided by.
-TEST(Loss, SaysHowMuchItCounts) {
+// The divisor of LibTorch's mean.
+TEST(Loss, ReturnsItsCount) {
   using torch::nn::CrossEntropyLoss;
   using torch::nn::CrossEntropyLossOptions;
   const torch::Tensor weight = torch::tensor({1.f, 4.f});
@@ -163,7 +163,7 @@ TEST(Loss, SaysHowMuchItCounts) {
   EXPECT_EQ(of(torch::nn::MSELoss(), pred), 8);
   EXPECT_EQ(of(torch::nn::MultiMarginLoss(), classes.clamp(0)), 4);
   EXPECT_EQ(of(CrossEntropyLoss(), classes.clamp(-100, -100)), 0);
-  // A sum, and a function: samples.
+  // A sum and a function count samples.
   EXPECT_EQ(
       of(CrossEntropyLoss(CrossEntropyLossOptions().reduction(torch::kSum)),
          classes),
@@ -176,7 +176,7 @@ TEST(Loss, SaysHowMuchItCounts) {
   const Loss own = Loss(function).count_by(
       [](const Tensors&, const Tensors& targets) { return targets[0] >= 0; });
   EXPECT_EQ(of(own, classes), 3);
-  // Pixels.
+  // Per pixel.
   const torch::Tensor mask = torch::tensor({{0, 1, -100}, {1, -100, -100}});
   const Loss pixels = CrossEntropyLoss();
   EXPECT_TRUE(torch::equal(
@@ -213,7 +213,7 @@ TEST(Loss, IsTheSumOverItsSamplesDividedByItsCount) {
   expect(dice_ce_loss(), mask.clamp(0));
   expect(torch::nn::MSELoss(), torch::randn({4, 3, 5}, torch::kDouble));
   expect(torch::nn::HingeEmbeddingLoss(), pred.sign());
-  // Sums that 16 bits do not hold.
+  // Sums that 16 bits cannot represent.
   const Loss ce = torch::nn::CrossEntropyLoss();
   const torch::Tensor many = torch::full({1, 3, 70000}, 1, torch::kBFloat16);
   EXPECT_EQ(
@@ -222,7 +222,7 @@ TEST(Loss, IsTheSumOverItsSamplesDividedByItsCount) {
       torch::kFloat);
 }
 
-TEST(Loss, SaysWhenItDoesNotKnowItsSamples) {
+TEST(Loss, ReportsThatItHasNoPerSampleLosses) {
   const Loss loss = [](const torch::Tensor& p, const torch::Tensor&) {
     return p.sum();
   };
@@ -249,7 +249,7 @@ TEST(Activate, TurnsOutputsIntoProbabilities) {
   EXPECT_TRUE(torch::equal(activate(kPred, Activation::none), kPred));
 }
 
-TEST(Loss, ComparesNumberWithNumberWhereShapesDifferInOnesAlone) {
+TEST(Loss, IgnoresDimensionsOfSizeOneInRegression) {
   const auto pred = torch::tensor({{1.f}, {2.f}, {4.f}});
   const auto target = torch::tensor({1.f, 3.f, 5.f});
   const auto of = [&](const Loss& loss, const torch::Tensor& t) {
@@ -272,7 +272,7 @@ TEST(Loss, ComparesNumberWithNumberWhereShapesDifferInOnesAlone) {
       {"[Loss]", "[3, 1]", "[2]"});
 }
 
-TEST(Loss, AsksForClassNumbersOfTheRightType) {
+TEST(Loss, RequiresClassIndicesOfTheRightType) {
   expect_error<c10::ValueError>(
       [] { Loss::for_targets({torch::zeros({2}, torch::kInt)}); },
       {"kInt", ".to(torch::kLong)"});

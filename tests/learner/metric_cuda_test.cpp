@@ -14,7 +14,7 @@ using namespace testing_support;  // NOLINT: in a test
 
 class MetricCudaTest : public GpuTest {};
 
-TEST_F(MetricCudaTest, MayBeANumberOfTheHostBesideOthersOfTheDevice) {
+TEST_F(MetricCudaTest, HostAndDeviceMetricsCanBeCombined) {
   DataBunch data = point_data();
   data.device = torch::kCUDA;
   const Metric host("host", [](const torch::Tensor&, const torch::Tensor&) {
@@ -28,7 +28,7 @@ TEST_F(MetricCudaTest, MayBeANumberOfTheHostBesideOthersOfTheDevice) {
   EXPECT_GT(learn.state()["train_accuracy"], 0);
 }
 
-TEST_F(MetricCudaTest, NumbersOfAllDevicesAreRead) {
+TEST_F(MetricCudaTest, NumbersOnAllDevicesAreRead) {
   const Tensors numbers = {
       torch::tensor(1.5),
       torch::tensor(2, torch::kCUDA),

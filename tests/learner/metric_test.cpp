@@ -39,7 +39,7 @@ TEST(Metric, IsTheMeanOfAFunctionOverAllSamples) {
   EXPECT_EQ(value(metric), 1);
 }
 
-TEST(Metric, WeighsTheMeanOfABatchBySamples) {
+TEST(Metric, WeightsABatchsMeanByItsSamples) {
   Metric metric("mean", [](const auto& pred, const auto&) {
     return pred.mean();
   });
@@ -49,7 +49,7 @@ TEST(Metric, WeighsTheMeanOfABatchBySamples) {
   EXPECT_EQ(value(metric), 2);
 }
 
-TEST(ReadNumbers, TakesEveryTypeAndShapeOfOneNumber) {
+TEST(ReadNumbers, AcceptsEveryTypeAndShapeWithOneElement) {
   EXPECT_TRUE(read_numbers({}).empty());
   EXPECT_EQ(
       read_numbers(
@@ -67,7 +67,7 @@ TEST(Metric, KeepsNoGraph) {
   EXPECT_FALSE(metric.compute().requires_grad());
 }
 
-TEST(Metric, RefusesWhatItCannotUse) {
+TEST(Metric, RejectsInvalidUse) {
   using Error = c10::ValueError;
   Metric metric = accuracy();
   expect_error<Error>(
@@ -83,7 +83,7 @@ TEST(Metric, RefusesWhatItCannotUse) {
   expect_error<Error>([] { Metric(std::shared_ptr<MetricImpl>()); }, {"null"});
 }
 
-TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
+TEST(Metric, DoesNotSynchronizeWithTheDeviceBeforeValuesAreRead) {
   std::vector<Metric> of_classes = {
       accuracy(),
       error_rate(),
@@ -112,7 +112,7 @@ TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
           {torch::rand({2, 3, 12, 12})},
           {torch::rand({2, 3, 12, 12})});
     }
-    for (Metric& metric : of_ranks) {  // whose compute waits
+    for (Metric& metric : of_ranks) {  // only their compute synchronizes
       metric.update({torch::randn({8, 3})}, {torch::arange(8) % 4});
     }
   }
@@ -122,12 +122,12 @@ TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
   EXPECT_EQ(reads.count(), 0);
 }
 
-TEST(Metric, SyncAddsUpWhatIsCountedOnTheDevice) {
+TEST(Metric, SyncSumsCountsOnTheDevice) {
   Metric metric = accuracy();
   metric.update({torch::eye(2)}, {torch::arange(2)});
-  // Another process had one hit in two samples. What is asked of all before,
-  // whether and where they have sums, is a table; the number of batches with a
-  // NaN is a scalar.
+  // A second process had one hit in two samples. Before the sums, sync also
+  // exchanges a table (which ranks have sums, on which device) and a scalar
+  // (the number of batches with a NaN).
   metric.sync([](const torch::Tensor& sums) {
     if (sums.dim() != 1) return;
     sums.add_(torch::tensor({1., 2.}, torch::kDouble));
@@ -135,7 +135,7 @@ TEST(Metric, SyncAddsUpWhatIsCountedOnTheDevice) {
   EXPECT_EQ(metric.compute().item<double>(), 0.75);
 }
 
-TEST(AllReduce, GivesARankWithoutABatchZerosLikeTheOthers) {
+TEST(AllReduce, GivesARankWithoutABatchZerosOfTheSameShape) {
   const torch::Tensor own =
       torch::ones({1, 2, 1, 3, 1, 1, 1, 1, 1, 2}, torch::kInt);
   torch::Tensor sent;
@@ -149,11 +149,11 @@ TEST(AllReduce, GivesARankWithoutABatchZerosLikeTheOthers) {
       1,
       2);
   EXPECT_TRUE(second.or_zeros({}).equal(torch::zeros_like(own)));
-  sent.zero_();  // no rank has one
+  sent.zero_();  // no rank has a batch
   EXPECT_FALSE(second.or_zeros({}).defined());
 }
 
-TEST(Metric, BeginsAnewWithoutTouchingTheOtherOne) {
+TEST(Metric, FreshCopyStartsEmptyAndLeavesTheOriginalUnchanged) {
   Metric metric = accuracy();
   metric.update({torch::eye(2)}, {torch::arange(2)});
   const Metric other = metric.fresh_copy();

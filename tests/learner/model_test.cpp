@@ -31,7 +31,7 @@ struct ListImpl : torch::nn::Module {
 };
 TORCH_MODULE(List);
 
-TEST(Model, HoldsAnyModuleAndGivesTensors) {
+TEST(Model, AcceptsAnyModuleAndReturnsTensors) {
   const torch::Tensor x = torch::randn({3, 2});
   Model sequential = torch::nn::Sequential(torch::nn::Linear(2, 4));
   EXPECT_EQ(sequential.forward({x}).at(0).size(1), 4);
@@ -45,7 +45,7 @@ TEST(Model, HoldsAnyModuleAndGivesTensors) {
   EXPECT_EQ(list.forward({x, x, x, x, x}).size(), 5u);
 }
 
-TEST(Model, SaysThatNoForwardTakesSoManyInputs) {
+TEST(Model, ReportsThatNoForwardTakesThatManyInputs) {
   Model pair = std::make_shared<TwoInputsImpl>();
   expect_error<c10::ValueError>(
       [&] { pair.forward({torch::ones({1})}); },
@@ -53,7 +53,7 @@ TEST(Model, SaysThatNoForwardTakesSoManyInputs) {
   EXPECT_THROW(Model(std::shared_ptr<TwoInputsImpl>()), c10::ValueError);
 }
 
-TEST(Model, NamesItsTensorsAndKnowsTheirLayers) {
+TEST(Model, NamesItsTensorsAndTheirLayers) {
   const Model model = testing_support::point_net();
   const auto parameters = model.parameters();
   std::vector<std::string> names;
@@ -80,7 +80,7 @@ TEST(Model, CountsSharedParametersOnce) {
   EXPECT_EQ(model.parameters().size(), 2u);
 }
 
-TEST(EvalModeGuard, RestoresTheModeAlsoAfterAnError) {
+TEST(EvalModeGuard, RestoresTheModeEvenAfterAnError) {
   Model model = testing_support::point_net();
   for (const bool was_training : {true, false}) {
     model.train(was_training);
@@ -94,7 +94,7 @@ TEST(EvalModeGuard, RestoresTheModeAlsoAfterAnError) {
   }
 }
 
-TEST(ModuleNames, LeaveNamespacesOut) {
+TEST(ModuleNames, OmitNamespaces) {
   EXPECT_EQ(unqualified_name("Net"), "Net");
   EXPECT_EQ(unqualified_name("tern::(anonymous namespace)::Net"), "Net");
   EXPECT_EQ(unqualified_name("f(a::B)::Net"), "Net");
@@ -102,12 +102,12 @@ TEST(ModuleNames, LeaveNamespacesOut) {
   EXPECT_EQ(unqualified_name("a::f<int>()::Net"), "Net");
 }
 
-TEST(ModuleNames, ArePythonsForModulesOfLibTorch) {
+TEST(ModuleNames, MatchPythonForModulesOfLibTorch) {
   EXPECT_EQ(module_class_name(torch::nn::Linear(2, 2)->name()), "Linear");
   EXPECT_EQ(module_class_name(ListImpl().name()), "List");
 }
 
-TEST(ModuleNames, SayWhichModuleATensorIsIn) {
+TEST(ModuleNames, TellWhetherATensorIsInAModule) {
   EXPECT_TRUE(is_in_module("layer1.0.weight", "layer1"));
   EXPECT_TRUE(is_in_module("layer1.0.weight", "layer1.0"));
   EXPECT_TRUE(is_in_module("layer1", "layer1"));
@@ -115,7 +115,7 @@ TEST(ModuleNames, SayWhichModuleATensorIsIn) {
   EXPECT_FALSE(is_in_module("layer1", "layer1.0"));
 }
 
-TEST(Model, HoldsATorchScriptModule) {
+TEST(Model, AcceptsATorchScriptModule) {
   torch::jit::Module module("net");
   module.register_parameter("weight", torch::full({2}, 3.f), false);
   module.register_attribute("training", c10::BoolType::get(), true);

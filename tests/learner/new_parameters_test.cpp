@@ -1,5 +1,5 @@
-// What is trained is what is registered: modules that come after the Learner, in
-// place of others, or without being registered.
+// The registered parameters are trained: also those of modules that are added
+// after the Learner is created, or that replace others.
 
 #include <filesystem>
 #include <map>
@@ -44,7 +44,7 @@ torch::nn::Linear linear(int64_t in, int64_t out, uint64_t seed) {
   return torch::nn::Linear(in, out);
 }
 
-// Makes its last layer in the first forward pass.
+// Creates its last layer in the first forward pass.
 struct Lazy : torch::nn::Module {
   torch::nn::Linear body = register_module("body", linear(2, 8, 1));
   torch::nn::Linear head{nullptr};
@@ -60,7 +60,7 @@ struct Lazy : torch::nn::Module {
   }
 };
 
-TEST(NewParameters, OfTheFirstForwardPassAreTrainedAsIfTheyHadBeenThere) {
+TEST(NewParameters, FromTheFirstForwardPassAreTrainedLikeExistingOnes) {
   for (const bool has_amp : {false, true}) {
     SCOPED_TRACE(has_amp);
     Tensors first;
@@ -80,14 +80,14 @@ TEST(NewParameters, OfTheFirstForwardPassAreTrainedAsIfTheyHadBeenThere) {
   }
 }
 
-TEST(NewParameters, OfTheFirstForwardPassAreNamedWhereTheyCannotBeTrained) {
+TEST(NewParameters, FromTheFirstForwardPassAreNamedIfTheyCannotBeTrained) {
   const auto net = std::make_shared<Lazy>();
   net->has_type_of_input = true;
   Learner half(point_data(), net, quiet());
   expect_error<c10::ValueError>(
       [&] { half.to_bf16().fit(1); },
       {"\"head.weight\", \"head.bias\"", "master weights", "forward once"});
-  // The layer is there now.
+  // Now the layer exists.
   half.fit(1);
   Learner trial(point_data(), std::make_shared<Lazy>(), quiet());
   expect_error<c10::ValueError>(
@@ -107,8 +107,8 @@ struct Changing : torch::nn::Module {
   }
 };
 
-// Modules that are put into a network between fits, in each precision.
-TEST(NewParameters, BetweenFitsAreTrainedAndSaved) {
+// Modules added between fits, in each precision.
+TEST(NewParameters, AddedBetweenFitsAreTrainedAndSaved) {
   using SetPrecision = void (*)(Learner&);
   for (const SetPrecision set_precision :
        {SetPrecision([](Learner&) {}),
@@ -131,7 +131,7 @@ TEST(NewParameters, BetweenFitsAreTrainedAndSaved) {
     learn.save("new");
     const StateDict saved = load_weights(folder / "models/new.safetensors");
     learn.fit(1, 1e-2);
-    // Weights without masters are rounded.
+    // Without master weights, the weights are rounded.
     const auto masters = master_weights(learn);
     const bool is_rounded = masters && masters->masters().empty();
     const auto is_fresh = [&](const torch::Tensor& weight, const auto& item) {
@@ -153,7 +153,7 @@ TEST(NewParameters, BetweenFitsAreTrainedAndSaved) {
   }
 }
 
-TEST(NewParameters, AreRefusedWhereAnotherDividesThem) {
+TEST(NewParameters, AreRejectedIfMultiOptimizerDividesTheParameters) {
   torch::nn::Sequential net(linear(2, 8, 1), linear(8, 2, 2));
   const auto loss = [net](const Batch& batch) mutable {
     return net->forward(batch.inputs[0]).square().mean();
@@ -168,7 +168,7 @@ TEST(NewParameters, AreRefusedWhereAnotherDividesThem) {
       {"\"2.weight\", \"2.bias\"", "MultiOptimizer"});
 }
 
-// ---- As LibTorch's own loop ----
+// ---- Compared with a loop in plain LibTorch ----
 
 // SGD with momentum over whatever parameters the network has at each step.
 class HandLoop {
@@ -197,7 +197,7 @@ class HandLoop {
 
  private:
   torch::nn::Sequential net_;
-  // With the parameter, so that no address comes twice.
+  // Keeps the parameter alive, so that no address is reused.
   std::map<const void*, std::pair<torch::Tensor, torch::Tensor>> momenta_;
   int64_t epochs_ = 0;
 };
@@ -236,7 +236,8 @@ void check_drawn(uint64_t seed) {
         if (at == (*one)->size()) {
           (*one)->push_back(layer);
         } else {
-          // As people do it: the registered one and the one that forward calls.
+          // Replaces the layer in place, which changes both the registered layer
+          // and the one that forward calls.
           *(*one)->begin()[at].ptr<torch::nn::LinearImpl>() = *layer;
         }
       }
@@ -255,11 +256,11 @@ void check_drawn(uint64_t seed) {
   }
 }
 
-TEST(NewParameters, InAnyOrderOfFitsAndChangesAreTrainedAsByHand) {
+TEST(NewParameters, InAnyOrderOfFitsAndChangesAreTrainedAsInAHandWrittenLoop) {
   for_random_cases(30, check_drawn);
 }
 
-// ---- Without a gradient ----
+// ---- Parameters without a gradient ----
 
 struct TwoHeads : torch::nn::Module {
   torch::nn::Linear used = register_module("used", linear(2, 2, 1));
@@ -268,10 +269,10 @@ struct TwoHeads : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return used(x); }
 };
 
-TEST(UnusedParameters, AreNamedOnceInEachFit) {
+TEST(UnusedParameters, AreNamedOncePerFit) {
   const auto sink = std::make_shared<MemorySink>();
   const auto net = std::make_shared<TwoHeads>();
-  // The member, and not what is registered.
+  // Replaces the member, but not the registered module.
   net->used = linear(2, 2, 3);
   net->used->weight.requires_grad_(true);
   Learner learn(point_data(), net, {.sink = sink});
@@ -286,7 +287,7 @@ TEST(UnusedParameters, AreNamedOnceInEachFit) {
   }
 }
 
-TEST(UnusedParameters, ThatAreFrozenOrKnownAreNotNamed) {
+TEST(UnusedParameters, AreNotNamedIfFrozenOrExpected) {
   const auto sink = std::make_shared<MemorySink>();
   const auto frozen = std::make_shared<TwoHeads>();
   for (torch::Tensor& p : frozen->unused->parameters()) p.requires_grad_(false);

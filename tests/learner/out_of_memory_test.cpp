@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-// Wants more than any machine has, if told to.
+// Allocates more than any machine has if `is_hungry`.
 struct HungryImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     if (is_hungry) torch::empty({int64_t{1} << 50});
@@ -23,10 +23,10 @@ struct HungryImpl : torch::nn::Module {
 };
 TORCH_MODULE(Hungry);
 
-TEST(OutOfMemory, IsKnownByItsTypeAndByTheCpuAllocatorsWords) {
+TEST(OutOfMemory, IsRecognizedByItsTypeAndByTheMessageOfTheCpuAllocator) {
   try {
     torch::empty({int64_t{1} << 50});
-    FAIL() << "nobody has a petabyte";
+    FAIL() << "allocating a petabyte succeeded";
   } catch (const std::exception& error) {
     EXPECT_TRUE(is_out_of_memory(error)) << error.what();
   }
@@ -36,7 +36,7 @@ TEST(OutOfMemory, IsKnownByItsTypeAndByTheCpuAllocatorsWords) {
   EXPECT_FALSE(is_out_of_memory(std::runtime_error("no such file")));
 }
 
-TEST(OutOfMemory, IsASentenceWithSizesAndAdviceAndTheLearnerStaysUsable) {
+TEST(OutOfMemory, NamesSizesAndAdviceAndLeavesTheLearnerUsable) {
   Hungry hungry;
   auto net = point_net();
   net->push_back(hungry);
@@ -57,7 +57,7 @@ TEST(OutOfMemory, IsASentenceWithSizesAndAdviceAndTheLearnerStaysUsable) {
   EXPECT_LT(learn.validate().loss, 0.7);
 }
 
-TEST(OutOfMemory, NamesThePartOfTheStepAndLeavesOutUselessAdvice) {
+TEST(OutOfMemory, NamesThePartOfTheStepAndOmitsUselessAdvice) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_bf16();
   const auto fails = [] {
@@ -93,7 +93,7 @@ TEST(OutOfMemory, NamesThePartOfTheStepAndLeavesOutUselessAdvice) {
       {"in the optimizer's step"});
 }
 
-TEST(AvailableMemory, IsWhatTheMachineHasLeft) {
+TEST(AvailableMemory, IsPlausible) {
   const int64_t before = available_memory(torch::kCPU);
   EXPECT_GT(before, int64_t{64} << 20);
   EXPECT_LT(before, int64_t{1} << 46);

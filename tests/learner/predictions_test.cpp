@@ -21,7 +21,7 @@ namespace {
 using namespace testing_support;  // NOLINT
 using Strings = std::vector<std::string>;
 
-/// Two inputs; a class, a number and a scalar of the batch come out.
+/// Takes two inputs; returns class logits, a number, and one scalar per batch.
 struct TwoHeadsImpl : torch::nn::Module {
   std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> forward(
       const torch::Tensor& x,
@@ -34,7 +34,7 @@ struct TwoHeadsImpl : torch::nn::Module {
   torch::Tensor scale = register_parameter("scale", torch::ones({1}));
 };
 
-/// Three samples, and of the training data ten.
+/// Three validation samples and ten training samples.
 DataBunch two_headed_data() {
   const auto samples = [](int64_t count) {
     const torch::Tensor x = torch::arange(2 * count, torch::kFloat) - 2;
@@ -85,7 +85,7 @@ Learner echo(std::vector<OutputInfo> outputs, Loss loss, Strings classes = {}) {
       quiet({.loss = std::move(loss)}));
 }
 
-TEST(Predictions, HaveAllOutputsAndAllTargets) {
+TEST(Predictions, ContainAllOutputsAndAllTargets) {
   Learner learn = two_headed_learner();
   const Predictions answers = learn.get_preds();
   const Batch all = learn.data().valid->dataset().get_batch({0, 1, 2}, {});
@@ -100,14 +100,14 @@ TEST(Predictions, HaveAllOutputsAndAllTargets) {
       all.inputs[0].select(1, 0) * all.inputs[1]));
   EXPECT_TRUE(torch::equal(answers.all_targets[0], all.targets[0]));
   EXPECT_TRUE(torch::equal(answers.all_targets[1], all.targets[1]));
-  // The simple case is the first of each.
+  // `preds` and `targets` are the first of each.
   EXPECT_TRUE(torch::equal(answers.preds, answers.outputs[0]));
   EXPECT_TRUE(torch::equal(answers.targets, answers.all_targets[0]));
-  // Not one for each sample.
+  // Has no value per sample.
   EXPECT_FALSE(answers.outputs[2].defined());
 }
 
-/// Five samples, which a model that echoes them predicts.
+/// Five samples; the model returns its inputs.
 struct LossCase {
   const char* name;
   Loss loss;
@@ -168,7 +168,7 @@ std::vector<LossCase> losses_of_all_kinds() {
       {"points", points_loss(), points, {points + 1, is_visible}, points}};
 }
 
-TEST(Predictions, AndLossesOfSamplesAreThoseOfTheLearnersLoss) {
+TEST(Predictions, PerSampleLossesMatchTheLearnersLoss) {
   for (const LossCase& one : losses_of_all_kinds()) {
     SCOPED_TRACE(one.name);
     const auto samples =
@@ -198,7 +198,7 @@ TEST(Predictions, AndLossesOfSamplesAreThoseOfTheLearnersLoss) {
           1e-5)
           << "sample " << i;
     }
-    // A sum of two means, which weighs as one of them.
+    // It is a sum of two means, but weighted like one of them.
     if (std::string(one.name) == "dice") continue;
     EXPECT_NEAR(
         (answers.losses * counts).sum().item<double>() /
@@ -208,9 +208,9 @@ TEST(Predictions, AndLossesOfSamplesAreThoseOfTheLearnersLoss) {
   }
 }
 
-// As with LibTorch's reduction none and in fastai: alone, the weight of one class
-// would cancel out.
-TEST(Predictions, LossesOfOneClassASampleHaveTheWeightsOfTheirClasses) {
+// As in LibTorch (reduction none) and fastai. In the loss of a single sample
+// the class weight would cancel out.
+TEST(Predictions, PerSampleLossesAreMultipliedByTheClassWeights) {
   const torch::Tensor x = torch::randn({4, 3});
   const torch::Tensor classes = torch::tensor({0, 2, 1, 2});
   const torch::Tensor weights = torch::tensor({1.f, 4.f, 0.5f});
@@ -221,7 +221,7 @@ TEST(Predictions, LossesOfOneClassASampleHaveTheWeightsOfTheirClasses) {
       torch::cross_entropy_loss(x, classes, weights, at::Reduction::None)));
 }
 
-TEST(Predictions, OfASoftMarginOfLabelsAreSeveralClasses) {
+TEST(Predictions, OfASoftMarginLossAreMultiLabel) {
   Learner learn =
       echo({}, torch::nn::MultiLabelSoftMarginLoss(), {"a", "b", "c"});
   const Prediction answer = learn.predict(torch::tensor({2.f, -1.f, 0.2f}));
@@ -229,7 +229,7 @@ TEST(Predictions, OfASoftMarginOfLabelsAreSeveralClasses) {
   EXPECT_EQ(answer.labels, (Strings{"a", "c"}));
 }
 
-TEST(Predictions, SayWhichSamplesThoughACallbackMakesTheBatchAnew) {
+TEST(Predictions, HaveIndicesEvenIfACallbackReplacesTheBatch) {
   Learner learn = two_headed_learner();
   learn.add<LambdaCallback>({.on_batch_begin = [](Learner& l) {
     Batch& batch = l.state().batch_data;
@@ -238,7 +238,7 @@ TEST(Predictions, SayWhichSamplesThoughACallbackMakesTheBatchAnew) {
   EXPECT_EQ(learn.get_preds().indices, std::vector<int64_t>({0, 1, 2}));
 }
 
-TEST(Predictions, OfSeveralInputsAreThoseOfTheWholeSet) {
+TEST(Predictions, OfSingleSamplesMatchGetPreds) {
   Learner learn = two_headed_learner();
   const Predictions answers = learn.get_preds();
   const Batch all = learn.data().valid->dataset().get_batch({0, 1, 2}, {});
@@ -263,7 +263,7 @@ TEST(Predictions, OfSeveralInputsAreThoseOfTheWholeSet) {
   EXPECT_THROW(decode(answers, 3), c10::IndexError);
 }
 
-TEST(Predictions, OfTestTimeAugmentationMixEveryOutput) {
+TEST(Predictions, TestTimeAugmentationAveragesEveryOutput) {
   DataBunch data = two_headed_data();
   data.batch_transforms.push_back(
       [](Batch& batch, const BatchTransformContext& context) {
@@ -280,7 +280,7 @@ TEST(Predictions, OfTestTimeAugmentationMixEveryOutput) {
   EXPECT_TRUE(torch::equal(mixed.preds, mixed.outputs[0]));
 }
 
-TEST(Predictions, OfSeveralClassesAreThoseAboveTheThreshold) {
+TEST(Predictions, OfMultipleLabelsAreTheClassesAboveTheThreshold) {
   const torch::Tensor logits = torch::tensor({2.f, -1.f, 0.5f});
   Learner learn =
       echo({}, torch::nn::BCEWithLogitsLoss(), {"haze", "road", "water"});
@@ -301,14 +301,14 @@ TEST(Predictions, OfSeveralClassesAreThoseAboveTheThreshold) {
   EXPECT_EQ(to_string(none), "none");
 }
 
-TEST(Predictions, OfProbabilitiesKnowSeveralClassesByTheirLoss) {
+TEST(Predictions, OfBinaryCrossEntropyLossAreMultiLabel) {
   Learner learn = echo({}, torch::nn::BCELoss(), {"a", "b", "c"});
   EXPECT_EQ(
       learn.predict(torch::tensor({0.6f, 0.4f, 0.9f})).labels,
       (Strings{"a", "c"}));
 }
 
-TEST(Predictions, WithoutALossLearnSeveralClassesByBinaryCrossEntropy) {
+TEST(Predictions, MultipleLabelsUseBinaryCrossEntropyByDefault) {
   Learner learn = echo({{.kind = TargetKind::multi_category}}, {});
   EXPECT_EQ(
       learn.predict(torch::tensor({2.f, -1.f, 0.5f})).labels,
@@ -329,7 +329,7 @@ TEST(Predictions, OfARegressionAreNumbers) {
   EXPECT_EQ(to_string(learn.predict(values)), "x 1.5, y -2, z 40.25");
 }
 
-TEST(Predictions, OfPointsHaveTheirPlacesAndNames) {
+TEST(Predictions, OfPointsHaveCoordinatesAndNames) {
   const torch::Tensor places = torch::tensor({{1.5f, 2.f}, {30.f, 40.25f}});
   Learner learn = echo({{.kind = TargetKind::points}}, points_loss());
   const Prediction answer = learn.predict(places);
@@ -359,7 +359,7 @@ TEST(Predictions, OfADetectorAreTheBoxesAboveTheThreshold) {
   EXPECT_EQ(answer.indices, (std::vector<int64_t>{1, 0}));
   EXPECT_EQ(to_string(answer), "dog (0.900), cat (0.500)");
   EXPECT_EQ(answer.outputs.size(), 1u);
-  // A further output is one of its own.
+  // Further outputs are independent of the boxes.
   EXPECT_EQ(
       decode({boxes, scores, labels, torch::tensor({41.5f})}, info)
           .outputs.at(1)
@@ -381,7 +381,7 @@ TEST(Predictions, OfPixelsAreMasks) {
   EXPECT_TRUE(torch::equal(answer.mask, torch::tensor({{0, 2}, {0, 0}})));
   EXPECT_EQ(answer.label, "");
   EXPECT_EQ(to_string(answer), "mask of 2 x 2");
-  // One channel, which is sure or not.
+  // One channel, compared with the threshold.
   Learner binary = echo(
       {{.kind = TargetKind::mask, .threshold = 0.9}},
       torch::nn::BCEWithLogitsLoss());
@@ -390,7 +390,7 @@ TEST(Predictions, OfPixelsAreMasks) {
       torch::tensor({{0, 1}})));
 }
 
-TEST(Predictions, OfOneProbabilityTellTwoClassesApart) {
+TEST(Predictions, OfOneProbabilityDistinguishTwoClasses) {
   Learner learn = echo({}, torch::nn::BCEWithLogitsLoss(), {"dark", "light"});
   const Prediction light = learn.predict(torch::tensor({2.f}));
   EXPECT_EQ(light.label, "light");
@@ -398,7 +398,7 @@ TEST(Predictions, OfOneProbabilityTellTwoClassesApart) {
   EXPECT_EQ(to_string(learn.predict(torch::tensor({-2.f}))), "dark (0.881)");
 }
 
-TEST(Predictions, OfImagesAreNoClassesThoughTheDataHaveThem) {
+TEST(Predictions, OfImagesAreNotClassesEvenIfTheDataHasClasses) {
   Learner learn = echo({}, torch::nn::MSELoss(), {"a", "b", "c"});
   const Prediction answer = learn.predict(torch::zeros({3, 4, 4}));
   EXPECT_EQ(answer.kind, TargetKind::number);
@@ -406,9 +406,9 @@ TEST(Predictions, OfImagesAreNoClassesThoughTheDataHaveThem) {
   EXPECT_EQ(to_string(answer), "[3, 4, 4] Float");
 }
 
-// ---- Logits that are shown as probabilities ----
+// ---- Logits shown as probabilities ----
 
-/// Outputs a multiple of x, whatever is learnt.
+/// Returns a multiple of x, whatever is trained.
 struct TimesImpl : torch::nn::Module {
   explicit TimesImpl(double factor, bool is_softmax = false)
       : factor(factor), is_softmax(is_softmax) {}
@@ -443,10 +443,10 @@ torch::Tensor own_loss(const torch::Tensor& pred, const torch::Tensor& target) {
   return torch::cross_entropy_loss(pred, target);
 }
 
-TEST(Predictions, OfClassesThatAreNoProbabilitiesAreWarnedOfOnce) {
+TEST(Predictions, OfClassesThatAreNotProbabilitiesWarnOnce) {
   Told told(std::make_shared<TimesImpl>(5), own_loss);
   const torch::Tensor preds = told.learn.get_preds().preds;
-  EXPECT_LT(preds.min().item<double>(), 0);  // they stay what they are
+  EXPECT_LT(preds.min().item<double>(), 0);  // they stay unchanged
   told.learn.get_preds();
   told.learn.predict(torch::ones({2}));
   told.learn.tta();
@@ -459,13 +459,13 @@ TEST(Predictions, OfClassesThatAreNoProbabilitiesAreWarnedOfOnce) {
         "Activation::none"}) {
     EXPECT_NE(told.sink->warnings[0].find(words), std::string::npos) << words;
   }
-  // The cure.
+  // The advice of the warning.
   told.learn.data().outputs = {{.activation = Activation::softmax}};
   const torch::Tensor sums = told.learn.get_preds().preds.sum(1);
   EXPECT_TRUE(torch::allclose(sums, torch::ones_like(sums)));
 }
 
-TEST(Predictions, AreNotWarnedOfWhereTheyAreProbabilitiesOrMeantSo) {
+TEST(Predictions, DoNotWarnIfTheyAreProbabilitiesOrAnActivationIsSet) {
   const auto expect_silence = [](Told told) {
     told.learn.get_preds();
     told.learn.predict(torch::ones({2}));
@@ -483,7 +483,7 @@ TEST(Predictions, AreNotWarnedOfWhereTheyAreProbabilitiesOrMeantSo) {
   expect_silence({times, Loss()});
 }
 
-TEST(Predictions, OfSeveralClassesOrOneOutputAreWarnedOfWithTheirCure) {
+TEST(Predictions, WarningsForMultipleLabelsAndOneOutputSuggestSigmoid) {
   const auto warning = [](Told told) {
     told.learn.get_preds();
     return told.sink->warnings.empty() ? "" : told.sink->warnings[0];
@@ -511,7 +511,7 @@ TEST(Predictions, OfSeveralClassesOrOneOutputAreWarnedOfWithTheirCure) {
           "Activation::sigmoid}}"));
 }
 
-TEST(Predictions, OfAnExportedModelAreWarnedOfBefore) {
+TEST(Predictions, ExportingAModelThatReturnsLogitsWarns) {
   const TempFolder temp;
   Told told(std::make_shared<TimesImpl>(5), own_loss);
   told.learn.export_model(temp / "a.safetensors");
@@ -520,15 +520,15 @@ TEST(Predictions, OfAnExportedModelAreWarnedOfBefore) {
   EXPECT_NE(
       told.sink->warnings[0].find("the raw outputs. If these are logits"),
       std::string::npos);
-  // A model that was seen to answer with probabilities is believed.
+  // A model that has returned probabilities is not warned about.
   Told known(std::make_shared<TimesImpl>(5, /*is_softmax=*/true), own_loss);
   known.learn.get_preds();
   known.learn.export_model(temp / "a.safetensors");
   EXPECT_EQ(known.sink->warnings, Strings());
 }
 
-TEST(Predictions, SayWhichOutputsCannotBeJoined) {
-  // Each sample's output is as wide as its batch is large: 3, then 1.
+TEST(Predictions, ReportOutputsThatCannotBeConcatenated) {
+  // Each sample's output has the width of its batch: 3, then 1.
   struct WideImpl : torch::nn::Module {
     torch::nn::Linear linear =
         register_module("linear", torch::nn::Linear(2, 1));
@@ -550,7 +550,7 @@ TEST(Predictions, SayWhichOutputsCannotBeJoined) {
        "expected [N, ...]"});
 }
 
-TEST(Predictions, SayWhichInputIsMissing) {
+TEST(Predictions, ReportAMissingInput) {
   Learner learn = two_headed_learner();
   expect_error<c10::ValueError>(
       [&] { learn.predict(Tensors{}); },

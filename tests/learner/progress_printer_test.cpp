@@ -48,7 +48,7 @@ TEST(ProgressPrinter, PrintsFastaisTable) {
   EXPECT_EQ(sink->lines[2].substr(0, 7), "1      ");
 }
 
-// Its table has a line of more than 80 characters.
+// Its table is wider than 80 characters.
 void fit_with_many_metrics(const Sink& sink) {
   Learner learn(
       point_data(),
@@ -61,7 +61,7 @@ void fit_with_many_metrics(const Sink& sink) {
   learn.fit(2);
 }
 
-TEST(ProgressPrinter, BreaksATableThatIsWiderThanTheSinkShows) {
+TEST(ProgressPrinter, WrapsATableThatIsWiderThanTheSink) {
   const auto sink = std::make_shared<MemorySink>();
   sink->width = 80;
   fit_with_many_metrics(sink);
@@ -73,7 +73,7 @@ TEST(ProgressPrinter, BreaksATableThatIsWiderThanTheSinkShows) {
       << sink->lines[3];
 }
 
-TEST(ProgressPrinter, FillsTheColumnsThatTheSinkHas) {
+TEST(ProgressPrinter, UsesTheWidthOfTheSink) {
   const auto sink = std::make_shared<MemorySink>();
   sink->width = 132;
   fit_with_many_metrics(sink);
@@ -82,9 +82,9 @@ TEST(ProgressPrinter, FillsTheColumnsThatTheSinkHas) {
   EXPECT_LE(sink->lines[0].size(), 132u);
 }
 
-TEST(ProgressPrinter, BreaksNoTableInAFile) {
+TEST(ProgressPrinter, DoesNotWrapATableInAFile) {
   std::FILE* const file = std::tmpfile();
-  setenv("COLUMNS", "40", 1);  // of a terminal, which this is not
+  setenv("COLUMNS", "40", 1);  // the width of a terminal, which a file is not
   fit_with_many_metrics(terminal(file));
   unsetenv("COLUMNS");
   std::rewind(file);
@@ -95,7 +95,7 @@ TEST(ProgressPrinter, BreaksNoTableInAFile) {
   EXPECT_GT(text.find('\n'), 80u) << text;
 }
 
-TEST(ProgressPrinter, ShowsWhatCallbacksLogFromTheEpochOn) {
+TEST(ProgressPrinter, ShowsLoggedValuesFromTheirFirstEpochOn) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   learn.add<LambdaCallback>({.on_epoch_end = [](Learner& l) {
@@ -118,14 +118,14 @@ TEST(ProgressPrinter, PrintsNoHeaderForAFitThatFailsBeforeItsFirstStep) {
   EXPECT_TRUE(sink->lines.empty());
 }
 
-TEST(ProgressPrinter, EndsARowWithTheLossesAsBlocksOnRequest) {
+TEST(ProgressPrinter, EndsARowWithASparklineOfLossesOnRequest) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink, .sparkline = true});
   learn.fit(2);
   EXPECT_TRUE(sink->lines[0].ends_with("time      losses")) << sink->lines[0];
   for (int row : {1, 2}) {
     const std::string& line = sink->lines.at(row);
-    // 8 batches; a block takes three bytes.
+    // 8 batches; a block is three bytes long.
     EXPECT_EQ(line.size() - line.rfind(' ') - 1, 3u * 8) << line;
   }
 }
@@ -138,7 +138,7 @@ TEST(Sparkline, ShowsValuesAsBlocksAndGaps) {
   EXPECT_EQ(sparkline({1, 3, 5, 7, 9, 11}, 3), "▁▅█");
 }
 
-TEST(ProgressPrinter, ShowsThatThereIsNoValidation) {
+TEST(ProgressPrinter, MarksMissingValidation) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(
       point_data(256, 0),
@@ -149,11 +149,11 @@ TEST(ProgressPrinter, ShowsThatThereIsNoValidation) {
       << sink->lines[1];
 }
 
-TEST(ProgressPrinter, ReportsAFewTimesASecondAndEstimatesTheRest) {
+TEST(ProgressPrinter, ReportsAFewTimesPerSecondAndEstimatesTheRest) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
-  // When the fit began and the first batch; what the batches had taken before
-  // the first report, and with it.
+  // When the fit and the first batch began; bounds of the time that the batches
+  // took until the first report.
   Clock::time_point fit_begin, first_begin;
   double at_least = 0, at_most = 0;
   learn.add<LambdaCallback>(
@@ -174,7 +174,7 @@ TEST(ProgressPrinter, ReportsAFewTimesASecondAndEstimatesTheRest) {
              }
            },
        .order = callback_order::kLast});
-  learn.fit(1);  // 8 batches and 4 of validation: 0.72 s or more
+  learn.fit(1);  // 8 training and 4 validation batches: at least 0.72 s
   ASSERT_GE(sink->progresses.size(), 2u);
   double last = 0;
   for (const Progress& progress : sink->progresses) {

@@ -1,5 +1,5 @@
-// With fp32 arithmetic and a power of two as scale, training through the
-// scaler gives the very bits of plain training, also while the scale grows.
+// With fp32 arithmetic and a power of two as scale, training with the scaler is
+// bit-identical to plain training, even while the scale grows.
 
 #include <functional>
 #include <memory>
@@ -44,7 +44,7 @@ struct Net {
   torch::nn::Sequential module{nullptr};
 };
 
-// The scaler is disabled for plain training: then every call passes through.
+// For plain training the scaler is disabled, so that every call passes through.
 using Scenario =
     std::function<void(Net&, torch::optim::Optimizer&, GradScaler&, int)>;
 
@@ -139,7 +139,8 @@ struct Case {
 
 class PropertyP : public testing::TestWithParam<Case> {
  protected:
-  // Parameters after 12 steps; `overflow_at` makes one gradient infinite.
+  // Returns the parameters after 12 steps. At step `overflow_at` one gradient
+  // is infinite.
   Tensors train(bool enabled, int overflow_at = -1) {
     Net net;
     const auto optimizer = GetParam().make(net.module->parameters());
@@ -168,13 +169,13 @@ void expect_bit_equal(const Tensors& actual, const Tensors& expected) {
   }
 }
 
-TEST_P(PropertyP, GivesTheBitsOfPlainTrainingWhileTheScaleGrows) {
+TEST_P(PropertyP, IsBitIdenticalToPlainTrainingWhileTheScaleGrows) {
   expect_bit_equal(train(true), train(false));
   train(true);
   EXPECT_EQ(scale, 65536 * 8);
 }
 
-TEST_P(PropertyP, GivesTheBitsOfTrainingThatLeftTheOverflowOut) {
+TEST_P(PropertyP, IsBitIdenticalToTrainingWithoutTheStepThatOverflows) {
   expect_bit_equal(train(true, 5), train(false, 5));
   train(true, 5);
   EXPECT_EQ(scale, 65536 * 2);  // x2 after 4, halved at 5, x2 after 4 more
@@ -206,9 +207,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(cases()),
     [](const auto& info) { return info.param.name; });
 
-// ---- What else the scenarios promise ----
+// ---- Other guarantees of the scenarios ----
 
-TEST(MixedPrecision, ShowsTheTrueGradientNormOnlyAfterUnscaling) {
+TEST(MixedPrecision, ReportsTheRealGradientNormOnlyAfterUnscaling) {
   Net net;
   const auto optimizer = sgd(net.module->parameters());
   net.loss(0).backward();
@@ -227,7 +228,7 @@ TEST(MixedPrecision, ShowsTheTrueGradientNormOnlyAfterUnscaling) {
   EXPECT_TRUE(test::bit_equal(norm(false), plain * 65536));
 }
 
-TEST(MixedPrecision, SkipsAlsoWhenClippingHidTheOverflow) {
+TEST(MixedPrecision, SkipsEvenIfClippingHidesTheOverflow) {
   for (const Make make : {sgd, torch_sgd}) {
     Net net;
     const auto optimizer = make(net.module->parameters());
@@ -246,7 +247,7 @@ TEST(MixedPrecision, SkipsAlsoWhenClippingHidTheOverflow) {
   }
 }
 
-TEST(MixedPrecision, SkipsAWholeAccumulationOnceForOneOverflow) {
+TEST(MixedPrecision, SkipsAnAccumulationWindowOnceForOneOverflow) {
   Net net;
   const auto optimizer = adamw(net.module->parameters());
   GradScaler scaler({.device = torch::kCPU});
@@ -264,7 +265,7 @@ TEST(MixedPrecision, SkipsAWholeAccumulationOnceForOneOverflow) {
   EXPECT_EQ(scaler.get_scale(), 32768);
 }
 
-TEST(MixedPrecision, ServesSeveralModelsLossesAndOptimizers) {
+TEST(MixedPrecision, SupportsSeveralModelsLossesAndOptimizers) {
   const auto train = [](bool enabled) {
     Net first, second;
     const auto sgd_of_first = sgd(first.module->parameters());
@@ -290,7 +291,7 @@ TEST(MixedPrecision, ServesSeveralModelsLossesAndOptimizers) {
   expect_bit_equal(train(true), train(false));
 }
 
-TEST(MixedPrecision, RescuesGradientsThatHalfWouldLose) {
+TEST(MixedPrecision, KeepsGradientsThatUnderflowInHalf) {
   const auto weight_grad = [](double scale) {
     GradScaler scaler({.device = torch::kCPU, .init_scale = scale});
     const auto w = torch::ones({1, 1}).requires_grad_();

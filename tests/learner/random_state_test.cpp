@@ -13,9 +13,9 @@ torch::Tensor numbers() {
   return torch::rand({4});
 }
 
-TEST(RandomState, RestoresTheNumbersThatComeNext) {
+TEST(RandomState, RestoresTheNextNumbers) {
   torch::manual_seed(3);
-  torch::randn({3});  // an odd number of normal ones leaves one in the cache
+  torch::randn({3});  // an odd number of normal samples leaves one cached
   const StateDict state = random_state();
   const torch::Tensor expected = torch::randn({5});
   torch::manual_seed(4);
@@ -23,12 +23,12 @@ TEST(RandomState, RestoresTheNumbersThatComeNext) {
   EXPECT_TRUE(torch::equal(torch::randn({5}), expected));
 }
 
-TEST(RandomState, IsSeededByTheSeedAndTheKeysAlone) {
+TEST(RandomState, DependsOnTheSeedAndTheKeysOnly) {
   torch::manual_seed(3);
   seed_random_state(1, 2);
   const torch::Tensor expected = numbers();
   torch::manual_seed(3);
-  numbers();  // how many were drawn does not matter
+  numbers();  // the number of earlier draws does not matter
   seed_random_state(1, 2);
   EXPECT_TRUE(torch::equal(numbers(), expected));
   for (const auto& [key, second] : {std::pair{2, 1}, {1, 3}, {0, 2}}) {
@@ -41,7 +41,7 @@ TEST(RandomState, IsSeededByTheSeedAndTheKeysAlone) {
   EXPECT_FALSE(torch::equal(numbers(), expected));
 }
 
-TEST(RandomState, LeavesDevicesAloneThatItDoesNotHave) {
+TEST(RandomState, LeavesTheStateOfMissingDevicesUnchanged) {
   torch::manual_seed(3);
   const torch::Tensor expected = numbers();
   torch::manual_seed(3);

@@ -33,7 +33,7 @@ TEST(Recorder, KeepsEveryLossInOrder) {
   EXPECT_EQ(seen.size(), 24u);
 }
 
-TEST(Recorder, SmoothsAsFastaiAndAnewWithEachFit) {
+TEST(Recorder, SmoothsLikeFastaiAndRestartsWithEachFit) {
   Learner learn(point_data(), point_net(), quiet());
   learn.fit(2);
   const auto& losses = learn.recorder().losses();
@@ -53,7 +53,7 @@ TEST(Recorder, SmoothsAsFastaiAndAnewWithEachFit) {
       1e-12);
 }
 
-TEST(Recorder, KeepsRatesMomentumAndEpochs) {
+TEST(Recorder, KeepsLearningRatesMomentumAndEpochs) {
   Learner learn(
       point_data(),
       point_net(),
@@ -70,7 +70,7 @@ TEST(Recorder, KeepsRatesMomentumAndEpochs) {
   EXPECT_GT(last.seconds, 0);
 }
 
-TEST(Recorder, RestoresWhichMetricsEachEpochHas) {
+TEST(Recorder, RestoresTheMetricsOfEachEpoch) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LambdaCallback>({.on_epoch_end = [](Learner& l) {
     if (l.state().epoch == 1) l.log("of_second", 2);
@@ -90,7 +90,7 @@ TEST(Recorder, RestoresWhichMetricsEachEpochHas) {
   }
 }
 
-TEST(Recorder, DrawsTheLosses) {
+TEST(Recorder, PlotsTheLosses) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet());
   learn.fit(2).recorder().plot_losses(temp / "losses.svg");
@@ -103,7 +103,7 @@ TEST(Recorder, DrawsTheLosses) {
       {"losses.svg", "No such file"});
 }
 
-TEST(Recorder, KeepsTheLossScaleAndWhichStepsWereSkipped) {
+TEST(Recorder, KeepsTheLossScalesAndTheSkippedSteps) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet());
   learn.to_fp16({.init_scale = 1024, .force_fp16 = true});
@@ -120,7 +120,7 @@ TEST(Recorder, KeepsTheLossScaleAndWhichStepsWereSkipped) {
   StateDict state = learn.recorder().state_dict();
   loaded.load_state_dict(state);
   EXPECT_EQ(loaded.skipped_steps(), learn.recorder().skipped_steps());
-  // As older checkpoints have them.
+  // The type in older checkpoints.
   state["skipped_steps"] = state["skipped_steps"].to(torch::kLong);
   loaded.load_state_dict(state);
   EXPECT_EQ(loaded.skipped_steps(), learn.recorder().skipped_steps());
@@ -132,7 +132,7 @@ TEST(Recorder, KeepsTheLossScaleAndWhichStepsWereSkipped) {
   learn.recorder().plot_loss_scales(temp / "scale.svg");
 }
 
-TEST(Recorder, MarksWhereAFitBeginsAndSmoothsAcrossIt) {
+TEST(Recorder, MarksTheStartOfAFitAndSmoothsAcrossIt) {
   Learner learn(point_data(), point_net(), quiet());
   learn.fit(4).fit(1);
   Recorder& recorder = learn.recorder();
@@ -140,7 +140,7 @@ TEST(Recorder, MarksWhereAFitBeginsAndSmoothsAcrossIt) {
   const Plot plot = recorder.loss_plot();
   EXPECT_EQ(plot.marks, std::vector<double>{33});
   const std::vector<double>& smooth = plot.curves.at(1).y;
-  // The average of 32 batches is hardly moved by one more.
+  // One more batch hardly changes the average of 32 batches.
   EXPECT_NEAR(
       smooth[32] - smooth[31],
       (recorder.losses()[32] - smooth[31]) * 0.02 / (1 - std::pow(0.98, 33)),
@@ -150,7 +150,7 @@ TEST(Recorder, MarksWhereAFitBeginsAndSmoothsAcrossIt) {
   StateDict state = recorder.state_dict();
   loaded.load_state_dict(state);
   EXPECT_EQ(loaded.loss_plot().marks, plot.marks);
-  // Older checkpoints do not say.
+  // Older checkpoints have no "fit_calls".
   StateDict older;
   for (const auto& entry : state) {
     if (entry.key() != "fit_calls") older.insert(entry.key(), entry.value());
@@ -159,7 +159,7 @@ TEST(Recorder, MarksWhereAFitBeginsAndSmoothsAcrossIt) {
   EXPECT_TRUE(loaded.loss_plot().marks.empty());
 }
 
-TEST(Recorder, DrawsRatesMomentumAndMetrics) {
+TEST(Recorder, PlotsLearningRatesMomentumAndMetrics) {
   const TempFolder temp;
   Learner learn(
       point_data(),
@@ -181,7 +181,7 @@ TEST(Recorder, DrawsRatesMomentumAndMetrics) {
   EXPECT_EQ(temp.entries(), 3);
 }
 
-TEST(Recorder, DrawsLossesOnALogarithmicAxis) {
+TEST(Recorder, PlotsLossesOnALogarithmicAxis) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet());
   learn.fit(1, 0.25);
@@ -197,7 +197,7 @@ TEST(Recorder, DrawsLossesOnALogarithmicAxis) {
   EXPECT_NE(svg.str().find("e-01<"), std::string::npos);
 }
 
-TEST(Recorder, DrawsWhatCallbacksLogByBatch) {
+TEST(Recorder, PlotsValuesThatCallbacksLogPerBatch) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LambdaCallback>({.on_step = [](Learner& l) {
@@ -224,13 +224,13 @@ TEST(Recorder, DrawsWhatCallbacksLogByBatch) {
       {"no callback has logged \"norm\"", "Learner::log"});
 }
 
-TEST(Recorder, MarksTheEpochThatWasLoaded) {
+TEST(Recorder, MarksTheLoadedEpoch) {
   Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
   learn.fit(3, 0.1);
   Recorder& recorder = learn.recorder();
   EXPECT_TRUE(recorder.metric_plot().marks.empty());
   recorder.add_call("load", /*loaded_epoch=*/1);
-  recorder.add_call("load of an epoch that there is not", 7);
+  recorder.add_call("load of an epoch that does not exist", 7);
   Recorder resumed;
   resumed.load_state_dict(recorder.state_dict());
   for (Recorder* const r : {&recorder, &resumed}) {
@@ -240,7 +240,7 @@ TEST(Recorder, MarksTheEpochThatWasLoaded) {
     EXPECT_EQ(dot.y, std::vector<double>{r->epochs()[1].valid_loss});
     EXPECT_EQ(r->metric_plot().marks, std::vector<double>{1});
   }
-  // Older checkpoints do not say.
+  // Older checkpoints have no "fit_loads".
   StateDict older;
   for (const auto& entry : recorder.state_dict()) {
     if (entry.key() != "fit_loads") older.insert(entry.key(), entry.value());

@@ -10,8 +10,8 @@ namespace {
 
 using Samples = ShardedSampler::RealSamples;
 
-// What one sample of each batch weighs in the step, once gradients are averaged
-// over ranks: the same for all if the window is right.
+// Returns the weight of one sample of each batch in the step, after gradients
+// are averaged over ranks. All weights are equal if the window is correct.
 std::vector<double> weights_of_samples(
     StepWindow& window,
     const std::vector<Samples>& batches,
@@ -32,7 +32,7 @@ void expect_all(const std::vector<double>& weights, double expected) {
   for (const double weight : weights) EXPECT_DOUBLE_EQ(weight, expected);
 }
 
-TEST(StepWindow, IsOneBatchUnlessToldOtherwise) {
+TEST(StepWindow, IsOneBatchByDefault) {
   StepWindow window;
   window.begin({}, /*batch_size=*/16, /*world_size=*/1);
   for (int i = 0; i < 3; ++i) {
@@ -42,7 +42,7 @@ TEST(StepWindow, IsOneBatchUnlessToldOtherwise) {
   }
 }
 
-TEST(StepWindow, WeighsUnevenBatchesOfTwoRanksBySamples) {
+TEST(StepWindow, WeightsUnevenBatchesOfTwoRanksBySamples) {
   StepWindow first, second;
   first.begin({}, 16, 2);
   second.begin({}, 16, 2);
@@ -50,7 +50,7 @@ TEST(StepWindow, WeighsUnevenBatchesOfTwoRanksBySamples) {
   expect_all(weights_of_samples(second, {{11, 27}}, 2), 1.0 / 27);
 }
 
-TEST(StepWindow, CompletesAfterSoManyBatchesAndBeginsAgain) {
+TEST(StepWindow, CompletesAfterTheGivenBatchesAndRestarts) {
   StepWindow window;
   window.begin({.batches = 3}, 16, 1);
   for (int step = 0; step < 2; ++step) {
@@ -63,7 +63,7 @@ TEST(StepWindow, CompletesAfterSoManyBatchesAndBeginsAgain) {
   }
 }
 
-TEST(StepWindow, CompletesAsSoonAsSoManySamplesAreThere) {
+TEST(StepWindow, CompletesAfterTheGivenSamples) {
   StepWindow window;
   window.begin({.batches = 0, .samples = 32}, 12, 1);
   window.add({12, 12}, false);
@@ -74,16 +74,16 @@ TEST(StepWindow, CompletesAsSoonAsSoManySamplesAreThere) {
   EXPECT_DOUBLE_EQ(window.correction(), 32.0 / 36);
 }
 
-TEST(StepWindow, WeighsEachSampleOfAShortTailTheSameOnEveryRank) {
+TEST(StepWindow, WeightsEachSampleOfAShortLastWindowEquallyOnEveryRank) {
   StepWindow first, second;
   first.begin({.batches = 3}, 16, 2);
   second.begin({.batches = 3}, 16, 2);
-  // 59 samples in two batches, where three of 32 make a whole window.
+  // 59 samples in two batches; a full window would be three batches of 32.
   expect_all(weights_of_samples(first, {{16, 32}, {14, 27}}, 2), 1.0 / 59);
   expect_all(weights_of_samples(second, {{16, 32}, {13, 27}}, 2), 1.0 / 59);
 }
 
-TEST(StepWindow, GoesOnWhereACheckpointWasMade) {
+TEST(StepWindow, ContinuesFromACheckpoint) {
   StepWindow whole, resumed;
   whole.begin({.batches = 3}, 16, 1);
   whole.add({16, 16}, false);
@@ -96,7 +96,7 @@ TEST(StepWindow, GoesOnWhereACheckpointWasMade) {
   EXPECT_TRUE(resumed.is_complete());
 }
 
-// What one unit of what each batch's loss counts weighs in the step, once
+// Returns the weight of one unit of each batch's count in the step, after
 // gradients are averaged over ranks.
 std::vector<double> weights_of_counts(
     StepWindow& window,
@@ -119,8 +119,9 @@ std::vector<double> weights_of_counts(
   return weights;
 }
 
-TEST(StepWindow, WeighsAllThatTheLossesCountTheSame) {
-  // Also where a batch counts nothing, and where the first is the least.
+TEST(StepWindow, WeightsAllCountedValuesEqually) {
+  // Even if a batch counts nothing, or if the first batch's count is the
+  // smallest.
   for (const auto& counts : std::vector<std::vector<StepWindow::Counts>>{
            {{100, 100}, {30, 30}, {1, 1}, {0, 0}},
            {{0, 0}, {1, 1}, {1000, 1000}, {1e6, 1e6}},
@@ -147,16 +148,16 @@ TEST(StepWindow, WeighsAllThatTheLossesCountTheSame) {
   }
 }
 
-TEST(StepWindow, IsOneBatchOfAnyCounts) {
+TEST(StepWindow, IsOneBatchWithAnyCounts) {
   StepWindow window;
   window.begin({}, 8, 2);
   window.add({8, 16}, false);
   EXPECT_DOUBLE_EQ(window.weigh({3, 12}), 0.5);
   EXPECT_DOUBLE_EQ(window.weigh({0, 12}), 0);
-  EXPECT_DOUBLE_EQ(window.weigh({0, 0}), 1) << "its loss is 0";
+  EXPECT_DOUBLE_EQ(window.weigh({0, 0}), 1) << "the loss is 0";
 }
 
-TEST(StepWindow, GoesOnWithWhatACheckpointHasCounted) {
+TEST(StepWindow, ContinuesFromACheckpointWithItsCounts) {
   StepWindow whole, resumed;
   whole.begin({.batches = 3}, 8, 1);
   whole.add({8, 8}, false);
@@ -173,14 +174,14 @@ TEST(StepWindow, GoesOnWithWhatACheckpointHasCounted) {
   EXPECT_DOUBLE_EQ(whole.correction(), 60.0 / 25);
 }
 
-TEST(StepWindow, ForgetsWhatAnEpochThatWasEndedHasAccumulated) {
+TEST(StepWindow, DiscardsTheAccumulationOfAnEndedEpoch) {
   StepWindow window;
   window.begin({.batches = 2}, 16, 1);
   window.add({16, 16}, false);
   window.close();
   EXPECT_FALSE(window.is_open());
   window.add({16, 16}, false);
-  EXPECT_TRUE(window.is_open()) << "the next window is two batches again";
+  EXPECT_TRUE(window.is_open()) << "the new window again needs two batches";
 }
 
 }  // namespace

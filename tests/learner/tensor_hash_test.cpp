@@ -10,7 +10,7 @@ bool same(const torch::Tensor& a, const torch::Tensor& b) {
   return tensor_hash(a).equal(tensor_hash(b));
 }
 
-TEST(TensorHash, IsTheSameForEqualBitsWhateverTheStrides) {
+TEST(TensorHash, IsEqualForEqualBitsWhateverTheStrides) {
   for (const auto type :
        {torch::kFloat,
         torch::kDouble,
@@ -28,8 +28,8 @@ TEST(TensorHash, IsTheSameForEqualBitsWhateverTheStrides) {
   }
 }
 
-// The XOR of an even number of equal elements is 0, whatever they are.
-TEST(TensorHash, SeesOtherConstantsSignsAndOneOtherBit) {
+// The XOR of an even number of equal elements is 0, whatever their value.
+TEST(TensorHash, DetectsDifferentConstantsSignsAndASingleBit) {
   const torch::Tensor t = torch::randn({64}, at::detail::createCPUGenerator(1));
   EXPECT_FALSE(same(torch::ones({64}), torch::full({64}, 0.5)));
   EXPECT_FALSE(same(torch::ones({64}), torch::zeros({64})));
@@ -41,7 +41,7 @@ TEST(TensorHash, SeesOtherConstantsSignsAndOneOtherBit) {
   EXPECT_FALSE(same(t, other));
 }
 
-TEST(TensorHash, TakesTensorsWithoutElementsAndScalars) {
+TEST(TensorHash, SupportsEmptyTensorsAndScalars) {
   EXPECT_TRUE(same(torch::zeros({0, 3}), torch::zeros({0})));
   EXPECT_FALSE(same(torch::tensor(1.f), torch::tensor(2.f)));
 }

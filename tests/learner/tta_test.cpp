@@ -16,7 +16,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-/// The sample i is i; augmented in pass k, i + 10 k.
+/// Sample i has the value i; augmented in pass k, i + 10 k.
 class Shifting final : public Dataset {
  public:
   int64_t size() const override { return 7; }
@@ -53,10 +53,10 @@ class TtaTest : public testing::Test {
   DataBunch data_;
 };
 
-TEST_F(TtaTest, WeighsThePlainPassWithTheMeanOfAugmentedOnes) {
+TEST_F(TtaTest, CombinesThePlainPassWithTheMeanOfTheAugmentedOnes) {
   Learner learn(data_, identity(), quiet());
   const torch::Tensor plain = torch::arange(7, torch::kFloat).unsqueeze(1);
-  // Passes 0 to 3 are shifted by 15 in the mean; a quarter is plain.
+  // Passes 0 to 3 are shifted by 15 on average; the plain pass has weight 1/4.
   const Predictions answers = learn.tta();
   EXPECT_TRUE(torch::allclose(answers.preds, plain + 0.75 * 15));
   EXPECT_TRUE(torch::equal(answers.targets, plain));
@@ -65,14 +65,14 @@ TEST_F(TtaTest, WeighsThePlainPassWithTheMeanOfAugmentedOnes) {
       plain + 0.6 * 5));
 }
 
-TEST_F(TtaTest, TakesTheLargestAnswerWhenAsked) {
+TEST_F(TtaTest, ReturnsTheMaximumWithUseMax) {
   Learner learn(data_, identity(), quiet());
   EXPECT_TRUE(torch::equal(
       learn.tta(Split::valid, {.n = 3, .use_max = true}).preds,
       torch::arange(7, torch::kFloat).unsqueeze(1) + 20));
 }
 
-TEST_F(TtaTest, AugmentsOnTheDeviceToo) {
+TEST_F(TtaTest, AppliesBatchTransforms) {
   data_.batch_transforms.push_back(
       [](Batch& batch, const BatchTransformContext& context) {
         if (context.training) {
@@ -85,14 +85,14 @@ TEST_F(TtaTest, AugmentsOnTheDeviceToo) {
       torch::arange(7, torch::kFloat).unsqueeze(1) + 0.75 * 165));
 }
 
-TEST_F(TtaTest, AnswersForAllOfTheTrainingDataInTheirOrder) {
+TEST_F(TtaTest, PredictsAllTrainingDataInDatasetOrder) {
   Learner learn(data_, identity(), quiet());
   const torch::Tensor all = torch::arange(7, torch::kFloat).unsqueeze(1);
   EXPECT_TRUE(torch::equal(learn.tta(Split::train).targets, all));
   EXPECT_TRUE(torch::equal(learn.get_preds(Split::train).preds, all));
 }
 
-// Whoever made the loader, and for what.
+// Whatever the options of the loader.
 TEST_F(TtaTest, PredictionsAreInOrderAndNotAugmentedWhateverTheLoader) {
   const torch::Tensor all = torch::arange(7, torch::kFloat).unsqueeze(1);
   const auto samples = std::make_shared<Shifting>();
@@ -118,7 +118,7 @@ TEST_F(TtaTest, PredictionsAreInOrderAndNotAugmentedWhateverTheLoader) {
   }
 }
 
-// Which samples are asked for, that is.
+// A sampler selects the samples and their order.
 TEST_F(TtaTest, PredictionsFollowTheSamplerOfALoader) {
   class Backwards final : public Sampler {
    public:
@@ -140,7 +140,7 @@ TEST_F(TtaTest, PredictionsFollowTheSamplerOfALoader) {
         learn.get_preds(some).preds,
         torch::tensor({6.0F, 4.0F, 2.0F}).unsqueeze(1)));
   }
-  // All samples of a split, whatever its training draws.
+  // All samples of a split, whatever its sampler draws in training.
   EXPECT_EQ(learn.get_preds(Split::train).preds.size(0), 7);
 }
 
@@ -158,7 +158,7 @@ TEST_F(TtaTest, LeavesNoTrace) {
   EXPECT_TRUE(torch::equal(learn.get_preds().preds, before.preds));
 }
 
-TEST_F(TtaTest, AugmentsNoMoreAfterAnException) {
+TEST_F(TtaTest, DoesNotAugmentAfterAnException) {
   bool throws = true;
   data_.batch_transforms.push_back(
       [&](Batch& batch, const BatchTransformContext& context) {
@@ -172,7 +172,7 @@ TEST_F(TtaTest, AugmentsNoMoreAfterAnException) {
       torch::arange(7, torch::kFloat).unsqueeze(1)));
 }
 
-TEST_F(TtaTest, RefusesNoPassesAndWeightsBeyondOne) {
+TEST_F(TtaTest, RejectsZeroPassesAndWeightsAboveOne) {
   Learner learn(data_, identity(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.tta(Split::valid, {.n = 0}); },
@@ -182,9 +182,9 @@ TEST_F(TtaTest, RefusesNoPassesAndWeightsBeyondOne) {
       {"beta is 1.5"});
 }
 
-/// What a pixel is plus its column, which a mirror image has at other places.
+/// Adds its column to each pixel, which differs in the flipped image.
 struct PlusColumnImpl : torch::nn::Module {
-  /// \param channel  To which it is added; -1: to all.
+  /// \param channel  The channel to which it is added; -1: all.
   explicit PlusColumnImpl(int64_t channel = -1) : channel(channel) {}
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor column =
@@ -198,7 +198,7 @@ struct PlusColumnImpl : torch::nn::Module {
   torch::Tensor scale = register_parameter("scale", torch::ones({1}));
 };
 
-TEST_F(TtaTest, OfPixelsAveragesTheImageAndItsMirrorImage) {
+TEST_F(TtaTest, WithPerPixelOutputsAveragesTheImageAndItsFlip) {
   const auto dataset = std::make_shared<TensorDataset>(
       Tensors{torch::rand({5, 1, 3, 4})},
       Tensors{torch::rand({5, 1, 3, 4})});
@@ -207,7 +207,7 @@ TEST_F(TtaTest, OfPixelsAveragesTheImageAndItsMirrorImage) {
   data.device = torch::kCPU;
   Learner learn(data, std::make_shared<PlusColumnImpl>(), quiet());
   const torch::Tensor x = dataset->get_batch({0, 1, 2, 3, 4}, {}).inputs[0];
-  // Columns 0 to 3 and, in the mirror image, 3 to 0.
+  // Columns 0 to 3 and, in the flipped image, 3 to 0.
   EXPECT_TRUE(torch::allclose(learn.tta().preds, x + 1.5));
   const torch::Tensor largest = torch::tensor({3.f, 2.f, 2.f, 3.f});
   EXPECT_TRUE(torch::allclose(
@@ -219,14 +219,14 @@ TEST_F(TtaTest, OfPixelsAveragesTheImageAndItsMirrorImage) {
       x + torch::arange(4, torch::kFloat)));
 }
 
-TEST_F(TtaTest, AnswersByTheKindOfTheOutputs) {
+TEST_F(TtaTest, CombinesOutputsAccordingToTheirKind) {
   const auto answers = [&](const Loss& loss, const OutputInfo& info) {
     DataBunch data = data_;
     data.outputs = {info};
     Learner learn(data, identity(), quiet({.loss = loss}));
     return learn.tta(Split::valid, {.n = 2, .beta = 0.5});
   };
-  // Three of four answers are not shifted, one is by 10.
+  // The weights: 3/4 without a shift, 1/4 shifted by 10.
   const torch::Tensor x = torch::arange(7, torch::kFloat).unsqueeze(1);
   // Probabilities of labels are averaged, not their logits.
   const Predictions labels = answers(
@@ -243,7 +243,7 @@ TEST_F(TtaTest, AnswersByTheKindOfTheOutputs) {
   EXPECT_EQ(decode(numbers, 5).numbers, std::vector<double>{7.5});
 }
 
-TEST_F(TtaTest, OfMasksAveragesTheProbabilitiesOfEachPixel) {
+TEST_F(TtaTest, WithMasksAveragesTheProbabilitiesOfEachPixel) {
   const auto dataset = std::make_shared<TensorDataset>(
       Tensors{torch::randn({4, 2, 3, 4})},
       Tensors{torch::randint(2, {4, 3, 4})});
@@ -270,7 +270,7 @@ TEST_F(TtaTest, OfMasksAveragesTheProbabilitiesOfEachPixel) {
   EXPECT_TRUE(torch::equal(first.mask, expected[0].argmax(0)));
 }
 
-TEST_F(TtaTest, RefusesPixelsOfWhatIsNoImage) {
+TEST_F(TtaTest, RejectsPerPixelOutputsOfInputsThatAreNotImages) {
   const auto dataset = std::make_shared<TensorDataset>(
       Tensors{torch::rand({4, 3, 3})},
       Tensors{torch::rand({4, 3, 3})});
@@ -284,7 +284,7 @@ TEST_F(TtaTest, RefusesPixelsOfWhatIsNoImage) {
   EXPECT_TRUE(learn.data().batch_transforms.empty());
 }
 
-TEST_F(TtaTest, SaysWhatEachSampleCostsWhenAsked) {
+TEST_F(TtaTest, ReturnsPerSampleLossesOnRequest) {
   Learner learn(data_, identity(), quiet());
   const Predictions answers =
       learn.get_preds(data_.valid->in_order(true), /*with_losses=*/true);

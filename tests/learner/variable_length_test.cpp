@@ -37,7 +37,7 @@ namespace nn = torch::nn;
 
 constexpr int64_t kWords = 12;
 
-/// Texts of 0 to 9 words, 1 to 11; of class 1 if most are above 6.
+/// Texts of 0 to 9 words, numbered 1 to 11; class 1 if most words are above 6.
 std::vector<Sample> texts(int64_t count, uint64_t seed) {
   std::vector<Sample> samples;
   for (int64_t i = 0; i < count; ++i) {
@@ -63,7 +63,7 @@ std::vector<int64_t> lengths_of(const std::vector<Sample>& samples) {
   return lengths;
 }
 
-/// Of padded texts and their mask.
+/// For padded texts and their mask.
 struct GruImpl : nn::Module {
   torch::Tensor forward(const torch::Tensor& words, const torch::Tensor& mask) {
     const torch::Tensor states =
@@ -78,7 +78,7 @@ struct GruImpl : nn::Module {
   nn::Linear linear = register_module("linear", nn::Linear(16, 2));
 };
 
-/// Of packed texts.
+/// For packed texts.
 struct BagImpl : nn::Module {
   torch::Tensor forward(
       const torch::Tensor& lengths,
@@ -137,7 +137,7 @@ torch::Tensor alone(Learner& learn, Form form, const Sample& sample) {
   if (form == Form::packed) {
     return learn.model().forward({torch::tensor({length}), words})[0];
   }
-  // The mean of no states; a GRU refuses an empty sequence.
+  // The mean of no states: a GRU rejects an empty sequence.
   if (length == 0) {
     const auto& linear = learn.model().module()->named_parameters();
     return linear["linear.bias"].unsqueeze(0);
@@ -146,7 +146,7 @@ torch::Tensor alone(Learner& learn, Form form, const Sample& sample) {
       {words.unsqueeze(0), torch::ones({1, length}, torch::kBool)})[0];
 }
 
-TEST(VariableLength, TrainsAndIsValidatedAsSampleBySample) {
+TEST(VariableLength, TrainsAndValidatesLikeSampleBySample) {
   for (const Form form : {Form::padded, Form::packed}) {
     Tensors weights;
     for (const int64_t workers : {0, 2}) {
@@ -172,7 +172,7 @@ TEST(VariableLength, TrainsAndIsValidatedAsSampleBySample) {
   }
 }
 
-TEST(VariableLength, PredictsEachSampleAsItIsPredictedAlone) {
+TEST(VariableLength, PredictsEachSampleAsOnItsOwn) {
   for (const Form form : {Form::padded, Form::packed}) {
     DataBunch data = text_data(form, {.batch_size = 7, .workers = 0});
     const std::vector<Sample> samples = texts(kValid, 2);
@@ -215,7 +215,7 @@ TEST(VariableLength, PredictsEachSampleAsItIsPredictedAlone) {
   }
 }
 
-/// A class for each word: whether it is above 6.
+/// A class per word: whether it is above 6.
 std::shared_ptr<SampleList> tagged(const Collate& collate) {
   std::vector<Sample> samples = texts(kValid, 2);
   for (Sample& sample : samples) {
@@ -250,7 +250,7 @@ Learner tagger(const Collate& collate) {
       quiet({.loss = loss.activation(Activation::none)}));
 }
 
-TEST(VariableLength, OfAnOutputForEachStepWeighsEachStepTheSame) {
+TEST(VariableLength, AnOutputPerStepWeightsAllStepsEqually) {
   Learner learn = tagger(pad_sequences(
       {.inputs = {SequencePadding{}}, .targets = {{.value = -100}}}));
   const torch::NoGradGuard no_grad;
@@ -265,7 +265,7 @@ TEST(VariableLength, OfAnOutputForEachStepWeighsEachStepTheSame) {
   EXPECT_NEAR(learn.validate().loss, expected.item<double>(), 1e-5);
 }
 
-TEST(VariableLength, OfAnOutputForEachStepNeedsAFixedLengthForPredictions) {
+TEST(VariableLength, GetPredsOfAnOutputPerStepNeedsAFixedLength) {
   const auto padded = [](int64_t length) {
     return pad_sequences(
         {.inputs = {{.fixed_length = length}},
@@ -322,7 +322,7 @@ TEST(VariableLength, TrainsIn16Bits) {
   }
 }
 
-TEST(VariableLength, AccumulatesAsOneLargerBatch) {
+TEST(VariableLength, AccumulatesLikeOneLargerBatch) {
   for (const Form form : {Form::padded, Form::packed}) {
     Tensors weights;
     for (const int64_t batches : {1, 3}) {
@@ -353,10 +353,10 @@ TEST(VariableLength, AccumulatesAsOneLargerBatch) {
   }
 }
 
-TEST(VariableLength, ResumesInTheMiddleOfAnEpochExactly) {
+TEST(VariableLength, ResumesExactlyInTheMiddleOfAnEpoch) {
   for (const Form form : {Form::padded, Form::packed}) {
     const TempFolder folder;
-    // 12 batches an epoch.
+    // 12 batches per epoch.
     const auto make = [&](const char* name) {
       Learner learn =
           text_learner(form, text_data(form, {.batch_size = 16, .workers = 2}));

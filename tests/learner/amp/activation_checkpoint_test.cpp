@@ -56,7 +56,7 @@ struct Pair {
   Net plain{false}, recomputed{true};
 };
 
-// Loss and state after forward and backward of one batch.
+// Returns loss, gradients and buffers after forward and backward of one batch.
 std::vector<torch::Tensor> step(Net& net, const torch::Tensor& x) {
   torch::manual_seed(2);
   const torch::Tensor loss = net->forward(x).to(torch::kFloat).square().mean();
@@ -82,7 +82,7 @@ TEST(ActivationCheckpoint, HasTheGradientsBuffersAndRandomNumbersOfItsModule) {
   expect_equal(step(nets.recomputed, x), step(nets.plain, x));
 }
 
-TEST(ActivationCheckpoint, HasThemUnderAutocastToo) {
+TEST(ActivationCheckpoint, GivesTheSameGradientsUnderAutocast) {
   Pair nets;
   const torch::Tensor x = torch::rand({8, 16});
   const auto mixed = [&](Net& net) {
@@ -100,7 +100,7 @@ TEST(ActivationCheckpoint, HasThemUnderAutocastToo) {
   expect_equal(mixed(nets.recomputed), mixed(nets.plain));
 }
 
-TEST(ActivationCheckpoint, GivesItsInputAGradient) {
+TEST(ActivationCheckpoint, GivesItsInputTheSameGradientAsItsModule) {
   Pair nets;
   const auto gradient = [](Net& net) {
     torch::manual_seed(2);
@@ -111,7 +111,7 @@ TEST(ActivationCheckpoint, GivesItsInputAGradient) {
   EXPECT_TRUE(torch::equal(gradient(nets.recomputed), gradient(nets.plain)));
 }
 
-TEST(ActivationCheckpoint, KeepsTheNamesOfItsModule) {
+TEST(ActivationCheckpoint, KeepsTheParameterAndBufferNamesOfItsModule) {
   const Pair nets;
   EXPECT_EQ(
       nets.recomputed->named_parameters().keys(),
@@ -145,16 +145,16 @@ TEST(ActivationCheckpoint, NeedsLessMemory) {
   EXPECT_LT(peak(true), 0.6 * static_cast<double>(peak(false)));
 }
 
-TEST(ActivationCheckpoint, FollowsTrainAndEval) {
+TEST(ActivationCheckpoint, FollowsTrainAndEvalMode) {
   Pair nets;
   nets.plain->eval();
   nets.recomputed->eval();
-  const torch::Tensor x = torch::rand({1, 16});  // one: no batch statistics
+  const torch::Tensor x = torch::rand({1, 16});  // no batch statistics
   EXPECT_TRUE(
       torch::equal(nets.recomputed->forward(x), nets.plain->forward(x)));
 }
 
-TEST(ActivationCheckpoint, IsCopiedWithItsModule) {
+TEST(ActivationCheckpoint, IsClonedWithItsModule) {
   ActivationCheckpoint module(block());
   const auto copy =
       std::dynamic_pointer_cast<ActivationCheckpointImpl>(module->clone());
@@ -170,7 +170,7 @@ TEST(ActivationCheckpoint, IsCopiedWithItsModule) {
   EXPECT_FALSE(module->parameters()[0].grad().defined());
 }
 
-TEST(ActivationCheckpoint, RefusesASingleLayerAndGrad) {
+TEST(ActivationCheckpoint, RejectsASingleLayerAndDoesNotSupportAutogradGrad) {
   expect_error<c10::ValueError>(
       [] { ActivationCheckpoint(torch::nn::Linear(2, 2)); },
       {"ActivationCheckpoint", "Sequential"});

@@ -48,14 +48,14 @@ TEST(AutocastGuard, ComputesProductsInSixteenBitsAndSumsInFloat) {
   EXPECT_EQ(type_of_product(), torch::kFloat);
 }
 
-TEST(AutocastGuard, TakesPythonsDefaultTypes) {
+TEST(AutocastGuard, UsesPythonsDefaultTypes) {
   EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), torch::kBFloat16);
   EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCUDA), torch::kHalf);
   const AutocastGuard half(torch::kCPU, torch::kHalf);
   EXPECT_EQ(type_of_product(), torch::kHalf);
 }
 
-TEST(AutocastGuard, RefusesTypesThatLibTorchWouldTakeSilently) {
+TEST(AutocastGuard, RejectsTypesThatLibTorchWouldAcceptSilently) {
   for (const auto dtype :
        {torch::kDouble, torch::kInt, torch::kFloat, torch::kBool}) {
     expect_error<c10::ValueError>(
@@ -76,7 +76,7 @@ TEST(AutocastGuard, StaysOffForCudaOnAMachineWithoutIt) {
   EXPECT_EQ(type_of_product(), torch::kFloat);
 }
 
-TEST(AutocastGuard, PutsEverythingBackWhenAnExceptionPasses) {
+TEST(AutocastGuard, RestoresTheStateAfterAnException) {
   try {
     const AutocastGuard outer(torch::kCPU);
     const AutocastGuard inner(torch::kCPU, torch::kHalf, true, false);
@@ -90,7 +90,7 @@ TEST(AutocastGuard, PutsEverythingBackWhenAnExceptionPasses) {
   EXPECT_EQ(at::autocast::decrement_nesting(), 0);
 }
 
-// ---- The cache of weights ----
+// ---- The weight cache ----
 
 TEST(AutocastCache, CastsAWeightOnceForSeveralUses) {
   const auto weight = torch::ones({2, 2}).requires_grad_();
@@ -121,9 +121,9 @@ TEST(AutocastCache, EndsWithTheOutermostGuard) {
   EXPECT_EQ(product(), 2);
 }
 
-// Python keeps the copies until the outermost guard ends, also a disabled one:
-// a training loop in it would go on computing with its first weights.
-TEST(AutocastCache, IsNotKeptAliveByADisabledGuardAround) {
+// In Python, even a disabled outermost guard keeps the cached copies alive, so
+// that a training loop inside it keeps computing with its first weights.
+TEST(AutocastCache, IsClearedInsideADisabledOuterGuard) {
   const AutocastGuard off(torch::kCPU, {}, /*enabled=*/false);
   const auto weight = torch::ones({1, 1}).requires_grad_();
   for (const float value : {1.f, 2.f, 3.f}) {
@@ -136,7 +136,7 @@ TEST(AutocastCache, IsNotKeptAliveByADisabledGuardAround) {
   }
 }
 
-TEST(AutocastCache, KeepsTypesApartWhenGuardsNest) {
+TEST(AutocastCache, KeepsCopiesOfDifferentTypesApartWhenGuardsNest) {
   const auto weight = torch::ones({2, 2}).requires_grad_();
   const auto x = torch::ones({2, 2});
   const AutocastGuard outer(torch::kCPU, torch::kBFloat16);
@@ -148,7 +148,7 @@ TEST(AutocastCache, KeepsTypesApartWhenGuardsNest) {
   EXPECT_EQ(torch::mm(x, weight).scalar_type(), torch::kBFloat16);
 }
 
-TEST(AutocastCache, KeepsGradientsAfterAForwardWithoutThem) {
+TEST(AutocastCache, KeepsGradientsAfterANoGradForward) {
   if (TORCH_VERSION_MINOR < 11) {
     GTEST_SKIP() << "LibTorch 2.9 and 2.10 cache the copy without a gradient";
   }
@@ -167,7 +167,7 @@ TEST(AutocastCache, KeepsGradientsAfterAForwardWithoutThem) {
   EXPECT_EQ(weight.grad().scalar_type(), torch::kFloat);
 }
 
-TEST(AutocastCache, IsLeftAloneByAnotherThreadsWrappedWork) {
+TEST(AutocastCache, IsNotClearedByWrappedWorkInAnotherThread) {
   const auto weight = torch::ones({2, 2}).requires_grad_();
   const auto x = torch::ones({2, 2}, torch::kBFloat16);
   const AutocastGuard guard(torch::kCPU);
@@ -194,7 +194,7 @@ TEST(AutocastGuard, GivesLeavesGradientsOfTheirOwnType) {
   }
 }
 
-TEST(AutocastGuard, IsCarriedIntoAThreadByWrapAndOnlyByIt) {
+TEST(AutocastGuard, ReachesAThreadOnlyThroughWrap) {
   torch::ScalarType plain{}, wrapped{}, after{};
   const AutocastGuard guard(torch::kCPU, torch::kHalf);
   std::thread([&] { plain = type_of_product(); }).join();
@@ -207,7 +207,7 @@ TEST(AutocastGuard, IsCarriedIntoAThreadByWrapAndOnlyByIt) {
   EXPECT_EQ(after, torch::kFloat);
 }
 
-// Says in its batch whether autocast was on when the batch was made.
+// Records in its batches whether autocast was on when they were loaded.
 class AutocastProbe final : public Dataset {
  public:
   int64_t size() const override { return 8; }
@@ -222,7 +222,7 @@ class AutocastProbe final : public Dataset {
   }
 };
 
-TEST(AutocastGuard, IsOffWhereBatchesAreMade) {
+TEST(AutocastGuard, IsOffWhileBatchesAreLoaded) {
   for (const int64_t workers : {0, 2}) {
     const AutocastGuard guard(torch::kCPU);
     const DataLoader loader(
@@ -237,11 +237,11 @@ TEST(AutocastGuard, IsOffWhereBatchesAreMade) {
   }
 }
 
-// ---- One's own autograd functions ----
+// ---- Custom autograd functions ----
 
 enum class Care { none, save, cast };
 
-// a @ b, with both saved in the type in which they came.
+// a @ b; saves both for backward in the types in which forward uses them.
 template <Care care>
 struct Product : torch::autograd::Function<Product<care>> {
   static torch::Tensor
@@ -284,7 +284,7 @@ struct Leaves {
   torch::Tensor b = torch::full({2, 2}, 3.f).requires_grad_();
 };
 
-TEST(CustomFunction, RunsBackwardAsForwardRan) {
+TEST(CustomFunction, RunsBackwardInTheAutocastStateOfForward) {
   const Leaves leaves;
   const auto product = forward_in_guard<Care::save>(leaves.a, leaves.b);
   EXPECT_EQ(product.scalar_type(), torch::kBFloat16);
@@ -303,7 +303,7 @@ TEST(CustomFunction, RunsBackwardWithoutAutocastIfForwardDid) {
   EXPECT_TRUE(torch::equal(leaves.a.grad(), torch::full({2, 2}, 6.f)));
 }
 
-TEST(CustomFunction, ComputesInFloatWhereItAsksForIt) {
+TEST(CustomFunction, CastsInputsToFloatOnRequest) {
   const Leaves leaves;
   const auto a = leaves.a.detach().to(torch::kBFloat16).requires_grad_();
   const auto product = forward_in_guard<Care::cast>(a, leaves.b);
@@ -313,14 +313,14 @@ TEST(CustomFunction, ComputesInFloatWhereItAsksForIt) {
   EXPECT_EQ(leaves.b.grad().scalar_type(), torch::kFloat);
 }
 
-TEST(CustomFunction, CastsNothingWhereAutocastIsOff) {
+TEST(CustomFunction, CastsNothingIfAutocastIsOff) {
   const amp::CastInputs cast(torch::kCPU, torch::kFloat);
   EXPECT_EQ(
       cast(torch::ones({1}, torch::kBFloat16)).scalar_type(),
       torch::kBFloat16);
 }
 
-TEST(CustomFunction, CastsOnlyFloatingTensorsThatAreNotDouble) {
+TEST(CustomFunction, CastsOnlyFloatingPointTensorsOtherThanDouble) {
   const AutocastGuard guard(torch::kCPU);
   const amp::CastInputs cast(torch::kCPU, torch::kFloat);
   for (const auto dtype : {torch::kDouble, torch::kLong, torch::kFloat}) {
@@ -331,7 +331,7 @@ TEST(CustomFunction, CastsOnlyFloatingTensorsThatAreNotDouble) {
   EXPECT_EQ(type_of_product(), torch::kFloat);
 }
 
-TEST(CustomFunction, SaysWhatIsMissingWithoutTheHelpers) {
+TEST(CustomFunction, NamesTheMissingHelperIfSaveAutocastWasNotCalled) {
   const Leaves leaves;
   const auto product = forward_in_guard<Care::none>(leaves.a, leaves.b);
   EXPECT_THROW(product.sum().backward(), c10::Error);

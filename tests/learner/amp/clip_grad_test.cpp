@@ -27,13 +27,13 @@ TEST(ClipGradNorm, ScalesAllGradientsByOneFactor) {
   EXPECT_NEAR(params[1].grad()[1].item<float>(), 0.8, 1e-6);
 }
 
-TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
+TEST(ClipGradNorm, LeavesSmallGradientsUnchanged) {
   const Tensors params = {with_grad({0.5})};
   clip_grad_norm_(params, 1);
   EXPECT_EQ(params[0].grad()[0].item<float>(), 0.5f);
 }
 
-TEST(ClipGradNorm, IsThatOfLibTorch) {
+TEST(ClipGradNorm, MatchesLibTorch) {
   torch::manual_seed(0);
   Tensors ours, theirs;
   for (const int64_t size : {1, 7, 100}) {
@@ -56,12 +56,12 @@ TEST(ClipGradNorm, SumsHalfGradientsInFloat) {
       120000.f);
 }
 
-TEST(ClipGradNorm, TakesNoGradientsAndRefusesANormOfZero) {
+TEST(ClipGradNorm, AcceptsNoGradientsAndRejectsAMaxNormOfZero) {
   EXPECT_EQ(clip_grad_norm_({torch::ones({2})}, 1).item<float>(), 0.f);
   EXPECT_THROW(clip_grad_norm_({}, 0), c10::ValueError);
 }
 
-TEST(ClipGradNorm, IsJointOverTheGroupsOfAnOptimizer) {
+TEST(ClipGradNorm, ComputesOneNormOverAllParameterGroups) {
   const Tensors params = {with_grad({3}), with_grad({4})};
   optim::SGD optimizer(
       std::vector<torch::optim::OptimizerParamGroup>{
@@ -73,27 +73,27 @@ TEST(ClipGradNorm, IsJointOverTheGroupsOfAnOptimizer) {
   EXPECT_NEAR(params[1].grad()[0].item<float>(), 0.8, 1e-6);
 }
 
-TEST(ClipGradValue, BringsEachElementIntoTheRange) {
+TEST(ClipGradValue, ClampsEachElementToTheRange) {
   const Tensors params = {with_grad({-3, 0.25}), torch::ones({2})};
   clip_grad_value_(params, 0.5);
   EXPECT_TRUE(torch::equal(params[0].grad(), torch::tensor({-0.5f, 0.25f})));
   EXPECT_FALSE(params[1].grad().defined());
 }
 
-TEST(ClipGradValue, LeavesNaNForOthersToFind) {
+TEST(ClipGradValue, KeepsNaN) {
   const Tensors params = {with_grad({NAN, INFINITY})};
   clip_grad_value_(params, 0.5);
   EXPECT_TRUE(params[0].grad()[0].isnan().item<bool>());
   EXPECT_EQ(params[0].grad()[1].item<float>(), 0.5f);
 }
 
-TEST(ClipGradValue, WantsAPositiveLimit) {
+TEST(ClipGradValue, RejectsALimitThatIsNotPositive) {
   expect_error<c10::ValueError>(
       [] { clip_grad_value_(Tensors{}, 0); },
       {"max_value is 0"});
 }
 
-TEST(ClipGradNorm, KeepsThePrecisionOfDoublesAndTakesComplexGradients) {
+TEST(ClipGradNorm, KeepsDoublePrecisionAndSupportsComplexGradients) {
   const auto weight = [](const torch::Tensor& grad) {
     torch::Tensor p = torch::zeros_like(grad).requires_grad_();
     p.mutable_grad() = grad.clone();
@@ -121,7 +121,7 @@ TEST(ClipGradNorm, KeepsThePrecisionOfDoublesAndTakesComplexGradients) {
       {"[clip_grad_value_]", "[2] is complex", "by norm"});
 }
 
-TEST(ClipGradNorm, RefusesASparseGradientInASentence) {
+TEST(ClipGradNorm, RejectsASparseGradientWithoutAnInternalMessage) {
   const auto table = torch::zeros({3, 2}).requires_grad_();
   table.mutable_grad() = torch::ones({3, 2}).to_sparse();
   for (const bool by_norm : {false, true}) {

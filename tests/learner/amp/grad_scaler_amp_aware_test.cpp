@@ -28,7 +28,7 @@ class GradScalerAmpAware : public testing::Test {
   GradScaler scaler{{.device = torch::kCPU, .init_scale = 4}};
 };
 
-TEST_F(GradScalerAmpAware, StepsWithoutUnscalingAndWithoutAnyHostRead) {
+TEST_F(GradScalerAmpAware, StepsWithoutUnscalingAndWithoutAHostRead) {
   scaler.scale(p.sum()).backward();
   test::HostReads reads;
   EXPECT_EQ(scaler.step(optimizer), StepResult::unknown);
@@ -39,7 +39,7 @@ TEST_F(GradScalerAmpAware, StepsWithoutUnscalingAndWithoutAnyHostRead) {
   EXPECT_EQ(scaler.growth_tracker(), 1);
 }
 
-TEST_F(GradScalerAmpAware, SkipsOnTheDeviceAndLeavesGradientsAlone) {
+TEST_F(GradScalerAmpAware, SkipsOnTheDeviceAndLeavesGradientsUnchanged) {
   optim::Adam adam({p});
   scaler.scale(torch::ones({}));
   p.mutable_grad() = vector({INFINITY, 4, 4});
@@ -57,7 +57,7 @@ TEST_F(GradScalerAmpAware, SkipsOnTheDeviceAndLeavesGradientsAlone) {
   EXPECT_EQ(scaler.consecutive_skips(), 1);
 }
 
-TEST_F(GradScalerAmpAware, StepsOnGradientsThatWereUnscaledBefore) {
+TEST_F(GradScalerAmpAware, StepsOnGradientsThatAreAlreadyUnscaled) {
   scaler.scale(p.sum()).backward();
   scaler.unscale_(optimizer);
   EXPECT_TRUE(bit_equal(p.grad(), vector({1, 1, 1})));
@@ -67,8 +67,8 @@ TEST_F(GradScalerAmpAware, StepsOnGradientsThatWereUnscaledBefore) {
   EXPECT_TRUE(bit_equal(p.grad(), vector({1, 1, 1})));
 }
 
-// Gradients (3, 0, 4) times the scale: norm 5, clipped to 1.
-TEST_F(GradScalerAmpAware, ClipsWhileItStepsWithoutAnyHostRead) {
+// Gradients are (3, 0, 4) times the scale: norm 5, clipped to 1.
+TEST_F(GradScalerAmpAware, ClipsInTheStepWithoutAHostRead) {
   scaler.scale((p * vector({3, 0, 4})).sum()).backward();
   test::HostReads reads;
   EXPECT_EQ(scaler.step_clipped(optimizer, 1), StepResult::unknown);
@@ -79,13 +79,13 @@ TEST_F(GradScalerAmpAware, ClipsWhileItStepsWithoutAnyHostRead) {
   EXPECT_EQ(scaler.growth_tracker(), 1);
 }
 
-TEST_F(GradScalerAmpAware, ClippingThatFindsNothingToClipChangesNoBit) {
+TEST_F(GradScalerAmpAware, ChangesNoBitIfThereIsNothingToClip) {
   scaler.scale(p.sum()).backward();
   scaler.step_clipped(optimizer, 100);
   EXPECT_TRUE(bit_equal(p, vector({0, 1, 2})));
 }
 
-TEST_F(GradScalerAmpAware, SkipsAnOverflowThatTheNormFinds) {
+TEST_F(GradScalerAmpAware, SkipsIfTheNormIsNotFinite) {
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
     scaler.scale(torch::ones({}));
     p.mutable_grad() = vector({bad, 4, 4});
@@ -97,14 +97,14 @@ TEST_F(GradScalerAmpAware, SkipsAnOverflowThatTheNormFinds) {
   EXPECT_EQ(scaler.get_scale(), 0.5);
 }
 
-TEST_F(GradScalerAmpAware, ADisabledScalerClipsToo) {
+TEST_F(GradScalerAmpAware, ClipsEvenIfDisabled) {
   GradScaler disabled({.device = torch::kCPU, .enabled = false});
   (p * vector({3, 0, 4})).sum().backward();
   EXPECT_EQ(disabled.step_clipped(optimizer, 1), StepResult::stepped);
   EXPECT_TRUE(p.allclose(vector({1 - .6F, 2, 3 - .8F}), 1e-5));
 }
 
-TEST_F(GradScalerAmpAware, ClippingSaysWhatItCannotDo) {
+TEST_F(GradScalerAmpAware, RejectsClippingThatItCannotDo) {
   scaler.scale(p.sum()).backward();
   expect_error<c10::ValueError>(
       [&] { scaler.step_clipped(optimizer, 0); },
@@ -119,14 +119,14 @@ TEST_F(GradScalerAmpAware, ClippingSaysWhatItCannotDo) {
       {"after unscale_()"});
 }
 
-TEST_F(GradScalerAmpAware, MultipliesTheOptimizersOwnScale) {
+TEST_F(GradScalerAmpAware, MultipliesItsScaleWithTheOptimizersOwnScale) {
   optimizer.grad_scale(torch::tensor(2.f));
   scaler.scale(p.sum()).backward();
   scaler.step(optimizer);
   EXPECT_TRUE(bit_equal(p, vector({.5, 1.5, 2.5})));
 }
 
-TEST_F(GradScalerAmpAware, KeepsTheOrderOfCalls) {
+TEST_F(GradScalerAmpAware, ChecksTheOrderOfCalls) {
   scaler.scale(p.sum()).backward();
   scaler.step(optimizer);
   expect_error<c10::Error>(
@@ -139,7 +139,7 @@ TEST_F(GradScalerAmpAware, KeepsTheOrderOfCalls) {
       {"No inf checks were recorded for this optimizer"});
 }
 
-TEST_F(GradScalerAmpAware, ReadsHalfGradientsIntoMasters) {
+TEST_F(GradScalerAmpAware, StepsMastersFromHalfGradients) {
   const auto weight = torch::ones({2}, torch::kHalf).requires_grad_();
   const auto master = torch::ones({2});
   optim::SGD masters({master}, torch::optim::SGDOptions(1));
@@ -153,7 +153,7 @@ TEST_F(GradScalerAmpAware, ReadsHalfGradientsIntoMasters) {
   EXPECT_TRUE(bit_equal(master, torch::zeros({2})));
   EXPECT_TRUE(bit_equal(weight, torch::zeros({2}, torch::kHalf)));
 
-  // For clipping: unscaled in fp32.
+  // To clip, unscale in fp32.
   weight.mutable_grad() = torch::full({2}, 4, torch::kHalf);
   masters.move_gradients_to_masters();
   scaler.unscale_(masters);
@@ -161,7 +161,7 @@ TEST_F(GradScalerAmpAware, ReadsHalfGradientsIntoMasters) {
   scaler.step(masters);
   EXPECT_TRUE(bit_equal(weight, torch::full({2}, -1, torch::kHalf)));
 
-  // An overflow writes neither.
+  // An overflow changes neither master nor weight.
   scaler.update();
   masters.zero_grad();
   weight.mutable_grad() = torch::full({2}, INFINITY, torch::kHalf);

@@ -31,7 +31,7 @@ torch::Tensor vector(torch::ArrayRef<float> values) {
   return torch::tensor(values);
 }
 
-// The parameter [1, 2, 3], SGD with lr 1, and a scaler of scale 4 on the CPU.
+// The parameter [1, 2, 3], SGD with lr 1, and a scaler with scale 4 on the CPU.
 class GradScalerTest : public testing::Test {
  protected:
   void backward() { scaler.scale(p.sum()).backward(); }
@@ -46,7 +46,7 @@ class GradScalerTest : public testing::Test {
 
 // ---- Construction ----
 
-TEST_F(GradScalerTest, HasTheDefaultsOfPyTorch) {
+TEST_F(GradScalerTest, HasPyTorchsDefaults) {
   const GradScaler fresh({.device = torch::kCPU});
   EXPECT_EQ(fresh.get_scale(), 65536);
   EXPECT_EQ(fresh.get_growth_factor(), 2);
@@ -56,7 +56,7 @@ TEST_F(GradScalerTest, HasTheDefaultsOfPyTorch) {
   EXPECT_TRUE(fresh.is_enabled());
 }
 
-TEST_F(GradScalerTest, RefusesOptionsOutOfRange) {
+TEST_F(GradScalerTest, RejectsOptionsOutOfRange) {
   const auto make = [](auto change, bool enabled = true) {
     GradScalerOptions options = cpu();
     options.enabled = enabled;
@@ -86,7 +86,7 @@ TEST_F(GradScalerTest, RefusesOptionsOutOfRange) {
   EXPECT_NO_THROW(make(backoff, false));
 }
 
-TEST_F(GradScalerTest, IsDisabledForCudaWhereThereIsNone) {
+TEST_F(GradScalerTest, IsDisabledForCudaWithoutADevice) {
   if (torch::cuda::is_available()) GTEST_SKIP() << "there is a CUDA device";
   const GradScaler cuda;
   EXPECT_FALSE(cuda.is_enabled());
@@ -94,7 +94,7 @@ TEST_F(GradScalerTest, IsDisabledForCudaWhereThereIsNone) {
 
 // ---- The order of calls ----
 
-TEST_F(GradScalerTest, RefusesEveryCallBeforeScale) {
+TEST_F(GradScalerTest, RejectsEveryCallBeforeScale) {
   using Error = c10::Error;
   expect_error<Error>(
       [&] { scaler.step(optimizer); },
@@ -110,14 +110,14 @@ TEST_F(GradScalerTest, RefusesEveryCallBeforeScale) {
       {"Attempted update but _scale is None"});
 }
 
-TEST_F(GradScalerTest, RefusesUpdateWithoutAStep) {
+TEST_F(GradScalerTest, RejectsUpdateWithoutAStep) {
   backward();
   expect_error<c10::Error>(
       [&] { scaler.update(); },
       {"No inf checks were recorded prior to update"});
 }
 
-TEST_F(GradScalerTest, RefusesToUnscaleTwice) {
+TEST_F(GradScalerTest, RejectsASecondUnscale) {
   backward();
   scaler.unscale_(optimizer);
   expect_error<c10::Error>(
@@ -125,7 +125,7 @@ TEST_F(GradScalerTest, RefusesToUnscaleTwice) {
       {"already been called on this optimizer since the last update"});
 }
 
-TEST_F(GradScalerTest, RefusesToUnscaleAfterTheStep) {
+TEST_F(GradScalerTest, RejectsUnscaleAfterTheStep) {
   backward();
   scaler.step(optimizer);
   expect_error<c10::Error>(
@@ -133,7 +133,7 @@ TEST_F(GradScalerTest, RefusesToUnscaleAfterTheStep) {
       {"being called after step"});
 }
 
-TEST_F(GradScalerTest, RefusesToStepTwice) {
+TEST_F(GradScalerTest, RejectsASecondStep) {
   backward();
   scaler.step(optimizer);
   expect_error<c10::Error>(
@@ -141,7 +141,7 @@ TEST_F(GradScalerTest, RefusesToStepTwice) {
       {"step() has already been called"});
 }
 
-TEST_F(GradScalerTest, StartsAfreshAfterUpdate) {
+TEST_F(GradScalerTest, AcceptsTheSameCallsAgainAfterUpdate) {
   for (int i = 0; i < 2; ++i) {
     backward();
     scaler.unscale_(optimizer);
@@ -153,7 +153,7 @@ TEST_F(GradScalerTest, StartsAfreshAfterUpdate) {
   scaler.update();  // legal without a step
 }
 
-TEST_F(GradScalerTest, RefusesToStepWithoutAnyGradient) {
+TEST_F(GradScalerTest, RejectsAStepWithoutAnyGradient) {
   scaler.scale(torch::ones({}));
   scaler.unscale_(optimizer);
   expect_error<c10::Error>(
@@ -164,7 +164,7 @@ TEST_F(GradScalerTest, RefusesToStepWithoutAnyGradient) {
       {"No inf checks were recorded prior to update"});
 }
 
-TEST_F(GradScalerTest, RefusesLbfgsUnlessDisabled) {
+TEST_F(GradScalerTest, DoesNotSupportLbfgsUnlessDisabled) {
   torch::optim::LBFGS lbfgs({p});
   backward();
   expect_error<c10::Error>(
@@ -172,7 +172,7 @@ TEST_F(GradScalerTest, RefusesLbfgsUnlessDisabled) {
       {"Closure use is not currently supported if GradScaler is enabled"});
 }
 
-TEST_F(GradScalerTest, TakesANewOptimizerAtAnOldAddress) {
+TEST_F(GradScalerTest, AcceptsANewOptimizerAtAnOldAddress) {
   std::optional<SGD> slot;
   slot.emplace(Tensors{p}, torch::optim::SGDOptions(1));
   backward();
@@ -243,7 +243,7 @@ TEST_F(GradScalerTest, NeverGrowsToInfinity) {
   EXPECT_EQ(scaler.growth_tracker(), 0);
 }
 
-TEST_F(GradScalerTest, StaysBetweenItsSmallestAndLargestScale) {
+TEST_F(GradScalerTest, StaysBetweenMinScaleAndMaxScale) {
   GradScalerOptions options = cpu(4);
   options.growth_interval = 1;
   options.min_scale = 2;
@@ -260,7 +260,7 @@ TEST_F(GradScalerTest, StaysBetweenItsSmallestAndLargestScale) {
   EXPECT_EQ(scales, (std::vector<double>{8, 8, 4, 2, 2}));
 }
 
-TEST_F(GradScalerTest, TakesANewScale) {
+TEST_F(GradScalerTest, AcceptsANewScale) {
   backward();
   scaler.step(optimizer);
   scaler.update();
@@ -314,7 +314,7 @@ TEST_F(GradScalerTest, KeepsTheStructureOfNestedOutputs) {
       {"outputs must be a Tensor"});
 }
 
-TEST_F(GradScalerTest, DoesNotOverflowHalfOutputsByItself) {
+TEST_F(GradScalerTest, ScalesHalfOutputsWithoutOverflow) {
   GradScaler fresh(cpu(65536));
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
     for (const auto& output : {torch::ones({}, type), torch::ones({2}, type)}) {
@@ -328,7 +328,7 @@ TEST_F(GradScalerTest, DoesNotOverflowHalfOutputsByItself) {
       torch::kDouble);
 }
 
-TEST_F(GradScalerTest, RefusesHalfGradientsAndChangesNone) {
+TEST_F(GradScalerTest, RejectsHalfGradientsAndChangesNone) {
   const auto half = torch::ones({2}, torch::kHalf).requires_grad_();
   SGD both({p, half}, torch::optim::SGDOptions(1));
   scaler.scale(torch::ones({}));
@@ -354,7 +354,7 @@ TEST_F(GradScalerTest, UnscalesBFloat16AndDoubleGradients) {
   }
 }
 
-TEST_F(GradScalerTest, SeesEveryElementOfGradientsInAnyLayout) {
+TEST_F(GradScalerTest, ChecksEveryElementOfGradientsInAnyLayout) {
   const auto contiguous = torch::full({10, 10}, 4.f);
   const auto transposed = torch::full({10, 10}, 4.f).t();
   const auto sliced = torch::full({10, 20}, 4.f).slice(1, 0, 20, 2);
@@ -398,7 +398,7 @@ TEST_F(GradScalerTest, UnscalesSparseGradientsInPlace) {
   EXPECT_EQ(two.step(sparse), StepResult::skipped);
 }
 
-TEST_F(GradScalerTest, DoesNotLookAgainAfterUnscaling) {
+TEST_F(GradScalerTest, DoesNotCheckAgainAfterUnscaling) {
   for (const float late : {NAN, INFINITY}) {
     backward();
     scaler.unscale_(optimizer);
@@ -410,7 +410,7 @@ TEST_F(GradScalerTest, DoesNotLookAgainAfterUnscaling) {
   }
 }
 
-TEST_F(GradScalerTest, JudgesOptimizersApartAndUpdatesOnce) {
+TEST_F(GradScalerTest, ChecksOptimizersSeparatelyAndUpdatesOnce) {
   const auto other = vector({5}).requires_grad_();
   SGD second({other}, torch::optim::SGDOptions(1));
   backward();
@@ -430,7 +430,7 @@ TEST_F(GradScalerTest, JudgesOptimizersApartAndUpdatesOnce) {
   EXPECT_EQ(scaler.growth_tracker(), 1);
 }
 
-TEST_F(GradScalerTest, TakesTwoOverflowsForOne) {
+TEST_F(GradScalerTest, CountsTwoOverflowsOfOneUpdateOnce) {
   const auto other = vector({5}).requires_grad_();
   SGD second({other}, torch::optim::SGDOptions(1));
   scaler.scale(torch::ones({}));
@@ -443,9 +443,9 @@ TEST_F(GradScalerTest, TakesTwoOverflowsForOne) {
   EXPECT_EQ(scaler.consecutive_skips(), 1);
 }
 
-// ---- Cost, skips ----
+// ---- Host reads and skipped steps ----
 
-TEST(HostReads, CountsEveryWayToTheHost) {
+TEST(HostReads, CountsEveryKindOfCopyToTheHost) {
   const torch::Tensor a = torch::ones({2}), b = torch::zeros({2});
   test::HostReads reads(/*copies=*/true);
   a[0].item<float>();
@@ -462,7 +462,7 @@ TEST(HostReads, CountsEveryWayToTheHost) {
   EXPECT_EQ(reads.count(), 4);
 }
 
-TEST_F(GradScalerTest, ReadsTheDeviceOnceAStep) {
+TEST_F(GradScalerTest, ReadsTheDeviceOncePerStep) {
   const auto scaled = scaler.scale(p.sum());
   scaled.backward();
   scaler.unscale_(optimizer);
@@ -477,7 +477,7 @@ TEST_F(GradScalerTest, ReadsTheDeviceOnceAStep) {
   EXPECT_EQ(reads.count(), 1);
 }
 
-TEST_F(GradScalerTest, WarnsOnceWhenNothingIsLearnt) {
+TEST_F(GradScalerTest, WarnsOnceIfEveryStepIsSkipped) {
   test::Warnings warnings;
   for (int64_t i = 1; i <= 60; ++i) {
     scaler.scale(torch::ones({}));
@@ -494,7 +494,7 @@ TEST_F(GradScalerTest, WarnsOnceWhenNothingIsLearnt) {
   EXPECT_EQ(scaler.consecutive_skips(), 0);
 }
 
-TEST_F(GradScalerTest, LeavesWatchingToTheReplayWhileAnUpdateIsRecorded) {
+TEST_F(GradScalerTest, DoesNotWarnOfSkipsWhileAnUpdateIsRecorded) {
   test::Warnings warnings;
   scaler.set_recording(true);
   for (int64_t i = 0; i < 60; ++i) {
@@ -509,7 +509,7 @@ TEST_F(GradScalerTest, LeavesWatchingToTheReplayWhileAnUpdateIsRecorded) {
   EXPECT_EQ(warnings.texts().size(), 1u);
 }
 
-TEST_F(GradScalerTest, CountsSkipsOfAStaticScaleToo) {
+TEST_F(GradScalerTest, CountsSkipsWithAStaticScale) {
   for (int64_t i = 1; i <= 3; ++i) {
     scaler.scale(torch::ones({}));
     set_grad({NAN, 1, 1});
@@ -543,7 +543,7 @@ TEST_F(GradScalerTest, RestoresItsStateBeforeAndAfterTheFirstScale) {
   }
 }
 
-TEST_F(GradScalerTest, RefusesAnEmptyOrWrongState) {
+TEST_F(GradScalerTest, RejectsAnEmptyOrWrongState) {
   expect_error<c10::ValueError>(
       [&] { scaler.load_state_dict({}); },
       {"source state dict is empty"});
@@ -554,7 +554,7 @@ TEST_F(GradScalerTest, RefusesAnEmptyOrWrongState) {
       {"scale is 0"});
 }
 
-TEST_F(GradScalerTest, StillGrowsWhenTheTrackerIsBeyondTheInterval) {
+TEST_F(GradScalerTest, StillGrowsIfTheTrackerIsBeyondTheInterval) {
   GradScalerState state = scaler.state_dict();
   state.growth_interval = 3;
   state.growth_tracker = 10;
@@ -572,7 +572,7 @@ TEST_F(GradScalerTest, StillGrowsWhenTheTrackerIsBeyondTheInterval) {
   EXPECT_EQ(scaler.growth_tracker(), 0);
 }
 
-TEST_F(GradScalerTest, GoesThroughAnArchive) {
+TEST_F(GradScalerTest, IsSavedToAndLoadedFromAnArchive) {
   backward();
   scaler.step(optimizer);
   scaler.update();
@@ -598,7 +598,7 @@ TEST_F(GradScalerTest, GoesThroughAnArchive) {
 
 // ---- Disabled ----
 
-TEST_F(GradScalerTest, PassesEverythingThroughWhenDisabled) {
+TEST_F(GradScalerTest, PassesEverythingThroughIfDisabled) {
   GradScaler off({.device = torch::kCPU, .enabled = false});
   const auto loss = p.sum();
   EXPECT_TRUE(off.scale(loss).is_same(loss));

@@ -10,7 +10,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-TEST(MasterWeights, AreTheOldWeightsBitForBit) {
+TEST(MasterWeights, AreBitIdenticalToTheOldWeights) {
   const auto net = point_net();
   Tensors before;
   for (const ModelTensor& p : Model(net).parameters()) {
@@ -27,7 +27,7 @@ TEST(MasterWeights, AreTheOldWeightsBitForBit) {
   }
 }
 
-TEST(MasterWeights, GradientsGoToTheMastersAndMastersToTheWeights) {
+TEST(MasterWeights, ReceiveTheGradientsAndUpdateTheWeights) {
   const auto net = point_net();
   MasterWeights masters(net, torch::kHalf);
   torch::Tensor weight = masters.weights()[0];
@@ -55,7 +55,7 @@ TEST(MasterWeights, KeepTheLayoutOfChannelsLastWeights) {
   }
 }
 
-TEST(MasterWeights, RestoreGivesTheModelItsFp32TensorsBack) {
+TEST(MasterWeights, RestoreReturnsTheFp32TensorsToTheModel) {
   const auto net = point_net();
   MasterWeights masters(net, torch::kHalf);
   masters.masters()[0].fill_(0.1f);

@@ -37,7 +37,7 @@ TEST(RebindParameters, KeepsTheMoments) {
   expect_moments_move<torch::optim::Adam>();
 }
 
-TEST(RebindParameters, MaySwapTwoParameters) {
+TEST(RebindParameters, CanSwapTwoParameters) {
   const auto a = torch::ones({1}).requires_grad_();
   const auto b = torch::ones({1}).requires_grad_();
   optim::Adam optimizer({a, b});

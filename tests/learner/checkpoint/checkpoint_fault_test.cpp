@@ -1,6 +1,6 @@
-// Whatever system call of a save fails, and wherever the program is killed in
-// it: an older checkpoint is never harmed, and no failure goes without a word.
-// This file stands between the library and the C library's calls.
+// Whichever system call of a save fails or kills the program, older checkpoints
+// stay intact and every failure is reported. This file replaces the C library's
+// calls that the library makes.
 
 #include <array>
 #include <atomic>
@@ -26,8 +26,8 @@ namespace {
 
 constexpr int kKill = -1;
 
-// Counts calls that change the disk while it is armed; from the `first`th on
-// (or at it alone) they fail with `error`, or kill the program.
+// Counts calls that change the disk while it is armed. From call `first` on (or
+// only at that call), they fail with `error` or kill the program.
 struct Fault {
   std::atomic<bool> is_armed = false;
   int calls = 0, first = 0, error = 0;
@@ -60,7 +60,7 @@ ssize_t write(int fd, const void* data, size_t size) {
 
 int fsync(int) {
   if (g_fault.strikes()) return -1;
-  return 0;  // nobody cuts the power in a test
+  return 0;  // no test cuts the power
 }
 
 int rename(const char* from, const char* to) noexcept {
@@ -99,7 +99,7 @@ Checkpoint read(const fs::path& folder) {
   return read_checkpoint(folder, problems);
 }
 
-// How many calls a save of step 2 over one of step 1 makes.
+// The number of calls that a save of step 2 makes when step 1 exists.
 int calls_of_a_save() {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(1), kOptions);
@@ -112,7 +112,7 @@ int calls_of_a_save() {
 
 class CheckpointFault : public testing::TestWithParam<std::tuple<int, bool>> {};
 
-TEST_P(CheckpointFault, IsLoudAndHarmsNothingAtAnyCall) {
+TEST_P(CheckpointFault, IsReportedAndHarmsNothingAtAnyCall) {
   const auto [error, once] = GetParam();
   const int calls = calls_of_a_save();
   ASSERT_GT(calls, 20);
@@ -137,10 +137,11 @@ TEST_P(CheckpointFault, IsLoudAndHarmsNothingAtAnyCall) {
     }
     g_fault.is_armed = false;
     EXPECT_TRUE(was_loud);
-    // The new one may be whole already, when `latest` could not be written.
+    // The new checkpoint may be complete even though `latest` could not be
+    // written.
     const Checkpoint left = read(folder.path());
     expect_equal(left, tiny_checkpoint(left.step));
-    // Nothing of it is in the way of the next.
+    // No leftover prevents the next save.
     write_checkpoint(
         folder.path(),
         tiny_checkpoint(2),
@@ -160,8 +161,8 @@ INSTANTIATE_TEST_SUITE_P(
              (std::get<1>(info.param) ? "_once" : "_for_ever");
     });
 
-// Runs `save` in a process that is killed at this call of the system, if `save`
-// makes as many; returns whether it was.
+// Runs `save` in a process that is killed at this system call, if `save` makes
+// that many. Returns whether it was killed.
 bool is_killed_at(int call, const std::function<void()>& save) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -177,7 +178,7 @@ bool is_killed_at(int call, const std::function<void()>& save) {
   return WIFSIGNALED(status);
 }
 
-TEST(CheckpointKill, AtAnyCallLeavesTheOldOrTheNew) {
+TEST(CheckpointKill, AtAnyCallLeavesTheOldOrTheNewCheckpoint) {
   const int calls = calls_of_a_save();
   for (int first = 1; first <= calls; ++first) {
     SCOPED_TRACE("at call " + std::to_string(first));
@@ -208,8 +209,8 @@ TEST(CheckpointKill, AtAnyCallLeavesTheOldOrTheNew) {
   }
 }
 
-// A training that has gone on from step 1 of three writes step 2 again.
-TEST(CheckpointKill, AtAnyCallLeavesABranchThatIsWhole) {
+// Saves step 2 again, as a run that resumed from step 1 of three.
+TEST(CheckpointKill, AtAnyCallLeavesACompleteBranch) {
   const auto of_branch = [](int64_t step, double value) {
     Checkpoint checkpoint = tiny_checkpoint(step);
     for (auto& entry : checkpoint.model) entry.value().fill_(value);
@@ -232,7 +233,7 @@ TEST(CheckpointKill, AtAnyCallLeavesABranchThatIsWhole) {
     is_over = !is_killed_at(first, [&] {
       write_checkpoint(folder.path(), of_branch(2, 70), kSave);
     });
-    // The old branch's newest, or the new one's.
+    // The newest checkpoint of the old branch or of the new one.
     for (int run = 0; run < 2; ++run) {
       const Checkpoint left = read(folder.path());
       EXPECT_EQ(left.model["bias"][0].item<float>(), left.step == 3 ? 30 : 70);
@@ -240,7 +241,7 @@ TEST(CheckpointKill, AtAnyCallLeavesABranchThatIsWhole) {
       if (is_over) EXPECT_EQ(left.step, 2);
       remove_unfinished_checkpoints(folder.path());
     }
-    // Nothing of the old branch is lost.
+    // No checkpoint of the old branch is lost.
     int old = 0;
     for (const auto& entry : fs::directory_iterator(folder.path())) {
       if (!fs::exists(entry.path() / "MANIFEST")) continue;
@@ -250,7 +251,7 @@ TEST(CheckpointKill, AtAnyCallLeavesABranchThatIsWhole) {
   }
 }
 
-TEST(LearnerSave, ThatFindsTheDiskFullLeavesTheSaveBefore) {
+TEST(LearnerSave, OnAFullDiskKeepsThePreviousSave) {
   torch::set_num_threads(1);
   const TempFolder folder;
   Learner learn(point_data(), point_net(), quiet({.path = folder.path()}));
@@ -273,7 +274,7 @@ TEST(LearnerSave, ThatFindsTheDiskFullLeavesTheSaveBefore) {
     }
     g_fault.is_armed = false;
     if (!was_loud) break;
-    // Then both files are on the disk.
+    // By now both files are on the disk.
     EXPECT_EQ(g_fault.writes_after_a_rename, 0);
     if (g_fault.renames > 0) continue;
     Learner other(point_data(), point_net(), quiet({.path = folder.path()}));
@@ -286,7 +287,7 @@ TEST(LearnerSave, ThatFindsTheDiskFullLeavesTheSaveBefore) {
   g_fault.first = 0;
 }
 
-TEST(CheckpointWrite, GoesOnAfterShortWrites) {
+TEST(CheckpointWrite, ContinuesAfterShortWrites) {
   const TempFolder folder;
   g_fault.calls = g_fault.first = 0;
   g_fault.short_writes = true;

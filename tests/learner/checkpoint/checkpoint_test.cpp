@@ -34,7 +34,7 @@ std::vector<std::string> names(const fs::path& folder) {
   return result;
 }
 
-TEST(Checkpoint, ComesBackAsItWasWritten) {
+TEST(Checkpoint, IsReadAsItWasWritten) {
   const TempFolder folder;
   write_checkpoint(folder / "run", tiny_checkpoint(7));
   expect_equal(read(folder / "run"), tiny_checkpoint(7));
@@ -43,7 +43,7 @@ TEST(Checkpoint, ComesBackAsItWasWritten) {
   EXPECT_EQ(std::string(latest.begin(), latest.end()), "step_7\n");
 }
 
-TEST(Checkpoint, IsTheNewestByNumberAndNotByName) {
+TEST(Checkpoint, TheNewestIsTheHighestNumberAndNotTheLastName) {
   const TempFolder folder;
   for (const int64_t step : {9, 100, 20}) {
     write_checkpoint(folder.path(), tiny_checkpoint(step), kFast);
@@ -54,7 +54,7 @@ TEST(Checkpoint, IsTheNewestByNumberAndNotByName) {
   EXPECT_EQ(read(folder.path()).step, 100);
 }
 
-TEST(Checkpoint, KeepsAsManyOlderOnesAsItIsTold) {
+TEST(Checkpoint, KeepsTheRequestedNumberOfOlderOnes) {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(1, "other"), kFast);
   for (int64_t step = 2; step <= 6; ++step) {
@@ -63,13 +63,13 @@ TEST(Checkpoint, KeepsAsManyOlderOnesAsItIsTold) {
         tiny_checkpoint(step),
         {.keep = 2, .durable = false});
   }
-  // That of another training is not ours to remove.
+  // The checkpoint of a different run must not be removed.
   EXPECT_EQ(
       names(folder.path()),
       (std::vector<std::string>{"step_6", "step_5", "step_1"}));
 }
 
-TEST(Checkpoint, NeverRemovesALaterOneThanItself) {
+TEST(Checkpoint, NeverRemovesALaterOne) {
   const TempFolder folder;
   for (const int64_t step : {8, 9, 10, 2, 3}) {
     write_checkpoint(
@@ -82,7 +82,7 @@ TEST(Checkpoint, NeverRemovesALaterOneThanItself) {
       (std::vector<std::string>{"step_10", "step_9", "step_8", "step_3"}));
 }
 
-TEST(Checkpoint, PutsADamagedOneOfItsStepAside) {
+TEST(Checkpoint, MovesADamagedCheckpointOfTheSameStepAside) {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
   write_file(folder / "step_4" / "MANIFEST", std::string_view("nonsense"));
@@ -91,7 +91,7 @@ TEST(Checkpoint, PutsADamagedOneOfItsStepAside) {
   EXPECT_TRUE(fs::exists(folder / "step_4.damaged-1" / "MANIFEST"));
 }
 
-// ---- A step that was saved before with other content ----
+// ---- Saving a step again with different content ----
 
 Checkpoint with_weights(Checkpoint checkpoint, double value) {
   for (auto& entry : checkpoint.model) entry.value().fill_(value);
@@ -110,7 +110,7 @@ std::vector<std::string> all_names(const fs::path& folder) {
 
 using Names = std::vector<std::string>;
 
-TEST(Checkpoint, HasTheContentOfTheLastSaveAndKeepsTheOneBefore) {
+TEST(Checkpoint, HasTheContentOfTheLastSaveAndKeepsThePreviousOne) {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
   const Checkpoint second = with_weights(tiny_checkpoint(4), 70);
@@ -130,8 +130,8 @@ TEST(Checkpoint, IsNotWrittenAgainWithTheSameContent) {
   EXPECT_EQ(all_names(folder.path()), (Names{"step_4"}));
 }
 
-// After a batch, and at the end of the epoch that it was the last of.
-TEST(Checkpoint, OfTheSameWeightsLaterInTheEpochLeavesNothingBehind) {
+// First after the last batch of an epoch, then at the end of that epoch.
+TEST(Checkpoint, SavedAgainWithTheSameWeightsLeavesNothingBehind) {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
   Checkpoint later = tiny_checkpoint(4);
@@ -141,7 +141,7 @@ TEST(Checkpoint, OfTheSameWeightsLaterInTheEpochLeavesNothingBehind) {
   EXPECT_EQ(all_names(folder.path()), (Names{"step_4"}));
 }
 
-TEST(Checkpoint, PutsThoseOfABranchThatWasGivenUpAside) {
+TEST(Checkpoint, MovesCheckpointsOfAnAbandonedBranchAside) {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(9, "other"), kFast);
   for (const int64_t step : {2, 4, 6, 8, 12}) {
@@ -167,7 +167,7 @@ TEST(Checkpoint, PutsThoseOfABranchThatWasGivenUpAside) {
   expect_equal(read(folder / "step_12.replaced-1"), tiny_checkpoint(12));
 }
 
-TEST(Checkpoint, KeepsAsManyThatWerePutAsideAsItIsTold) {
+TEST(Checkpoint, KeepsTheRequestedNumberOfReplacedOnes) {
   const TempFolder folder;
   const WriteCheckpointOptions options{.keep = 2, .durable = false};
   for (int i = 0; i < 5; ++i) {
@@ -181,9 +181,9 @@ TEST(Checkpoint, KeepsAsManyThatWerePutAsideAsItIsTold) {
       (Names{"step_4", "step_4.replaced-3", "step_4.replaced-4"}));
 }
 
-// Between two renames of a save the step has its old content under a name that
-// counts, and the next run gives it its own back.
-TEST(Checkpoint, OfAStepIsThereInTheMiddleOfItsReplacement) {
+// Between the two renames of a save, the old content has a name that readers
+// accept. The next run restores its original name.
+TEST(Checkpoint, IsReadableInTheMiddleOfItsReplacement) {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
   fs::rename(folder / "step_4", folder / "step_4.before");
@@ -200,8 +200,8 @@ TEST(Checkpoint, OfAStepIsThereInTheMiddleOfItsReplacement) {
   EXPECT_EQ(read(folder.path()).model["bias"][0].item<float>(), 70);
 }
 
-// Removing begins with the manifest.
-TEST(Checkpoint, ThatIsHalfRemovedIsRemovedByTheNextRun) {
+// Removal starts with the manifest.
+TEST(Checkpoint, HalfRemovedIsRemovedByTheNextRun) {
   const TempFolder folder;
   for (const int64_t step : {1, 2, 3, 4}) {
     write_checkpoint(folder.path(), tiny_checkpoint(step), kFast);
@@ -213,13 +213,13 @@ TEST(Checkpoint, ThatIsHalfRemovedIsRemovedByTheNextRun) {
   fs::remove(folder / "step_2" / "optimizer.safetensors");
   remove_unfinished_checkpoints(folder.path());
   EXPECT_EQ(all_names(folder.path()), (Names{"step_3", "step_4"}));
-  // The newest was not being removed: it is damaged.
+  // The newest is never removed, so this one is damaged.
   fs::remove(folder / "step_4" / "MANIFEST");
   remove_unfinished_checkpoints(folder.path());
   EXPECT_EQ(all_names(folder.path()), (Names{"step_3", "step_4"}));
 }
 
-TEST(Checkpoint, IsFoundWhateverLatestSays) {
+TEST(Checkpoint, IsFoundWhateverTheFileLatestContains) {
   const TempFolder folder;
   write_checkpoint(folder / "run", tiny_checkpoint(4), kFast);
   for (const char* text : {"", "step_99\n", "../../etc\n"}) {
@@ -262,7 +262,7 @@ TEST(Checkpoint, IsRejectedForEverySingleFlippedBit) {
   EXPECT_EQ(read(folder.path()).step, 4);
 }
 
-TEST(Checkpoint, IsRejectedWhereverAFileIsCutOff) {
+TEST(Checkpoint, IsRejectedWhereverAFileIsTruncated) {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
   for (const auto& [path, bytes] : files_of(folder / "step_4")) {
@@ -276,7 +276,7 @@ TEST(Checkpoint, IsRejectedWhereverAFileIsCutOff) {
   }
 }
 
-TEST(Checkpoint, OfANewerFormatIsRefusedNamingBoth) {
+TEST(Checkpoint, IsRejectedWithANewerFormatNamingBothFormats) {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
   write_file(
@@ -287,7 +287,7 @@ TEST(Checkpoint, OfANewerFormatIsRefusedNamingBoth) {
       {"format 2", "format 1"});
 }
 
-TEST(Checkpoint, IsAlwaysWholeForAReaderBesideTheWriter) {
+TEST(Checkpoint, IsAlwaysCompleteForAConcurrentReader) {
   const TempFolder folder;
   write_checkpoint(folder.path(), tiny_checkpoint(0), kFast);
   std::atomic<bool> stop = false;
@@ -311,7 +311,7 @@ TEST(Checkpoint, IsAlwaysWholeForAReaderBesideTheWriter) {
   EXPECT_GT(last, 0);
 }
 
-TEST(Checkpoint, GoesIntoFoldersOfAnyName) {
+TEST(Checkpoint, CanBeWrittenToFoldersWithAnyName) {
   const TempFolder folder;
   for (const char* name :
        {"with space", "\xc3\xbcml\xc3\xa4ut", "line\nbreak"}) {

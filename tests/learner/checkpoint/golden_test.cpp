@@ -1,5 +1,5 @@
-// Files of every version of the formats, as the version wrote them, stay
-// readable: tests/learner/checkpoint/golden holds a checkpoint of each, of
+// Files of every format version stay readable. tests/learner/checkpoint/golden
+// contains one checkpoint per version, written by that version of
 // examples/checkpoints after four batches.
 
 #include <filesystem>

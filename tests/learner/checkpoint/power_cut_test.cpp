@@ -1,7 +1,7 @@
-// A power cut takes what was not synced: bytes of files, names in folders. A
-// model of a disk listens to the C library's calls of a save and makes, after
-// each of them, images of what may be left; every image has to hold the last
-// save that returned.
+// A power cut loses whatever was not synced: bytes of files, names in folders.
+// A model of the disk records the C library's calls during a save. After each
+// call it creates images of what a power cut could leave; every image must
+// contain the last save that returned.
 
 #include <algorithm>
 #include <cerrno>
@@ -27,14 +27,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file or a folder. Names change in steps that are whole or not at all, in
-// their order, as in a journal; bytes are written in any order.
+// A file or a folder. Changes of names are atomic and keep their order, as in a
+// journal; bytes are written in any order.
 struct Node {
   using Names = std::map<std::string, int>;
   bool is_folder = false;
   std::string bytes = {}, synced_bytes = {};
   Names synced_names = {};
-  std::vector<Names> changes = {};  // since the last sync, the names after each
+  std::vector<Names> changes = {};  // names, since the last sync
 
   const Names& names() const {
     return changes.empty() ? synced_names : changes.back();
@@ -77,7 +77,7 @@ class Disk {
     if (old.node < 0 || next.folder < 0) return;
     Node::Names names = nodes_[static_cast<size_t>(old.folder)].names();
     names.erase(old.name);
-    names[next.name] = old.node;  // in one folder, as all of Tern's are
+    names[next.name] = old.node;  // Tern renames within a folder
     change(next.folder, std::move(names));
   }
   void removed(int folder_fd, const char* path) {
@@ -88,18 +88,18 @@ class Disk {
     change(place.folder, std::move(names));
   }
 
-  // ---- What is left ----
+  // ---- What a power cut leaves ----
 
-  // As it is without a power cut.
+  // The state without a power cut.
   void write_whole(const fs::path& to) const { write(0, to, nullptr); }
-  // What a cut at this moment may leave.
+  // A possible state after a power cut at this moment.
   void write_cut(const fs::path& to, std::mt19937& random) const {
     write(0, to, &random);
   }
 
  private:
   struct Place {
-    int folder = -1, node = -1;  // -1: not of this disk, or not there
+    int folder = -1, node = -1;  // -1: not on this disk, or missing
     std::string name = {};
   };
 
@@ -143,7 +143,7 @@ class Disk {
       std::string bytes = node.bytes;
       if (random != nullptr && node.synced_bytes != bytes) {
         const auto kept = (*random)() % (bytes.size() + 1);
-        // Lost, cut off, or with zeros where data never came.
+        // Lost, truncated, or zeros in place of data that was never written.
         if ((*random)() % 2 != 0)
           bytes.resize(kept);
         else
@@ -169,7 +169,7 @@ class Disk {
 Disk* g_disk = nullptr;
 void (*g_after_call)() = nullptr;
 
-// Tells the disk, and then nobody of what is done about it.
+// Reports a call to the disk, then hides the calls of the reaction to it.
 template <class Tell>
 void tell(const Tell& tell_disk) {
   Disk* const disk = std::exchange(g_disk, nullptr);
@@ -264,7 +264,7 @@ namespace {
 
 using testing_support::tiny_checkpoint;
 
-// Counts the images that lack a save that had returned.
+// Counts the images that lack a save that had already returned.
 struct Cuts {
   std::mt19937 random{20};
   int64_t acknowledged = 0;
@@ -288,7 +288,7 @@ struct Cuts {
 
 Cuts* g_cuts = nullptr;
 
-// Six saves, each of which removes the one before the last.
+// Six saves; each removes the checkpoint before the previous one.
 Cuts saves(bool durable) {
   const TempFolder temp;
   Disk disk(temp / "run");
@@ -311,7 +311,7 @@ Cuts saves(bool durable) {
   g_disk = nullptr;
   g_after_call = nullptr;
 
-  // The model knows what the disk knows.
+  // The model matches the real disk.
   disk.write_whole(temp / "model");
   std::map<std::string, std::vector<uint8_t>> real, modelled;
   for (const auto& [folder, files] :
@@ -327,14 +327,14 @@ Cuts saves(bool durable) {
   return cuts;
 }
 
-TEST(PowerCut, TakesNoDurableSaveThatReturned) {
+TEST(PowerCut, LosesNoDurableSaveThatReturned) {
   const Cuts cuts = saves(/*durable=*/true);
   EXPECT_GE(cuts.images, 500);
   EXPECT_EQ(cuts.lost, 0);
 }
 
-// Else the test above would prove nothing.
-TEST(PowerCut, TakesSavesThatWereNotSynced) {
+// Otherwise the test above would prove nothing.
+TEST(PowerCut, LosesSavesThatWereNotSynced) {
   EXPECT_GT(saves(/*durable=*/false).lost, 0);
 }
 

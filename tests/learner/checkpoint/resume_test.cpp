@@ -1,5 +1,5 @@
-// A training that is stopped at any step and resumed from its checkpoint ends
-// with the very bits of one that was never stopped.
+// A run that is stopped at any step and resumed from its checkpoint ends
+// bit-identical to a run that was never stopped.
 
 #include "tern/learner/checkpoint/resume.h"
 
@@ -60,7 +60,7 @@ namespace {
 using namespace testing_support;  // NOLINT: in a test
 namespace fs = std::filesystem;
 
-// With dropout, so that the generator of random numbers counts.
+// With dropout, so that the state of the random generator matters.
 torch::nn::Sequential dropout_net() {
   torch::manual_seed(7);
   return torch::nn::Sequential(
@@ -88,7 +88,7 @@ std::shared_ptr<Callback> at_epoch_begin(
       }});
 }
 
-// A program: how it makes its Learner, and what it does with it.
+// A program: how it creates its Learner, and how it trains.
 struct Program {
   std::string name;
   std::function<void(Learner&)> set_up = [](Learner&) {};
@@ -121,8 +121,8 @@ std::unique_ptr<Learner> make_learner(const Program& program) {
   return learn;
 }
 
-// Saves and throws once `iterations` batches have been trained on, as if the
-// program had been killed there.
+// Saves and throws after `iterations` training batches, as if the program had
+// been killed there.
 std::shared_ptr<Callback> die_after(
     int64_t iterations,
     const fs::path& folder) {
@@ -150,8 +150,8 @@ void run_until(const Program& program, const fs::path& folder, int64_t step) {
   }
 }
 
-// The first and last step, the end of an epoch, and a step in the middle; all
-// of them in `./dev fault`.
+// The first and last step, the end of an epoch, and a step in the middle; every
+// step in `./dev fault`.
 std::vector<int64_t> stops(int64_t steps) {
   if (std::getenv("TERN_KILLS") == nullptr) return {1, 6, 8, steps};
   std::vector<int64_t> all(steps);
@@ -161,7 +161,7 @@ std::vector<int64_t> stops(int64_t steps) {
 
 class Resume : public testing::TestWithParam<Program> {};
 
-TEST_P(Resume, EndsWithTheBitsOfTheUninterruptedTraining) {
+TEST_P(Resume, EndsBitIdenticalToTheUninterruptedRun) {
   const auto whole = make_learner(GetParam());
   GetParam().train(*whole);
   const int64_t steps = whole->state().iteration;
@@ -176,7 +176,7 @@ TEST_P(Resume, EndsWithTheBitsOfTheUninterruptedTraining) {
   }
 }
 
-TEST_P(Resume, MayBeRepeatedInAChain) {
+TEST_P(Resume, AfterSeveralStopsEndsBitIdentical) {
   const auto whole = make_learner(GetParam());
   GetParam().train(*whole);
   const TempFolder folder;
@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
             "accumulation",
             [](Learner& l) { l.add<GradientAccumulation>({.batches = 3}); }},
         Program{
-            "accumulation_by_what_the_loss_counts",
+            "accumulation_by_loss_count",
             [](Learner& l) {
               parts_of(l).options.loss = torch::nn::CrossEntropyLoss(
                   torch::nn::CrossEntropyLossOptions().weight(
@@ -304,20 +304,20 @@ INSTANTIATE_TEST_SUITE_P(
                        .order = callback_order::kLast});
                 }},
         Program{
-            .name = "rates_that_another_thread_wishes",
+            .name = "rates_set_by_another_thread",
             .set_up =
                 [](Learner& l) {
                   const auto control = std::make_shared<RunControl>();
                   l.add(control);
                   l.add<LambdaCallback>({.on_batch_end = [control](Learner& l) {
-                    // Seen first by the checkpoint of the same batch.
+                    // The checkpoint of the same batch already includes it.
                     if (l.state().training && l.state().iteration == 8) {
                       control->set_learning_rates(1e-3);
                     }
                   }});
                 }},
         Program{
-            .name = "rates_beside_a_torch_scheduler",
+            .name = "rates_set_with_a_torch_scheduler",
             .set_up =
                 [](Learner& l) {
                   l.add(std::make_shared<TorchScheduler>(
@@ -340,7 +340,7 @@ INSTANTIATE_TEST_SUITE_P(
                   }
                 }},
         Program{
-            .name = "unfreezes_while_it_trains",
+            .name = "unfreezes_during_training",
             .set_up =
                 [](Learner& l) {
                   l.split({"4"}).freeze();
@@ -365,7 +365,7 @@ INSTANTIATE_TEST_SUITE_P(
                       {.monitor = "train_accuracy", .min_delta = 0.05});
                 }},
         Program{
-            .name = "odd_factors_of_the_loss_scale",
+            .name = "loss_scale_factors_that_are_not_powers_of_two",
             .set_up =
                 [](Learner& l) {
                   l.to_amp(
@@ -399,7 +399,7 @@ INSTANTIATE_TEST_SUITE_P(
                   l.fit_one_cycle(1, 1e-2).fit(1, 1e-2).fit(1, 1e-2);
                 }},
         Program{
-            .name = "unfreezes_beside_a_layer_that_is_frozen_by_hand",
+            .name = "unfreezes_with_a_layer_frozen_by_hand",
             .set_up =
                 [](Learner& l) {
                   l.model().parameters()[0].tensor.requires_grad_(false);
@@ -428,7 +428,7 @@ INSTANTIATE_TEST_SUITE_P(
                 }}),
     [](const auto& info) { return info.param.name; });
 
-// ---- What is refused, and what is forgiven ----
+// ---- What is rejected, and what is allowed ----
 
 class ResumeErrors : public testing::Test {
  protected:
@@ -443,7 +443,7 @@ class ResumeErrors : public testing::Test {
   std::unique_ptr<Learner> learn = make_learner(program);
 };
 
-TEST_F(ResumeErrors, DoesNothingMoreForAFinishedTraining) {
+TEST_F(ResumeErrors, TrainsNoFurtherIfTheRunIsComplete) {
   const auto again = make_learner(program);
   const auto written = fs::last_write_time(run / "step_12" / "MANIFEST");
   again->resume(run);
@@ -455,7 +455,7 @@ TEST_F(ResumeErrors, DoesNothingMoreForAFinishedTraining) {
   expect_same_end(*again, *learn);
 }
 
-TEST_F(ResumeErrors, FallsBackToAnOlderCheckpointWhenTheNewestIsDamaged) {
+TEST_F(ResumeErrors, FallsBackToAnOlderCheckpointIfTheNewestIsDamaged) {
   auto bytes = read_file(run / "step_12" / "model.safetensors");
   bytes[bytes.size() / 2] ^= 1;
   write_file(run / "step_12" / "model.safetensors", bytes);
@@ -471,7 +471,7 @@ TEST_F(ResumeErrors, FallsBackToAnOlderCheckpointWhenTheNewestIsDamaged) {
   expect_same_end(again, *learn);
 }
 
-TEST_F(ResumeErrors, NamesWhatDiffersAndLeavesTheLearnerAlone) {
+TEST_F(ResumeErrors, NamesTheDifferencesAndLeavesTheLearnerUnchanged) {
   Learner other(
       point_data(100, 50, {.batch_size = 16, .seed = 3, .workers = 0}),
       dropout_net(),
@@ -485,7 +485,7 @@ TEST_F(ResumeErrors, NamesWhatDiffersAndLeavesTheLearnerAlone) {
   EXPECT_TRUE(all_equal(parameters_of(other), parameters_of(*learn)));
 }
 
-TEST_F(ResumeErrors, RefusesOtherDataOfTheSameSize) {
+TEST_F(ResumeErrors, RejectsDifferentDataOfTheSameSize) {
   DataBunch data =
       point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0});
   data.train = std::make_shared<DataLoader>(
@@ -499,7 +499,7 @@ TEST_F(ResumeErrors, RefusesOtherDataOfTheSameSize) {
   EXPECT_TRUE(all_equal(parameters_of(other), before));
 }
 
-TEST_F(ResumeErrors, RefusesOtherRatesAndEpochsWhenFitBegins) {
+TEST_F(ResumeErrors, RejectsDifferentRatesAndEpochsWhenFitBegins) {
   const auto other = make_learner(program);
   other->resume(run);
   expect_error<CheckpointError>(
@@ -508,7 +508,7 @@ TEST_F(ResumeErrors, RefusesOtherRatesAndEpochsWhenFitBegins) {
   EXPECT_FALSE(other->state().is_fitting);
 }
 
-TEST_F(ResumeErrors, RefusesAnotherModelAndKeepsIt) {
+TEST_F(ResumeErrors, RejectsADifferentModelAndKeepsIt) {
   for (const int64_t width : {2, 16}) {
     Learner other(
         point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
@@ -524,7 +524,7 @@ TEST_F(ResumeErrors, RefusesAnotherModelAndKeepsIt) {
   }
 }
 
-TEST_F(ResumeErrors, RefusesAnOptimizerOfAnotherKindAndKeepsIt) {
+TEST_F(ResumeErrors, RejectsADifferentOptimizerAndKeepsIt) {
   Program sgd{"sgd"};
   sgd.optimizer = optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
   const auto other = make_learner(sgd);
@@ -535,7 +535,7 @@ TEST_F(ResumeErrors, RefusesAnOptimizerOfAnotherKindAndKeepsIt) {
   EXPECT_TRUE(all_equal(parameters_of(*other), before));
 }
 
-TEST_F(ResumeErrors, SaysThatAFolderHoldsNoCheckpoint) {
+TEST_F(ResumeErrors, ReportsThatAFolderHasNoCheckpoint) {
   const auto other = make_learner(program);
   EXPECT_FALSE(has_checkpoint(folder / "none"));
   expect_error<CheckpointError>(
@@ -543,7 +543,7 @@ TEST_F(ResumeErrors, SaysThatAFolderHoldsNoCheckpoint) {
       {"none", "no checkpoint"});
 }
 
-TEST_F(ResumeErrors, ASaveHasTheWeightsOfTheLearnerAlsoAtAStepThatWasSaved) {
+TEST_F(ResumeErrors, ASecondSaveOfAStepHasTheCurrentWeights) {
   learn->save_checkpoint(folder / "again");
   const StateDict first = learn->state_dict();
   StateDict other;
@@ -562,7 +562,7 @@ TEST_F(ResumeErrors, ASaveHasTheWeightsOfTheLearnerAlsoAtAStepThatWasSaved) {
   EXPECT_TRUE(has_checkpoint(folder / "again" / "step_12.replaced-1"));
 }
 
-TEST_F(ResumeErrors, IsNotUsedUpByLrFind) {
+TEST_F(ResumeErrors, IsNotConsumedByLrFind) {
   const auto again = make_learner(program);
   again->resume(run);
   again->lr_find();
@@ -570,7 +570,7 @@ TEST_F(ResumeErrors, IsNotUsedUpByLrFind) {
   EXPECT_EQ(again->state().iteration, 12);
 }
 
-TEST_F(ResumeErrors, GoesOnLongerWhenChangeIsAllowed) {
+TEST_F(ResumeErrors, CanTrainLongerIfChangesAreAllowed) {
   const auto again = make_learner(program);
   again->resume(run, {.allow_change = true}).fit(3, 1e-2);
   const auto whole = make_learner(program);
@@ -578,7 +578,7 @@ TEST_F(ResumeErrors, GoesOnLongerWhenChangeIsAllowed) {
   EXPECT_TRUE(all_equal(parameters_of(*again), parameters_of(*whole)));
 }
 
-TEST_F(ResumeErrors, NamesAnotherWeightDecay) {
+TEST_F(ResumeErrors, NamesADifferentWeightDecay) {
   learn = std::make_unique<Learner>(
       point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
       dropout_net(),
@@ -588,7 +588,7 @@ TEST_F(ResumeErrors, NamesAnotherWeightDecay) {
       {"weight decay was 0.01, is 0.5"});
 }
 
-TEST_F(ResumeErrors, WhereChangeIsAllowedTheFitsRatesAndWeightDecayCount) {
+TEST_F(ResumeErrors, WithAllowChangeTheNewRatesAndWeightDecayApply) {
   Learner changed(
       point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
       dropout_net(),
@@ -605,7 +605,7 @@ TEST_F(ResumeErrors, WhereChangeIsAllowedTheFitsRatesAndWeightDecayCount) {
       0.5);
 }
 
-TEST_F(ResumeErrors, GoesOnFromACheckpointBetweenTwoFits) {
+TEST_F(ResumeErrors, ContinuesFromACheckpointBetweenTwoFits) {
   learn->save_checkpoint(folder / "between");
   learn->fit(1, 1e-3);
   const auto again = make_learner(program);
@@ -615,9 +615,8 @@ TEST_F(ResumeErrors, GoesOnFromACheckpointBetweenTwoFits) {
   expect_same_end(*again, *learn);
 }
 
-// The report and the plots of a program that is run once more are those of the
-// training.
-TEST_F(ResumeErrors, KnowsTheFitsThatWereComplete) {
+// The report and the plots of a resumed program then show the whole run.
+TEST_F(ResumeErrors, RestoresTheHistoryOfCompletedFits) {
   learn->save_checkpoint(folder / "between");
   const auto again = make_learner(program);
   again->resume(folder / "between").fit(2, 1e-2);
@@ -626,7 +625,7 @@ TEST_F(ResumeErrors, KnowsTheFitsThatWereComplete) {
   EXPECT_EQ(again->recorder().epochs().size(), 2u);
 }
 
-TEST_F(ResumeErrors, SavesItsPlaceBeforeItHasGoneOn) {
+TEST_F(ResumeErrors, SavesItsPositionBeforeItHasContinued) {
   learn->save_checkpoint(folder / "between");
   const auto read_by = [&](const fs::path& from, const fs::path& to, int fits) {
     const auto reader = make_learner(program);
@@ -643,7 +642,7 @@ TEST_F(ResumeErrors, SavesItsPlaceBeforeItHasGoneOn) {
   expect_same_end(*again, *learn);
 }
 
-TEST_F(ResumeErrors, RefusesToSkipAFitOfAnotherLength) {
+TEST_F(ResumeErrors, RejectsSkippingAFitOfADifferentLength) {
   learn->lr_find();
   const auto fails = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_batch_begin = [](Learner&) { throw std::runtime_error("fault"); }});
@@ -657,7 +656,7 @@ TEST_F(ResumeErrors, RefusesToSkipAFitOfAnotherLength) {
   EXPECT_EQ(again->fit(2, 1e-2).state().iteration, 12);
 }
 
-TEST(Resume, GoesOnWithLimitedBatchesAndFindsFoldersInThePathOfTheLearner) {
+TEST(Resume, WorksWithLimitedBatchesAndFindsFoldersInTheLearnersPath) {
   const TempFolder root;
   const auto make = [&](int64_t batches) {
     auto learn = std::make_unique<Learner>(
@@ -690,7 +689,7 @@ TEST(Resume, GoesOnWithLimitedBatchesAndFindsFoldersInThePathOfTheLearner) {
       {"batches in an epoch was 4, is 5"});
 }
 
-TEST(Resume, SaysThatARelativeFolderIsNotThatOfTheCurrentFolder) {
+TEST(Resume, WarnsIfTheCheckpointIsInTheCurrentFolderOnly) {
   const TempFolder root;
   const fs::path before = fs::current_path();
   fs::current_path(root.path());

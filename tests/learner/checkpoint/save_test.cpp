@@ -90,7 +90,7 @@ TEST(Save, WritesFp32WeightsInEveryPrecision) {
   }
 }
 
-TEST(Save, AnyPrecisionLoadsWhatAnyOtherSaved) {
+TEST(Save, EveryPrecisionLoadsWhatAnyOtherSaved) {
   for (const NamedMode& from : kModes) {
     const TempFolder folder;
     const auto saved = make(folder, from.set);
@@ -102,7 +102,7 @@ TEST(Save, AnyPrecisionLoadsWhatAnyOtherSaved) {
       const auto loaded = make(folder, to.set);
       loaded->load("net");
       expect_equal(loaded->state_dict(), weights);
-      // The 16-bit weights are those of the masters.
+      // The 16-bit weights are the rounded master weights.
       for (const ModelTensor& p : loaded->model().parameters()) {
         EXPECT_TRUE(test::bit_equal(
             p.tensor.detach(),
@@ -113,7 +113,7 @@ TEST(Save, AnyPrecisionLoadsWhatAnyOtherSaved) {
   }
 }
 
-TEST(Save, TrainingGoesOnAsIfItHadNotBeenLoaded) {
+TEST(Save, TrainingContinuesAsIfNeverSavedAndLoaded) {
   for (const NamedMode& mode : {kModes[0], kModes[2]}) {
     SCOPED_TRACE(mode.name);
     const TempFolder folder;
@@ -121,7 +121,7 @@ TEST(Save, TrainingGoesOnAsIfItHadNotBeenLoaded) {
     learn->fit(1, 1e-2);
     learn->save("net");
     const auto loaded = make(folder, mode.set);
-    loaded->fit(1, 1e-1);  // another way, to the same place in the data
+    loaded->fit(1, 1e-1);  // different weights at the same position in the data
     loaded->load("net");
     learn->fit(1, 1e-2);
     loaded->fit(1, 1e-2);
@@ -129,19 +129,19 @@ TEST(Save, TrainingGoesOnAsIfItHadNotBeenLoaded) {
   }
 }
 
-TEST(Save, OneCheckpointOfA16BitTrainingServesEveryPrecision) {
+TEST(Save, OneCheckpointOfA16BitRunWorksInEveryPrecision) {
   const TempFolder folder;
   const auto learn = make(folder, [](Learner& l) { l.to_fp16(); });
   learn->fit(1, 1e-2);
   learn->save_checkpoint(folder / "run");
-  // Resumed as it was: the second fit is that of the uninterrupted training.
+  // Resumed in fp16: the second fit matches the uninterrupted run.
   const auto resumed = make(folder, [](Learner& l) { l.to_fp16(); });
   resumed->resume(folder / "run");
-  resumed->fit(1, 1e-2);  // was complete
+  resumed->fit(1, 1e-2);  // already complete
   resumed->fit(1, 1e-2);
   learn->fit(1, 1e-2);
   expect_equal(resumed->state_dict(), learn->state_dict());
-  // Its weights in an fp32 Learner: the masters.
+  // In an fp32 Learner, the weights are the master weights.
   const auto plain = make(folder, [](Learner&) {});
   std::vector<std::string> problems;
   const Checkpoint checkpoint = read_checkpoint(folder / "run", problems);
@@ -150,7 +150,7 @@ TEST(Save, OneCheckpointOfA16BitTrainingServesEveryPrecision) {
   expect_equal(plain->state_dict(), checkpoint.model);
 }
 
-TEST(Load, BeginsWithANewOptimizerOnRequest) {
+TEST(Load, CanStartWithANewOptimizer) {
   const TempFolder folder;
   const auto learn = make(folder, [](Learner&) {});
   learn->fit(1, 1e-2);
@@ -159,7 +159,7 @@ TEST(Load, BeginsWithANewOptimizerOnRequest) {
   EXPECT_TRUE(learn->optimizer().state().empty());
 }
 
-TEST(Load, GivesAnOptimizerTheStateThatItsConstructorMakes) {
+TEST(Load, RestoresStateThatTheOptimizersConstructorCreates) {
   const TempFolder folder;
   const auto make = [&] {
     auto learn = std::make_unique<Learner>(
@@ -182,7 +182,7 @@ TEST(Load, GivesAnOptimizerTheStateThatItsConstructorMakes) {
   expect_equal(loaded->state_dict(), again->state_dict());
 }
 
-TEST(Load, NeedsTheOptimizersStateUnlessToldOtherwise) {
+TEST(Load, NeedsTheOptimizersStateByDefault) {
   const TempFolder folder;
   const auto learn = make(folder, [](Learner&) {});
   learn->fit(1, 1e-2);
@@ -195,7 +195,7 @@ TEST(Load, NeedsTheOptimizersStateUnlessToldOtherwise) {
   expect_equal(learn->state_dict(), before);
 }
 
-TEST(Load, RefusesTheOptimizersStateOfAnotherSave) {
+TEST(Load, RejectsTheOptimizersStateOfADifferentSave) {
   const TempFolder folder;
   const auto learn = make(folder, [](Learner&) {});
   learn->fit(1, 1e-2);
@@ -207,7 +207,7 @@ TEST(Load, RefusesTheOptimizersStateOfAnotherSave) {
   expect_error<DataError>([&] { learn->load("net"); }, {"not saved together"});
 }
 
-TEST(Save, RemovesTheSumsOfTheFilesItReplaces) {
+TEST(Save, RemovesTheChecksumFilesOfTheFilesItReplaces) {
   const TempFolder folder;
   const auto learn = make(folder, [](Learner&) {});
   learn->fit(1, 1e-2);
@@ -232,7 +232,7 @@ TEST(Save, RemovesTheSumsOfTheFilesItReplaces) {
   EXPECT_TRUE(fs::is_empty(folder / "models"));
 }
 
-TEST(Load, RefusesTheStateOfAnotherOptimizerAndKeepsEverything) {
+TEST(Load, RejectsTheStateOfADifferentOptimizerAndChangesNothing) {
   const TempFolder folder;
   const auto learn = make(folder, [](Learner&) {});
   learn->fit(1, 1e-2);
@@ -251,7 +251,7 @@ TEST(Load, RefusesTheStateOfAnotherOptimizerAndKeepsEverything) {
   expect_equal(other.state_dict(), before);
 }
 
-TEST(Load, TakesABodyIntoAModelWithAnotherHead) {
+TEST(Load, LoadsABodyIntoAModelWithADifferentHead) {
   const TempFolder folder;
   const auto learn = make(folder, [](Learner&) {});
   learn->fit(1, 1e-2);
@@ -280,7 +280,7 @@ TEST(Load, TakesABodyIntoAModelWithAnotherHead) {
   EXPECT_TRUE(torch::equal(wider.state_dict()["3.weight"], head));
 }
 
-TEST(Load, SaysWhichFileIsMissing) {
+TEST(Load, NamesTheMissingFile) {
   const TempFolder folder;
   const auto learn = make(folder, [](Learner&) {});
   expect_error<IoError>([&] { learn->load("none"); }, {"none.safetensors"});

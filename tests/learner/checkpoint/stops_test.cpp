@@ -1,6 +1,6 @@
-// A program that is stopped at any moment, in any way, and started again with
-// resume ends with the very bits of the same program left alone: whatever it
-// does between its fits.
+// A program that is stopped at any moment, in any way, and restarted with
+// resume ends bit-identical to the undisturbed program, whatever it does
+// between its fits.
 
 #include <csignal>
 #include <cstdlib>
@@ -45,7 +45,8 @@ using namespace testing_support;  // NOLINT: in a test
 
 enum class Way { request, signal, exception };
 
-// Counts every moment of the program's training, and acts at one of them.
+// Counts the events of the program's training and stops the program at one of
+// them.
 class StopAt final : public Callback {
  public:
   StopAt(int64_t moment, Way way) : moment_(moment), way_(way) {}
@@ -68,7 +69,7 @@ class StopAt final : public Callback {
     if (way_ == Way::exception) throw std::runtime_error("fault");
     struct sigaction now = {};
     ::sigaction(SIGTERM, nullptr, &now);
-    // At the end of a fit the program's own handlers are back already.
+    // When a fit ends, the program's own signal handlers are already restored.
     const bool is_heard = way_ == Way::signal && now.sa_handler != SIG_DFL;
     is_heard ? void(::raise(SIGTERM)) : learn.request_stop();
   }
@@ -93,7 +94,8 @@ torch::nn::Sequential dropout_net() {
       torch::nn::Linear(8, 2));
 }
 
-// A start of the program in its folder; 3 batches an epoch, 2 to validate.
+// Starts the program in its folder; each epoch has 3 training batches and 2
+// validation batches.
 std::unique_ptr<Learner> start(
     const Program& program,
     const TempFolder& folder,
@@ -120,8 +122,8 @@ std::unique_ptr<Learner> start(
 
 class Stops : public testing::TestWithParam<Program> {};
 
-// Some of the moments; every one in `./dev fault`.
-TEST_P(Stops, AtAnyMomentAndInAnyWayLeaveNoTraceInTheResult) {
+// Some of the moments; every moment in `./dev fault`.
+TEST_P(Stops, AtAnyMomentAndInAnyWayDoNotChangeTheResult) {
   const TempFolder undisturbed;
   const auto watch = std::make_shared<StopAt>(-1, Way::request);
   const auto whole = start(GetParam(), undisturbed, watch);
@@ -237,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(
             }}),
     [](const auto& info) { return info.param.name; });
 
-TEST(Stop, EndsTheLaterFitsAtOnceUntilTheProgramSaysOtherwise) {
+TEST(Stop, EndsLaterFitsAtOnceUntilTheResultIsReset) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   const auto stop = std::make_shared<StopAt>(4, Way::request);
@@ -278,7 +280,7 @@ TEST(Stop, BetweenTwoFitsStopsTheSecond) {
   EXPECT_EQ(learn.state().iteration, 8);
 }
 
-TEST(Stop, InATrialStopsTheProgram) {
+TEST(Stop, DuringATrialStopsTheProgram) {
   Learner learn(point_data(), point_net(), quiet());
   const auto stop = std::make_shared<StopAt>(8, Way::request);
   learn.add(stop).lr_find();
@@ -287,9 +289,9 @@ TEST(Stop, InATrialStopsTheProgram) {
   EXPECT_EQ(learn.state().iteration, 0);
 }
 
-// What happened is said in a line, also where the training goes on as if
-// nothing had.
-TEST(Stop, AndResumeSayWhereTheyAre) {
+// Both log one line, even though the resumed run continues as if nothing had
+// happened.
+TEST(Stop, AndResumeLogTheirPosition) {
   const TempFolder folder;
   const auto run = [&](Way way, int64_t moment) {
     const auto sink = std::make_shared<MemorySink>();

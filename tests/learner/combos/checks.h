@@ -25,19 +25,19 @@
 #include "tern/tests/learner/combos/training.h"
 #include "tern/tests/support/temp_folder.h"
 
-/// What a drawn training is compared with.
+/// Checks of a random run against a reference.
 namespace tern::combos {
 
-/// Tern does not take this Configuration, and says so in a sentence.
+/// Tern rejects this Configuration with a readable message.
 struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// A fault.
+/// Tern has a fault.
 struct Failed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A sentence of Tern's, without the words of LibTorch's inside.
+/// Returns whether this is Tern's own message, without LibTorch's internals.
 inline bool is_sentence(const std::exception& error) {
   const std::string message = message_of(error);
   for (const char* word :
@@ -51,7 +51,7 @@ inline bool is_sentence(const std::exception& error) {
         "does not require grad"}) {
     if (message.find(word) != std::string::npos) return false;
   }
-  // LibTorch's own, which says enough.
+  // These messages of LibTorch are clear enough.
   if (message.find("support sparse gradients") != std::string::npos ||
       message.find("compatible with sparse gradients") != std::string::npos) {
     return true;
@@ -61,7 +61,7 @@ inline bool is_sentence(const std::exception& error) {
          message.size() < 1500;
 }
 
-/// A part of the undisturbed program: what it refuses is not trained at all.
+/// A part of the undisturbed program. If Tern rejects it, the case is not run.
 template <class F>
 void undisturbed(const F& part) {
   try {
@@ -75,7 +75,7 @@ void undisturbed(const F& part) {
   }
 }
 
-/// A part that has to work where the undisturbed program did.
+/// A part that must work if the undisturbed program works.
 template <class F>
 void disturbed(const char* what, const F& part) {
   try {
@@ -89,9 +89,10 @@ void disturbed(const char* what, const F& part) {
   }
 }
 
-// ---- Where a training ends ----
+// ---- The final state of a run ----
 
-/// All that a checkpoint would hold, the model's own tensors, and what trains.
+/// The content of a checkpoint, the model's own tensors and their
+/// requires_grad.
 inline StateDict end_of(Learner& learn) {
   const torch::NoGradGuard no_grad;
   learn.state().result = FitResult::completed;
@@ -102,7 +103,7 @@ inline StateDict end_of(Learner& learn) {
   for (const ModelTensor& t : learn.model().parameters()) {
     end.insert("trains/" + t.name, torch::tensor(t.tensor.requires_grad()));
   }
-  // A checkpoint has the same metrics in each epoch.
+  // A checkpoint stores one set of metric names; these are per epoch.
   for (const EpochRecord& epoch : learn.recorder().epochs()) {
     for (const MetricValue& metric : epoch.metrics) {
       if (metric.name == "peak_mib") continue;
@@ -121,10 +122,10 @@ inline StateDict end_of(Learner& learn) {
   const auto add = [&](const std::string& under, const StateDict& state) {
     for (const auto& entry : state) {
       const std::string name = under + entry.key();
-      // Wall-clock times, positions in files that have them, and bytes.
+      // Skip wall-clock times, memory use, and positions in log files.
       if (name.ends_with("/seconds") || name.ends_with("peak_mib")) continue;
       if (name.starts_with("training/logs/")) continue;
-      // Those without a state may come and go between fits.
+      // Callbacks without state may be added or removed between fits.
       if (name.starts_with("training/empty/")) continue;
       end.insert(name, entry.value());
     }
@@ -139,7 +140,7 @@ inline bool same_bytes(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) {
     return false;
   }
-  if (a.is_sparse() || b.is_sparse()) {  // a momentum
+  if (a.is_sparse() || b.is_sparse()) {  // a momentum buffer
     return a.is_sparse() && b.is_sparse() &&
            torch::equal(a.to_dense(), b.to_dense());
   }
@@ -148,7 +149,7 @@ inline bool same_bytes(const torch::Tensor& a, const torch::Tensor& b) {
          std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
-// " (by 1e-09)", which tells rounding from another training.
+// " (by 1e-09)", which distinguishes rounding from a different run.
 inline std::string distance(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.sizes() != b.sizes() || a.numel() == 0) return "";
   const torch::Tensor by =
@@ -156,8 +157,8 @@ inline std::string distance(const torch::Tensor& a, const torch::Tensor& b) {
   return fmt::format(" (by {:.0e})", by.item<double>());
 }
 
-/// Empty, or which tensors differ.
-/// \param leaves_out  Beginnings of names.
+/// Names the tensors that differ; empty if none does.
+/// \param leaves_out  Prefixes of names to skip.
 inline std::string difference(
     const StateDict& actual,
     const StateDict& expected,
@@ -205,11 +206,11 @@ inline void expect(bool is_so, const std::string& what) {
   if (!is_so) throw Failed(what);
 }
 
-// A trial is in the list of calls.
+// The recorder's list of calls includes trials.
 inline const std::vector<std::string> kCalls = {
     "training/callbacks/Recorder 0/fit_"};
 
-// The rows of a CSV file without the seconds, its last column.
+// The rows of a CSV file without their last column, the seconds.
 inline std::string rows_of(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file)) return "";
   const std::vector<uint8_t> bytes = read_file(file);
@@ -229,10 +230,10 @@ inline CallbackHandle saves(const Configuration& c, int64_t every_steps) {
       .durable = false});
 }
 
-// ---- Stopped and started again ----
+// ---- Stopping and restarting ----
 
-/// The start of a program that may be stopped.
-/// \return whether it came to its end.
+/// Starts a program that may be stopped.
+/// \return whether it ran to its end.
 inline bool comes_to_its_end(
     Start& start,
     const Configuration& c,
@@ -252,7 +253,7 @@ inline bool comes_to_its_end(
     if (is_stopped && message.find("stop was requested") != std::string::npos) {
       return false;
     }
-    // A resume with other callbacks is refused; it is another training.
+    // With other callbacks it is a different run, which resume rejects.
     const bool changes_callbacks =
         std::any_of(c.acts.begin(), c.acts.end(), [](const Act& act) {
           return act.deed == Deed::add || act.deed == Deed::remove;
@@ -299,7 +300,7 @@ inline void check_resume(const Configuration& c) {
         std::filesystem::copy_options::recursive);
     expect(
         comes_to_its_end(last, c, folder.path(), {saves(c, c.every_steps)}),
-        "nobody stopped it, and it stopped");
+        "the run stopped without a stop request");
   } else {
     for (const int64_t at : c.stops) {
       Start stopped;
@@ -309,18 +310,18 @@ inline void check_resume(const Configuration& c) {
     }
     expect(
         comes_to_its_end(last, c, folder.path(), {saves(c, c.every_steps)}),
-        "nobody stopped it, and it stopped");
+        "the run stopped without a stop request");
     if (has(c, Extra::csv) && !has(c, Extra::peak_memory)) {
       expect(
           rows_of(folder / "history.csv") == rows,
-          "CSVLogger has other rows:\n" + rows_of(folder / "history.csv") +
-              "not\n" + rows);
+          "CSVLogger wrote different rows:\n" +
+              rows_of(folder / "history.csv") + "instead of\n" + rows);
     }
   }
   expect_same("the resumed run", end_of(*last.learn), expected);
 }
 
-// ---- What leaves no trace ----
+// ---- What must not change the result ----
 
 inline void check_trial(const Configuration& c) {
   const TempFolder folder, other;
@@ -331,7 +332,7 @@ inline void check_trial(const Configuration& c) {
     run_program(without, c);
   });
   const StateDict expected = end_of(*without.learn);
-  // A trial may be refused where the fits are not.
+  // A trial may be rejected where the fits are not.
   undisturbed([&] {
     set_up(with, c, other.path());
     run_program(with, c);
@@ -339,7 +340,7 @@ inline void check_trial(const Configuration& c) {
   expect_same("the run with trials", end_of(*with.learn), expected, kCalls);
 }
 
-// What a pass gives outside of a fit, with the same weights.
+// Compares an evaluation within a fit with one outside, with the same weights.
 inline void check_result(const PassResult& pass, const Configuration& c) {
   const auto rows = [&](const torch::Tensor& t) {
     return t.defined() ? t.size(0) : 0;
@@ -390,7 +391,9 @@ inline void check_result(const PassResult& pass, const Configuration& c) {
               .probabilities;
   }
   if (preds.defined()) {
-    expect(same_bytes(pass.preds, preds), "the pass gave other predictions");
+    expect(
+        same_bytes(pass.preds, preds),
+        "the evaluation in the fit gave different predictions");
     return;
   }
   const auto same = [](double a, double b) {
@@ -398,11 +401,14 @@ inline void check_result(const PassResult& pass, const Configuration& c) {
   };
   expect(
       same(pass.loss, result.loss),
-      fmt::format("validate gave the loss {} for {}", pass.loss, result.loss));
+      fmt::format(
+          "validate gave the loss {} instead of {}",
+          pass.loss,
+          result.loss));
   expect(
       pass.metrics.at(0) == result["accuracy"],
       fmt::format(
-          "validate gave the accuracy {} for {}",
+          "validate gave the accuracy {} instead of {}",
           pass.metrics[0],
           result["accuracy"]));
 }
@@ -420,15 +426,16 @@ inline void check_pass(const Configuration& c) {
     run_program(without, c);
   });
   const StateDict expected = end_of(*without.learn);
-  disturbed("the run with a pass", [&] {
+  disturbed("the run with an evaluation", [&] {
     set_up(with, c, other.path());
     run_program(with, c);
   });
-  expect_same("the run with a pass", end_of(*with.learn), expected);
+  expect_same("the run with an evaluation", end_of(*with.learn), expected);
   for (const PassResult& pass : with.passes) check_result(pass, c);
 }
 
-// A callback that accumulates by hand, or none, and reads the gradients or not.
+// Accumulates gradients by hand if `every_steps` is at least 2, and reads them
+// if `looks`.
 inline CallbackHandle by_hand(const Configuration& c, bool looks) {
   const bool accumulates = c.every_steps >= 2;
   const double factor = c.odd_scale ? 3e-5 : 1;
@@ -464,7 +471,7 @@ inline void check_look(const Configuration& c) {
   expect_same("the run that reads gradients", end_of(*with.learn), expected);
 }
 
-// ---- A loop of LibTorch ----
+// ---- A loop in plain LibTorch ----
 
 struct HandLoop {
   const Configuration& c;
@@ -472,7 +479,7 @@ struct HandLoop {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   int64_t epochs = 0;
 
-  // Each once, also those that are tied.
+  // Each parameter once, including tied ones.
   Tensors parameters() const {
     Tensors params;
     for (const ModelTensor& p : Model(net).parameters()) {
@@ -496,7 +503,7 @@ struct HandLoop {
         optimizer =
             std::make_unique<Adam>(params, AdamOptions(rate).weight_decay(own));
         break;
-      case Optim::adamw:  // the default optimizer, Adam without true decay
+      case Optim::adamw:  // Adam without decoupled weight decay
         if (c.true_weight_decay) {
           optimizer = std::make_unique<AdamW>(
               params,
@@ -584,7 +591,7 @@ inline void check_by_hand(const Configuration& c) {
   const DataBunch data = make_data(c);
   const auto freeze = [&](bool on) {
     for (const auto& p : loop.net->named_parameters()) {
-      // The norm layers of a frozen group go on learning.
+      // The norm layers of a frozen group are still trained.
       const bool learns =
           p.key().starts_with("head") || p.key().starts_with("norm");
       if (learns) continue;
@@ -593,7 +600,7 @@ inline void check_by_hand(const Configuration& c) {
       const bool is_by_hand = c.frozen_by_hand && loop.net->first &&
                               p.key().starts_with("first");
       p.value().requires_grad_(!on && !is_by_hand);
-      // freeze and unfreeze forget what the optimizer knew.
+      // freeze and unfreeze clear the optimizer's state.
       p.value().mutable_grad().reset();
     }
     loop.optimizer.reset();
@@ -606,7 +613,7 @@ inline void check_by_hand(const Configuration& c) {
     loop.fit(data, call);
   }
   for (const auto& entry : loop.net->named_parameters()) {
-    // Its gradient before a BatchNorm is rounding alone.
+    // Before a BatchNorm, the gradient of this bias is only rounding error.
     if (c.batch_norm && entry.key() == "first.bias") continue;
     const torch::Tensor actual = start.learn->state_dict()[entry.key()].cpu();
     const double error = (actual - entry.value()).abs().max().item<double>();
@@ -641,11 +648,11 @@ inline std::vector<bool> trained(Learner& learn) {
   return flags;
 }
 
-/// A Learner that no fit runs on is as one that can be used.
+/// Checks that a Learner can be used after its fit has ended.
 inline void expect_usable(Learner& learn, const Configuration& c) {
   expect(!learn.state().is_fitting, "is_fitting is still true");
   expect(!learn.state().training, "training is still true");
-  expect(learn.state().scaler == nullptr, "there is still a scaler");
+  expect(learn.state().scaler == nullptr, "the scaler is still set");
   const int64_t batches = (c.samples + c.batch_size - 1) / c.batch_size;
   const auto& options = learn.data().train->options();
   expect(
@@ -687,7 +694,7 @@ inline void check_exception(const Configuration& c) {
   } catch (const Thrown&) {
     has_thrown = true;
   } catch (const std::exception& error) {
-    throw Failed("another exception than was thrown: " + message_of(error));
+    throw Failed("a different exception was thrown: " + message_of(error));
   }
   if (!has_thrown) return;
   expect_usable(learn, c);
@@ -706,7 +713,7 @@ inline void check_exception(const Configuration& c) {
     start.leaves_out = {Deed::fail};
     learn.fit(1, 1e-3);
   });
-  // One that is ended before its first batch has none.
+  // A fit that ends before its first batch has no step.
   const bool is_ended = std::ranges::any_of(c.acts, [](const Act& act) {
     return act.deed == Deed::stop_training &&
            act.at.event == Event::epoch_begin && act.at.epoch == 0;
@@ -717,17 +724,17 @@ inline void check_exception(const Configuration& c) {
       "the fit after the exception did not train");
 }
 
-// ---- Callbacks that come and go ----
+// ---- Adding and removing callbacks during a fit ----
 
 inline void check_late(const Configuration& drawn) {
   Configuration c = drawn;
-  // Of several the last one is the check's.
+  // Only the last action is checked.
   Act& act = c.acts.back();
   if (act.deed == Deed::nothing) return;
   const bool adds = act.deed == Deed::add;
-  // It sets a rate when the fit begins, and leaves it where it goes.
+  // It sets a learning rate when the fit begins, which then remains.
   if (!adds && act.extra == Extra::torch_scheduler) return;
-  // It takes away all of a class.
+  // Removing removes all callbacks of the class.
   const CallbackHandle its = make_extra(act.extra);
   const Callback& like = *its;
   std::erase_if(c.extras, [&](Extra extra) {
@@ -736,7 +743,7 @@ inline void check_late(const Configuration& drawn) {
     return typeid(one) == typeid(like);
   });
   Configuration from_the_start = c;
-  // A net of two parts has its MultiOptimizer anyway.
+  // A net of two parts has a MultiOptimizer anyway.
   if (act.extra != Extra::multi_optimizer) {
     (adds ? from_the_start : c).extras.push_back(act.extra);
   }
@@ -757,27 +764,27 @@ inline void check_late(const Configuration& drawn) {
   } catch (const std::exception& error) {
     refusal = message_of(error);
     is_refused = true;
-    expect(is_sentence(error), "a callback that comes or goes: " + refusal);
+    expect(is_sentence(error), "adding or removing a callback: " + refusal);
   }
   Learner& learn = *late.learn;
   expect_usable(learn, c);
-  // The fit itself refuses what is not removed yet.
+  // The fit itself rejects a callback that has not been removed yet.
   if (late.deeds == 0 && is_refused) throw Refused(refusal);
   if (late.deeds == 1 && is_refused) {
     expect(
         learn.callbacks().size() == callbacks,
-        "it is refused, and done: " + refusal);
+        "it is rejected, but done: " + refusal);
     late.leaves_out = {Deed::add, Deed::remove};
     undisturbed([&] { learn.fit(1, 1e-3); });
     throw Refused(refusal);
   }
-  // fine_tune's second fit adds it once more, which some callbacks refuse.
+  // fine_tune's second fit adds the callback again, which some reject.
   if (is_refused && adds) {
     late.leaves_out = {Deed::add, Deed::remove};
     undisturbed([&] { learn.fit(1, 1e-3); });
     throw Refused(refusal);
   }
-  // Before the first batch it is as before the fit.
+  // Before the first batch, adding it has the same effect as before the fit.
   const bool is_first = act.extra != Extra::multi_optimizer &&
                         act.at.fit == 0 && act.at.epoch == 0 &&
                         act.at.event == Event::epoch_begin &&
@@ -795,7 +802,7 @@ inline void check_late(const Configuration& drawn) {
   undisturbed([&] { learn.fit(1, 1e-3); });
 }
 
-// ---- Other promises ----
+// ---- Other guarantees ----
 
 inline void check_rate_zero(const Configuration& c) {
   const TempFolder folder;
@@ -813,7 +820,7 @@ inline void check_rate_zero(const Configuration& c) {
       if (typeid(one) == typeid(kind)) learn.remove(one);
     }
   }
-  // Lookahead moves weights towards its slow ones, unless both are replaced.
+  // Lookahead moves weights towards its slow weights, unless both are replaced.
   const bool looks_ahead =
       c.optimizer == Optim::ranger || c.optimizer == Optim::lookahead;
   if (c.seed % 2 == 0 || looks_ahead) {
@@ -851,13 +858,10 @@ inline void check_saved(const Configuration& c) {
   if (has_late_change) return;
   set_up(again, c, folder.path());
   disturbed("resume", [&] { again.learn->resume("kept"); });
-  expect_same(
-      "the checkpoint that was saved last",
-      again.learn->state_dict(),
-      expected);
+  expect_same("the last checkpoint", again.learn->state_dict(), expected);
 }
 
-// What a run's folder holds besides its checkpoints.
+// Returns the entries of a run's folder other than checkpoints.
 inline std::set<std::string> other_entries(const std::filesystem::path& run) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(run)) {
@@ -871,7 +875,7 @@ inline std::set<std::string> other_entries(const std::filesystem::path& run) {
   return names;
 }
 
-// Another loss, without a state that a checkpoint could tell it by.
+// A custom loss without state, so checkpoints do not record it.
 inline CallbackHandle other_loss() {
   return std::make_shared<LambdaCallback>(
       LambdaCallbackOptions{.on_backward_begin = [](Learner& l) {
@@ -911,7 +915,7 @@ inline void check_branch(const Configuration& c) {
   stopped.stop_at = c.stops[0] * ticks / 1000;
   const auto before = other_entries(folder / "run");
   comes_to_its_end(stopped, c, folder.path(), more(), from);
-  // Complete, or stopped in lr_find or its like, which save nothing.
+  // Complete, or stopped in a trial such as lr_find, which saves nothing.
   const bool saved_nothing =
       stopped.learn->state().result == FitResult::completed ||
       other_entries(folder / "run") == before;
@@ -919,7 +923,7 @@ inline void check_branch(const Configuration& c) {
   if (saved_nothing) return;
   comes_to_its_end(last, c, folder.path(), more());
   expect_same(
-      "the run that went on from an earlier step, stopped and resumed",
+      "the run that resumed from an earlier step and was stopped again",
       end_of(*last.learn),
       expected);
 }
@@ -935,7 +939,7 @@ inline void check_changed(const Configuration& drawn) {
            extra == Extra::early_stopping || extra == Extra::overfit ||
            extra == Extra::early_stopping_train || extra == Extra::flat_cos ||
            extra == Extra::torch_scheduler ||
-           // Its file has the optimizer's weight decay.
+           // Its file contains the optimizer's weight decay.
            extra == Extra::save_model || extra == Extra::early_stopping_metric;
   });
   const TempFolder folder;
@@ -947,7 +951,7 @@ inline void check_changed(const Configuration& drawn) {
   const int64_t total = whole.learn->state().iteration;
   whole.learn.reset();
   auto steps = list_checkpoints(folder / "run");
-  // Not the last: it is complete.
+  // Exclude the last one, which is complete.
   std::erase_if(steps, [&](const auto& step) {
     return step.filename() == fmt::format("step_{}", total);
   });
@@ -973,8 +977,8 @@ inline void check_changed(const Configuration& drawn) {
   }
   expect(
       is_refused,
-      changes_decay ? "another weight decay is resumed without a word"
-                    : "another rate is resumed without a word");
+      changes_decay ? "resume accepts a different weight decay silently"
+                    : "resume accepts a different learning rate silently");
   set_up(allowed, other, folder.path());
   disturbed("a resume with allow_change", [&] {
     allowed.learn->resume(step, {.allow_change = true});
@@ -1012,7 +1016,7 @@ inline void check_round_trip(const Configuration& drawn) {
       const bool is_constant = entry.key() == "position" ||
                                entry.key() == "large" || entry.key() == "steps";
       if (has_trained && !is_constant) continue;
-      // Masters are fp32.
+      // Master weights are fp32.
       const auto exact = [](const torch::Tensor& t) {
         return t.is_floating_point() ? t.to(torch::kFloat) : t;
       };
@@ -1020,7 +1024,7 @@ inline void check_round_trip(const Configuration& drawn) {
           same_bytes(
               exact(learn.state_dict()[entry.key()]),
               exact(entry.value())),
-          fmt::format("{} is another {}", entry.key(), when));
+          fmt::format("{} has changed {}", entry.key(), when));
     }
   };
   look("in 16 bits", false);
@@ -1070,7 +1074,7 @@ inline void check_frozen(const Configuration& drawn) {
     const torch::Tensor* const now = after.find(entry.key());
     expect(
         now && same_bytes(*now, entry.value()),
-        entry.key() + " is frozen, and another");
+        entry.key() + " is frozen, but has changed");
   }
   std::set<std::string> names;
   for (const ModelTensor& t : start.learn->model().state()) {
@@ -1083,13 +1087,13 @@ inline void check_frozen(const Configuration& drawn) {
       const std::string name = entry.key().substr(prefix.size());
       expect(
           names.contains(name),
-          "it averages " + name + ", which is not the model's");
+          "it averages " + name + ", which is not in the model");
     }
   }
 }
 
 inline void check_diverged(const Configuration& c) {
-  // On a GPU TerminateOnNaN learns of the loss after later steps.
+  // On a GPU, TerminateOnNaN reads the loss some steps later.
   if (!device().is_cpu()) return;
   const TempFolder folder;
   Start start;
@@ -1100,7 +1104,7 @@ inline void check_diverged(const Configuration& c) {
   for (const ModelTensor& t : start.learn->model().parameters()) {
     expect(
         t.tensor.isfinite().all().item<bool>(),
-        t.name + " is not finite in spite of TerminateOnNaN");
+        t.name + " is not finite despite TerminateOnNaN");
   }
 }
 
@@ -1131,10 +1135,10 @@ inline void check_late_freeze(const Configuration& drawn) {
   if (act.deed == Deed::unfreeze) learn.unfreeze();
   expect(
       trained(*start.learn) == trained(learn),
-      "after the fit other parameters are frozen than were asked for");
+      "after the fit, the wrong parameters are frozen");
 }
 
-// By the system, at moments that no seed repeats.
+// Killed by the system at random moments, which a seed does not reproduce.
 inline void check_killed(const Configuration& drawn) {
   Configuration c = drawn;
   c.keep = drawn.keep ? 1 : 2;
@@ -1148,7 +1152,7 @@ inline void check_killed(const Configuration& drawn) {
   const std::chrono::duration<double, std::micro> time =
       std::chrono::steady_clock::now() - begin;
   const StateDict expected = end_of(*whole.learn);
-  // As below: it may leave a branch where the first fit made no step.
+  // Repeats the fit below: it may leave a branch if the first fit made no step.
   disturbed("a fit after the others", [&] { whole.learn->fit(1, 1e-3); });
   whole.learn.reset();
   constexpr int64_t kKills = 4;
@@ -1160,7 +1164,7 @@ inline void check_killed(const Configuration& drawn) {
       try {
         Start start;
         comes_to_its_end(start, c, folder.path(), {saves(c, 1)});
-      } catch (...) {  // the last start tells
+      } catch (...) {  // the last start reports errors
       }
       ::_exit(0);
     }
@@ -1171,9 +1175,9 @@ inline void check_killed(const Configuration& drawn) {
   Start last;
   expect(
       comes_to_its_end(last, c, folder.path(), {saves(c, 1)}),
-      "nobody stopped it, and it stopped");
+      "the run stopped without a stop request");
   expect_same("the run after kills", end_of(*last.learn), expected);
-  // A run that has something to save makes room for it.
+  // A run that saves something removes surplus checkpoints.
   disturbed("a fit after the kills", [&] { last.learn->fit(1, 1e-3); });
   last.learn.reset();
   const auto run = [](const TempFolder& in) { return in / "run"; };
@@ -1190,7 +1194,7 @@ inline void check_killed(const Configuration& drawn) {
   for (const auto& step : kept) {
     expect(
         !run_of_checkpoint(step).empty(),
-        "kills have left a part of " + step.filename().string());
+        "kills have left an incomplete " + step.filename().string());
   }
 }
 

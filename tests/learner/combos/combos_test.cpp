@@ -1,4 +1,4 @@
-// Trainings put together at random end as they do undisturbed: ./dev combos.
+// Random training runs end like the same runs undisturbed; see `./dev combos`.
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,10 +17,10 @@ namespace {
 
 using namespace combos;  // NOLINT: in a test
 
-// As many as take some ten seconds.
+// Takes about ten seconds.
 constexpr uint64_t kCases = 200;
 
-// What cases came to, by message and with an example each.
+// Results by message, each with an example.
 class Report {
  public:
   void add(uint64_t seed, Worker& worker) {
@@ -39,7 +39,7 @@ class Report {
       }
       failure.seeds.push_back(seed);
       fmt::print(
-          "seed {}: {}\n  {}\n  needs no more than: {}\n",
+          "seed {}: {}\n  {}\n  minimal case: {}\n",
           seed,
           outcome.text,
           describe(drawn.configuration()),
@@ -48,7 +48,7 @@ class Report {
     }
   }
 
-  // Refusals last, that a reader sees that not everything is refused.
+  // Prints rejected cases last, which show that not every case is rejected.
   void tell() const {
     int64_t refused = 0;
     for (const auto& [text, count] : refusals_) refused += count;
@@ -58,10 +58,10 @@ class Report {
         seeds += fmt::format(" {}", seed);
       }
       ADD_FAILURE() << failure.text << "\n  drawn: " << failure.drawn
-                    << "\n  needs no more than: " << failure.least
-                    << "\n  TERN_RANDOM_SEED of" << seeds;
+                    << "\n  minimal case: " << failure.least
+                    << "\n  TERN_RANDOM_SEED:" << seeds;
     }
-    fmt::print("{} cases, {} refused:\n", cases_, refused);
+    fmt::print("{} cases, {} rejected:\n", cases_, refused);
     for (const auto& [text, count] : refusals_) {
       fmt::print("{:6} {}\n", count, text);
     }
@@ -73,7 +73,8 @@ class Report {
     std::vector<uint64_t> seeds;
   };
 
-  // Cases that need the same for the same failure are told together.
+  // Failures with the same minimal case and the same message are reported
+  // together.
   static std::string key(const Case& least, const Outcome& outcome) {
     Configuration c = least.configuration();
     c.samples = c.valid = c.batch_size = 0;
@@ -89,16 +90,16 @@ class Report {
   std::map<std::string, Failure> failures_;
 };
 
-TEST(Combos, EndAsTheSameTrainingUndisturbed) {
+TEST(Combos, EndLikeTheSameRunsUndisturbed) {
   Worker worker;
   Report report;
   for_random_cases(kCases, [&](uint64_t seed) { report.add(seed, worker); });
   report.tell();
 }
 
-// TERN_COMBOS_SIMPLER="3 17" leaves that out of TERN_RANDOM_SEED's case; for a
-// debugger it runs in this process.
-TEST(Combos, CanBeLookedAtOneByOne) {
+// Runs the case of TERN_RANDOM_SEED without the parts that
+// TERN_COMBOS_SIMPLER="3 17" lists, in this process for use in a debugger.
+TEST(Combos, CanBeRunOneByOne) {
   const char* const seed = std::getenv("TERN_RANDOM_SEED");
   const char* const simpler = std::getenv("TERN_COMBOS_SIMPLER");
   if (!seed || !simpler) GTEST_SKIP() << "TERN_COMBOS_SIMPLER is not set.";

@@ -10,28 +10,28 @@
 
 #include "tern/learner/callback.h"
 
-/// Trainings as they are drawn at random: what a program of a user may put
-/// together, as plain values.
+/// Random training runs, as plain values: anything that a user's program may
+/// combine.
 namespace tern::combos {
 
-/// What a case compares; each is a function of checks.h.
+/// What a case checks; each is a function in checks.h.
 enum class Check {
-  resume,       // stopped and started again, as if it had not been stopped
-  trial,        // lr_find, plan and dry_run leave no trace
-  pass,         // validate, get_preds and predict of a callback leave none
-  look,         // neither does a callback that reads the gradients
-  by_hand,      // the same as a loop of LibTorch
-  exception,    // what a callback throws leaves a Learner that can be used
-  late,         // added at the start of a fit as if before it; or removed
-  rate_zero,    // a fit at rate 0 moves nothing, whatever was put in before
-  saved,        // what save_checkpoint wrote is what the Learner held
-  branch,       // so is what a run wrote that went on from an earlier step
-  changed,      // another rate is named on resume, and counts if allowed
+  resume,       // a stopped and restarted run ends like an undisturbed one
+  trial,        // lr_find, plan and dry_run do not change the result
+  pass,         // nor do validate, get_preds and predict in a callback
+  look,         // nor does a callback that reads the gradients
+  by_hand,      // same result as a loop in plain LibTorch
+  exception,    // after a callback throws, the Learner is still usable
+  late,         // add or remove at the start of a fit acts as before the fit
+  rate_zero,    // a fit with lr 0 changes no weights, even loaded ones
+  saved,        // save_checkpoint writes what the Learner holds
+  branch,       // so does a run that resumed from an earlier step
+  changed,      // resume names a different lr; with allow_change it applies
   round_trip,   // conversion to 16 bits and back changes no untrained tensor
-  frozen,       // what is frozen stays: weights, and statistics of LoRA's base
+  frozen,       // frozen weights and statistics of LoRA's base are unchanged
   diverged,     // TerminateOnNaN keeps the weights finite
-  late_freeze,  // freezing in a fit freezes what it says
-  killed,       // by SIGKILL at any moment, again and again
+  late_freeze,  // freezing during a fit freezes the right parameters
+  killed,       // repeatedly by SIGKILL at random moments
 };
 constexpr int kChecks = 16;
 
@@ -69,7 +69,7 @@ enum class Schedule {
   torch_batch,
   fine_tune,
 };
-/// What the program does before a fit.
+/// What the program calls before a fit.
 enum class Between {
   nothing,
   lr_find,
@@ -81,7 +81,7 @@ enum class Between {
   put_weights_in,  // load_state_dict
   save_and_load,
   validate,
-  load_best,  // of SaveModel
+  load_best,  // the weights that SaveModel saved
 };
 enum class Extra {  // built-in callbacks
   accumulation,
@@ -115,14 +115,14 @@ enum class Extra {  // built-in callbacks
   sync_audit,
   flat_cos,
   torch_scheduler,
-  // Only added and removed in a fit:
+  // Only added and removed during a fit:
   save_checkpoint,
   precision,
   multi_optimizer,
 };
 constexpr int kExtras = 34;
 
-/// What a callback of the user does at one moment.
+/// What a user's callback does at one event.
 enum class Deed {
   nothing,
   stop_epoch,
@@ -130,14 +130,14 @@ enum class Deed {
   freeze,
   freeze_to_first,
   unfreeze,
-  set_rates,  // by RunControl
+  set_rates,  // through RunControl
   log,
   draw,  // random numbers
   validate,
   validate_train,
   get_preds,
   predict,
-  look,  // at the gradients
+  look,  // reads the gradients
   stop,  // request_stop
   fail,
   add,
@@ -153,8 +153,8 @@ struct Moment {
 struct Act {
   Deed deed = Deed::nothing;
   Moment at;
-  Extra extra = Extra::ema;  // added or removed
-  bool is_last = false;      // after Tern's callbacks, or before them
+  Extra extra = Extra::ema;  // for add and remove
+  bool is_last = false;      // after Tern's callbacks, not before them
 };
 
 struct FitCall {
@@ -171,34 +171,35 @@ struct Configuration {
   int64_t samples = 40, valid = 20, batch_size = 8;
   Net net = Net::dense;
   bool batch_norm = false, dropout = false, noise = false, tied = false;
-  bool late_layer = false;       // has a gradient from the second epoch on
-  bool frozen_by_hand = false;   // the first layer
+  bool late_layer = false;       // has gradients from the second epoch on
+  bool frozen_by_hand = false;   // freezes the first layer
   bool frozen_group = false;     // split and freeze
-  bool parallel = false;         // to_parallel, one device
+  bool parallel = false;         // to_parallel with one device
   bool eval_batch_norm = false;  // the model keeps its BatchNorm in eval mode
 
   Numbers numbers = Numbers::fp32;
-  bool odd_scale = false;  // factors that float32 does not have; no masters
+  bool odd_scale = false;  // loss scales that float32 rounds; no master weights
   Optim optimizer = Optim::adamw;
   double weight_decay = 1e-2;
   bool true_weight_decay = true;
 
   std::vector<Extra> extras = {};
-  bool counts = false;  // a user's callback with state, empty at first
+  bool counts = false;  // with a user's callback whose state is empty at first
   std::vector<Act> acts = {};
   std::vector<FitCall> fits = {{}};
 
-  // Of a check.
+  // For checks.
   int64_t every_steps = 1;
   int64_t keep = 0;
-  int64_t way = 0;             // request_stop, killed, or a step's folder
-  std::vector<int64_t> stops;  // moments, counted from each start
-  int64_t step = 0;            // of the checkpoint to go on from
+  int64_t way = 0;             // request_stop, an exception, or a step's folder
+  std::vector<int64_t> stops;  // per start, in thousandths of its events
+  int64_t step = 0;            // the checkpoint to resume from
 };
 
-// ---- The draw ----
+// ---- Drawing ----
 
-/// The same numbers with every library, unlike std's distributions.
+/// Draws the same numbers with every standard library, unlike std's
+/// distributions.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : engine_(seed) {}
@@ -365,7 +366,7 @@ inline Configuration draw_configuration(uint64_t seed) {
     c.acts.push_back(act);
   };
 
-  // ---- What the check needs ----
+  // ---- Settings of the check ----
   c.every_steps = draw.below(4);
   c.keep = draw.one_in(4) ? 1 : 0;
   c.way = draw.below(3);
@@ -418,7 +419,7 @@ inline Configuration draw_configuration(uint64_t seed) {
     default:
       break;
   }
-  // What it saved last is of the whole run, not of that step.
+  // SaveModel's last file belongs to the whole run, not to that step.
   if (c.way == 2 && has(c, Extra::save_model)) c.way = 0;
   if (is_by_hand) {
     c.net =
@@ -456,7 +457,7 @@ inline Configuration draw_configuration(uint64_t seed) {
   return c;
 }
 
-// ---- In words ----
+// ---- Description ----
 
 inline const char* to_string(Check check) {
   static constexpr const char* kNames[] = {
@@ -489,7 +490,7 @@ inline const char* to_string(Extra extra) {
       "MixUp",
       "Ema",
       "Swa",
-      "Swa with rates",
+      "Swa with lr",
       "EarlyStopping(valid_loss)",
       "EarlyStopping(train_loss)",
       "EarlyStopping(train_accuracy)",
@@ -546,7 +547,7 @@ inline std::string describe(const Act& act) {
       "freeze",
       "freeze_to(1)",
       "unfreeze",
-      "RunControl's rates",
+      "RunControl's lr",
       "log",
       "random numbers",
       "validate",
@@ -602,7 +603,7 @@ inline std::string describe(const FitCall& fit) {
       fit.lr);
 }
 
-/// One line with all that is not as in a plain training.
+/// Returns one line with everything that differs from a plain run.
 inline std::string describe(const Configuration& c) {
   static constexpr const char* kNets[] = {
       "",
@@ -643,13 +644,14 @@ inline std::string describe(const Configuration& c) {
   if (c.numbers != Numbers::fp32) {
     say(kNumbers[static_cast<int>(c.numbers)]);
     if (c.odd_scale) {
-      say(c.numbers == Numbers::bf16 ? "no masters" : "scale by 1.3 and 0.7");
+      say(c.numbers == Numbers::bf16 ? "no master weights"
+                                     : "scale by 1.3 and 0.7");
     }
   }
   say(kNets[static_cast<int>(c.net)]);
   if (c.batch_norm) say("BatchNorm");
   if (c.dropout) say("dropout");
-  if (c.noise) say("noise in evaluation too");
+  if (c.noise) say("noise also in evaluation");
   if (c.tied) say("tied");
   if (c.late_layer) say("late layer");
   if (c.frozen_by_hand) say("first layer frozen");
@@ -679,9 +681,9 @@ inline std::string describe(const Configuration& c) {
   if (c.check == Check::resume) {
     if (c.keep) say(fmt::format("keep {}", c.keep));
     static constexpr const char* kWays[] = {
-        "stopped at {} per mille",
-        "killed at {} per mille",
-        "resumed from one of the steps, {} per mille"};
+        "stopped after {} of 1000",
+        "killed after {} of 1000",
+        "resumed from the step at {} of 1000"};
     std::string at;
     for (const int64_t stop : c.stops) at += fmt::format(" {}", stop);
     say(fmt::format(fmt::runtime(kWays[c.way]), at.substr(1)));
@@ -691,16 +693,16 @@ inline std::string describe(const Configuration& c) {
   return text;
 }
 
-// ---- Simpler ones, to find what a failure needs ----
+// ---- Simplifications, to find a minimal failing case ----
 
 using Simplification = std::function<void(Configuration&)>;
 
-/// Each takes one thing away; a failing case is told without what it does not
-/// need. What does not apply changes nothing.
+/// Each one removes one thing. A failing case is reported without what it does
+/// not need. A simplification that does not apply changes nothing.
 inline const std::vector<Simplification>& simplifications() {
   static const std::vector<Simplification> all = [] {
     std::vector<Simplification> list;
-    for (size_t i = 0; i < 8; ++i) {  // from the end: places stay what they are
+    for (size_t i = 0; i < 8; ++i) {  // backwards: keeps indices valid
       const size_t at = 7 - i;
       list.emplace_back([at](Configuration& c) {
         if (at < c.acts.size()) c.acts[at].deed = Deed::nothing;

@@ -56,7 +56,7 @@
 #include "tern/learner/weights/lora.h"
 #include "tern/tests/learner/combos/configuration.h"
 
-/// A drawn Configuration as a program: its data, its Learner, its fits.
+/// A random Configuration as a program: its data, its Learner, its fits.
 namespace tern::combos {
 
 constexpr int64_t kInputs = 3, kHidden = 6;
@@ -79,7 +79,7 @@ make_dataset(const Configuration& c, int64_t size, uint64_t seed) {
   return std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
 }
 
-/// Where cases train: TERN_COMBOS_DEVICE, or a CPU.
+/// The device of the cases: TERN_COMBOS_DEVICE, or the CPU.
 inline torch::Device device() {
   const char* const name = std::getenv("TERN_COMBOS_DEVICE");
   return torch::Device(name ? name : "cpu");
@@ -128,7 +128,7 @@ struct NetImpl final : torch::nn::Cloneable<NetImpl> {
     if (c.late_layer) late = register_module("late", linear(kHidden, kHidden));
     if (c.tied) register_parameter("tied", second->weight);
     head = register_module("head", linear(kHidden, 2));
-    // Neither is what half or bfloat16 could hold.
+    // Neither half nor bfloat16 can represent these values.
     position = register_buffer("position", torch::full({kHidden}, 0.1));
     register_buffer("large", torch::full({2}, 100001.F));
     register_buffer("steps", torch::full({1}, 70001, torch::kLong));
@@ -316,8 +316,8 @@ inline CallbackHandle make_extra(Extra extra) {
   return {};
 }
 
-/// Weighs the loss by how many batches it has seen: a user's callback, whose
-/// state is empty before the first one.
+/// Scales the loss by the number of batches so far: a user's callback with a
+/// state that is empty before the first batch.
 class Counting final : public Callback {
  public:
   void on_backward_begin(Learner& learn) override {
@@ -337,7 +337,7 @@ class Counting final : public Callback {
   int64_t count_ = 0;
 };
 
-// ---- What happens at one moment ----
+// ---- Actions at an event ----
 
 struct Killed : std::runtime_error {
   Killed() : std::runtime_error("killed") {}
@@ -346,7 +346,7 @@ struct Thrown : std::runtime_error {
   Thrown() : std::runtime_error("thrown by a callback") {}
 };
 
-/// What a pass within a pass gave, and the weights that it was made with.
+/// The result of an evaluation inside a fit, and the weights that it used.
 struct PassResult {
   Deed deed = Deed::nothing;
   double loss = 0;
@@ -356,18 +356,18 @@ struct PassResult {
   bool uses_late = false;
 };
 
-/// A start of the program, and what becomes of it.
+/// One start of the program, and its result.
 struct Start {
-  int64_t fit = 0;           // that the program makes or is about to make
-  int64_t stop_at = -1;      // a tick
-  bool stop_kills = false;   // by Killed; else request_stop
+  int64_t fit = 0;           // the current or the next fit
+  int64_t stop_at = -1;      // the tick to stop at
+  bool stop_kills = false;   // by throwing Killed; otherwise by request_stop
   bool makes_trials = true;  // lr_find, plan, dry_run
   std::vector<Deed> leaves_out;
   int64_t ticks = 0;       // events so far
-  int64_t deeds = 0;       // made so far
-  bool is_acting = false;  // a deed is being made
+  int64_t deeds = 0;       // actions so far
+  bool is_acting = false;  // an action is running
   std::vector<PassResult> passes;
-  std::function<void(Learner&, Event)> watch;  // at each event, the last
+  std::function<void(Learner&, Event)> watch;  // called last at each event
   std::shared_ptr<NetImpl> net;
   std::unique_ptr<Learner> learn;
 };
@@ -380,7 +380,7 @@ inline StateDict copy_of(const StateDict& state) {
   return copy;
 }
 
-/// Does what the Configuration has for a moment, and counts moments.
+/// Performs the Configuration's actions and counts events.
 class Acts final : public Callback {
  public:
   enum class Place { first, last, after_save_checkpoint };
@@ -407,7 +407,7 @@ class Acts final : public Callback {
     switch (place_) {
       case Place::first:
         return callback_order::kFirst + 1;
-      case Place::last:  // what comes later is in no checkpoint of the moment
+      case Place::last:  // checkpoints of this event include no later changes
         return callback_order::kSaveCheckpoint - 2;
       default:
         return callback_order::kLast;
@@ -416,7 +416,7 @@ class Acts final : public Callback {
 
  private:
   void at(Learner& learn, Event event) {
-    if (start_.is_acting) return;  // in a pass that it makes
+    if (start_.is_acting) return;  // in an evaluation that an action runs
     TrainState& state = learn.state();
     const bool is_first = place_ == Place::first;
     if (is_first && event == Event::batch_begin && state.is_fitting) {
@@ -571,8 +571,8 @@ class Acts final : public Callback {
 // ---- The program ----
 
 inline void set_precision(Learner& learn, const Configuration& c) {
-  // Dividing by another number than a power of two rounds, at each place in its
-  // own way.
+  // Dividing by anything but a power of two rounds, differently in different
+  // places.
   const bool is_odd = c.odd_scale && c.check != Check::look;
   switch (c.numbers) {
     case Numbers::fp32:
@@ -612,7 +612,7 @@ inline CallbackHandle multi_optimizer(const std::shared_ptr<NetImpl>& net) {
       MultiOptimizer::Options{.parts = {part("a", net->a), part("b", net->b)}});
 }
 
-/// A Learner as the program sets it up, before its first fit.
+/// Sets up the program's Learner, before its first fit.
 inline void set_up(
     Start& start,
     const Configuration& c,
@@ -667,7 +667,7 @@ inline StateDict shifted(const StateDict& state, double by) {
   return result;
 }
 
-/// What a trial said that it cannot have seen.
+/// A trial reports a result that is impossible.
 struct Misjudged : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -683,7 +683,7 @@ inline void call_lr_find(Learner& learn) {
     return;
   }
   throw Misjudged(fmt::format(
-      "lr_find took {} losses of {}",
+      "lr_find recorded {} losses of {}",
       found.losses.size(),
       kBatches));
 }
@@ -757,7 +757,7 @@ inline bool is_trial(Between between) {
   return between >= Between::lr_find && between <= Between::max_batch_size;
 }
 
-/// Makes the program's calls.
+/// Runs the program.
 inline void run_program(Start& start, const Configuration& c) {
   for (size_t i = 0; i < c.fits.size(); ++i) {
     start.fit = static_cast<int64_t>(i);

@@ -19,8 +19,8 @@
 #include "tern/kernels/load_cuda.h"
 #include "tern/tests/learner/combos/checks.h"
 
-/// Runs cases in a process of their own, so that one that crashes or hangs is a
-/// finding like any other.
+/// Runs cases in a separate process, so that a crash or a hang is reported like
+/// any other failure.
 namespace tern::combos {
 
 struct Outcome {
@@ -29,7 +29,8 @@ struct Outcome {
   std::string text = {};
 };
 
-/// A case: a seed, and which of `simplifications` are applied to what it draws.
+/// A case: a seed, and which `simplifications` are applied to its
+/// configuration.
 struct Case {
   uint64_t seed = 0;
   std::vector<size_t> simpler = {};
@@ -74,8 +75,9 @@ class Worker {
     const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     return {
         Outcome::Kind::failed,
-        signal == SIGKILL ? "it hangs"
-                          : fmt::format("it crashes: {}", ::strsignal(signal))};
+        signal == SIGKILL
+            ? "the case hangs"
+            : fmt::format("the case crashes: {}", ::strsignal(signal))};
   }
 
  private:
@@ -111,11 +113,11 @@ class Worker {
 
   static void work(int from, int to) {
     at::set_num_threads(1);
-    // Many small files, which no disk has to have.
+    // The cases write many small files; memory is faster than a disk.
     const char* const memory = "/dev/shm";
     if (::access(memory, W_OK) == 0) ::setenv("TMPDIR", memory, 1);
     if (device().is_cuda() && !load_cuda()) {
-      fmt::print(stderr, "TERN_COMBOS_DEVICE is cuda, and there is no GPU.\n");
+      fmt::print(stderr, "TERN_COMBOS_DEVICE is cuda, but there is no GPU.\n");
       ::_exit(1);
     }
     FILE* const input = ::fdopen(from, "r");
@@ -132,7 +134,7 @@ class Worker {
     }
   }
 
-  // Nothing when the child dies or is silent for too long.
+  // Returns nothing if the child dies or takes too long.
   std::optional<std::string> read_answer() {
     while (true) {
       const size_t end = pending_.find('\n');
@@ -165,8 +167,8 @@ class Worker {
   std::string pending_;
 };
 
-/// Applies what the case can do without and still fails in the same way, a
-/// crash as a crash.
+/// Applies the simplifications with which the case still fails in the same way;
+/// a crash must remain a crash.
 inline Case simplest(Worker& worker, Case one, const Outcome& outcome) {
   const auto way = [](const std::string& text) {
     return text.substr(0, text.find_first_of(":0123456789/"));

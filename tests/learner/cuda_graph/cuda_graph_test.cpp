@@ -12,8 +12,8 @@ namespace {
 
 const auto make = [] { make_cuda_graph(torch::Device(torch::kCUDA, 0)); };
 
-// One test, since what was found once is kept.
-TEST(CudaGraph, SaysHowToNameItsLibraryAndIsFoundWhereItIs) {
+// A single test, because the library is searched only once.
+TEST(CudaGraph, NamesTheVariableForItsLibraryAndFindsTheLibrary) {
   ::setenv("TERN_CUDA_GRAPH_LIBRARY", "/no/such/library.so", 1);
   expect_error<c10::Error>(
       make,
@@ -24,7 +24,8 @@ TEST(CudaGraph, SaysHowToNameItsLibraryAndIsFoundWhereItIs) {
   if (load_cuda()) {
     EXPECT_NO_THROW(make());
   } else {
-    // LibTorch's own words: all that the library links is there.
+    // The error comes from LibTorch, so the library and its dependencies are
+    // loaded.
     expect_error<c10::Error>(make, {"CUDA driver"});
   }
 }

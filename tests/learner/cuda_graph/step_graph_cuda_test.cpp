@@ -58,7 +58,7 @@ Trained train(SetUp set_up, bool graph, int64_t fits = 1) {
 void expect_same_training(SetUp set_up, int64_t fits = 1) {
   const Trained plain = train(set_up, false, fits),
                 graph = train(set_up, true, fits);
-  EXPECT_EQ(graph.replayed, 18) << graph.said;  // 3 epochs of 7, and 3 to warm
+  EXPECT_EQ(graph.replayed, 18) << graph.said;  // 3 x 7, minus 3 to warm up
   EXPECT_TRUE(all_equal(plain.weights, graph.weights));
   EXPECT_EQ(plain.losses, graph.losses);
 }
@@ -102,9 +102,9 @@ TEST_F(StepGraphCudaTest, AmpInFp16ClippedInThreeFits) {
       3);
 }
 
-// GradScaler::update copies a count to pinned memory every 50th time: here in
-// the step that is recorded, of which the copy must be no part.
-TEST_F(StepGraphCudaTest, IsRecordedInTheStepInWhichTheScalerWritesToTheHost) {
+// GradScaler::update copies a count to pinned memory every 50th time. Here that
+// is the recorded step; the copy must not become part of the graph.
+TEST_F(StepGraphCudaTest, CanBeRecordedInAStepInWhichTheScalerWritesToTheHost) {
   DataBunch data = point_data(23 * 32);
   data.device = torch::kCUDA;
   Learner learn(data, point_net(), quiet());
@@ -114,8 +114,8 @@ TEST_F(StepGraphCudaTest, IsRecordedInTheStepInWhichTheScalerWritesToTheHost) {
   EXPECT_TRUE(std::isfinite(learn.recorder().losses_read().back()));
 }
 
-// Neither graphs nor cuBLAS's workspaces, of which each stream has its own.
-TEST_F(StepGraphCudaTest, FitsDoNotPileUpMemory) {
+// Neither graphs nor cuBLAS workspaces, which are per stream, accumulate.
+TEST_F(StepGraphCudaTest, RepeatedFitsDoNotAccumulateMemory) {
   DataBunch data = point_data(250);
   data.device = torch::kCUDA;
   Learner learn(data, point_net(), quiet());
@@ -130,9 +130,9 @@ TEST_F(StepGraphCudaTest, FitsDoNotPileUpMemory) {
   EXPECT_LE(live.back(), live[2] + (1 << 16)) << testing::PrintToString(live);
 }
 
-// All batches are the same: with the same random numbers in each replay the
-// loss would repeat itself.
-TEST_F(StepGraphCudaTest, DropoutGoesOnBetweenReplays) {
+// All batches are equal: with the same random numbers in each replay, the loss
+// would repeat.
+TEST_F(StepGraphCudaTest, DropoutDrawsNewNumbersInEachReplay) {
   struct Noise : torch::nn::Module {
     Noise() : weight(register_parameter("weight", torch::ones({1}))) {}
     torch::Tensor forward(const torch::Tensor& x) {
@@ -140,7 +140,7 @@ TEST_F(StepGraphCudaTest, DropoutGoesOnBetweenReplays) {
     }
     torch::Tensor weight;
   };
-  // Random, so that no two sums of some of them are equal.
+  // Random values, so that different subsets have different sums.
   const torch::Tensor x = torch::rand({1000}).repeat({512, 1});
   DataBunch data = DataBunch::create(
       std::make_shared<TensorDataset>(
@@ -156,7 +156,7 @@ TEST_F(StepGraphCudaTest, DropoutGoesOnBetweenReplays) {
   EXPECT_EQ(std::set<double>(losses.begin(), losses.end()).size(), 16u);
 }
 
-TEST_F(StepGraphCudaTest, WarnsOfStepsThatAreSkippedInReplays) {
+TEST_F(StepGraphCudaTest, WarnsOfStepsThatReplaysSkip) {
   const auto sink = std::make_shared<MemorySink>();
   DataBunch data = point_data();
   data.device = torch::kCUDA;
@@ -170,7 +170,7 @@ TEST_F(StepGraphCudaTest, WarnsOfStepsThatAreSkippedInReplays) {
   EXPECT_NE(said.find("updates in a row"), std::string::npos) << said;
 }
 
-// Waits for the device, which a graph cannot.
+// Synchronizes with the device, which a graph cannot record.
 struct WaitingNet : torch::nn::Module {
   WaitingNet() : net(register_module("net", point_net())) {}
   torch::Tensor forward(const torch::Tensor& x) {
@@ -180,7 +180,7 @@ struct WaitingNet : torch::nn::Module {
   torch::nn::Sequential net;
 };
 
-TEST_F(StepGraphCudaTest, GoesOnWithoutWhenAStepCannotBeRecorded) {
+TEST_F(StepGraphCudaTest, TrainsWithoutAGraphIfAStepCannotBeRecorded) {
   const auto sink = std::make_shared<MemorySink>();
   DataBunch data = point_data();
   data.device = torch::kCUDA;
@@ -190,13 +190,13 @@ TEST_F(StepGraphCudaTest, GoesOnWithoutWhenAStepCannotBeRecorded) {
   for (const std::string& line : sink->lines) said += line + "\n";
   EXPECT_NE(said.find("cannot be recorded"), std::string::npos) << said;
   EXPECT_EQ(step_graph(learn)->replayed(), 0);
-  // The device, its memory and its random numbers are as usable as before.
+  // The device, its memory and its random generator still work.
   EXPECT_TRUE(
       torch::ones({1 << 20}, torch::kCUDA).sum().isfinite().item<bool>());
   learn.fit(1);
 }
 
-// Waits for the device in backward, which runs in a thread of autograd's.
+// Synchronizes with the device in backward, which runs in an autograd thread.
 struct WaitsInBackward : torch::autograd::Function<WaitsInBackward> {
   static torch::Tensor forward(
       torch::autograd::AutogradContext*,
@@ -219,7 +219,7 @@ struct NetThatWaitsInBackward : torch::nn::Module {
   torch::nn::Sequential net;
 };
 
-TEST_F(StepGraphCudaTest, GoesOnWithoutWhenBackwardCannotBeRecorded) {
+TEST_F(StepGraphCudaTest, TrainsWithoutAGraphIfBackwardCannotBeRecorded) {
   const auto sink = std::make_shared<MemorySink>();
   DataBunch data = point_data();
   data.device = torch::kCUDA;
@@ -233,7 +233,7 @@ TEST_F(StepGraphCudaTest, GoesOnWithoutWhenBackwardCannotBeRecorded) {
   for (const std::string& line : sink->lines) said += line + "\n";
   EXPECT_NE(said.find("cannot be recorded"), std::string::npos) << said;
   learn.fit(1, 1e-2);
-  // The random numbers go on, and another Learner's step can be recorded.
+  // Random numbers still work, and a different Learner's step can be recorded.
   EXPECT_TRUE(torch::dropout(torch::ones({64}, torch::kCUDA), 0.5, true)
                   .isfinite()
                   .all()

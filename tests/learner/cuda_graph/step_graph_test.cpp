@@ -46,13 +46,13 @@ struct Case {
   std::function<void(Learner&)> set_up;
   OptimizerFactory optimizer = {};
   int64_t samples = 256;  // batches of 32
-  int64_t replayed = 13;  // of 16, with 3 to warm up
+  int64_t replayed = 13;  // of 16 steps, after 3 warm-up steps
   std::string said = {};
   int64_t dropout = 0;
 };
 
 struct Trained {
-  Tensors weights;  // masters and buffers too
+  Tensors weights;  // including master weights and buffers
   std::vector<double> losses = {};
   std::string said = {};
   int64_t replayed = 0;
@@ -66,7 +66,7 @@ Tensors weights_of(Learner& learn) {
   return result;
 }
 
-// Keeps a last batch that is short.
+// Keeps a short last batch.
 DataBunch data_of(std::shared_ptr<Dataset> train, bool shuffle = true) {
   DataBunch data = point_data();
   data.train = std::make_shared<DataLoader>(
@@ -100,7 +100,7 @@ Trained train(const Case& c, bool graph) {
 
 class StepGraphTest : public testing::TestWithParam<Case> {};
 
-TEST_P(StepGraphTest, TrainsWithTheBitsOfPlainSteps) {
+TEST_P(StepGraphTest, TrainsBitIdenticalToEagerSteps) {
   const Case& c = GetParam();
   const Trained plain = train(c, false), replayed = train(c, true);
   EXPECT_EQ(replayed.replayed, c.replayed);
@@ -122,7 +122,7 @@ OptimizerFactory sgd() {
       torch::optim::SGDOptions(1e-2).momentum(0.9).nesterov(true));
 }
 
-// Waits for the device: what a graph cannot record.
+// Synchronizes with the device, which a graph cannot record.
 struct WaitingNet : torch::nn::Module {
   WaitingNet() : net(register_module("net", point_net())) {}
   torch::Tensor forward(const torch::Tensor& x) {
@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
                 },
             .replayed = 10},
         Case{
-            .name = "momentum_that_comes",
+            .name = "momentum_set_later",
             .set_up =
                 [](Learner& l) {
                   l.add<LambdaCallback>(LambdaCallbackOptions{
@@ -207,12 +207,12 @@ INSTANTIATE_TEST_SUITE_P(
             .optimizer = sgd(),
             .replayed = 10},
         Case{
-            .name = "loss_of_a_callback",
+            .name = "custom_loss",
             .set_up = [](Learner& l) { l.add<MixUp>(); },
             .replayed = 0,
             .said = "replaced the loss"},
         Case{
-            .name = "gathered_gradients",
+            .name = "accumulated_gradients",
             .set_up =
                 [](Learner& l) {
                   l.add<LambdaCallback>(
@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
             .replayed = 0,
             .said = "skips the optimizer's step"},
         Case{
-            .name = "callback_within",
+            .name = "callback_inside_the_step",
             .set_up =
                 [](Learner& l) {
                   l.add<LambdaCallback>(
@@ -254,7 +254,7 @@ Trained train_waiting(bool graph) {
   return result;
 }
 
-TEST(StepGraph, GoesOnWithoutWhenAStepCannotBeRecorded) {
+TEST(StepGraph, TrainsWithoutAGraphIfAStepCannotBeRecorded) {
   const Trained plain = train_waiting(false), graph = train_waiting(true);
   EXPECT_NE(
       graph.said.find("not permitted while recording"),
@@ -262,7 +262,7 @@ TEST(StepGraph, GoesOnWithoutWhenAStepCannotBeRecorded) {
   EXPECT_TRUE(all_equal(graph.weights, plain.weights));
 }
 
-TEST(StepGraph, RunsTheModelsCodeNoMoreOnceTheStepIsRecorded) {
+TEST(StepGraph, DoesNotRunTheModelsCodeAfterRecording) {
   struct Net : torch::nn::Module {
     Net() : net(register_module("net", point_net())) {}
     torch::Tensor forward(const torch::Tensor& x) {
@@ -280,7 +280,8 @@ TEST(StepGraph, RunsTheModelsCodeNoMoreOnceTheStepIsRecorded) {
   EXPECT_EQ(net->calls, 2);
 }
 
-// The weights after a fit in whose second epoch an earlier state is loaded.
+// Returns the weights after a fit that loads an earlier state in its second
+// epoch.
 Tensors train_loading(bool graph, bool half, const LoadModelOptions& options) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
@@ -298,7 +299,7 @@ Tensors train_loading(bool graph, bool half, const LoadModelOptions& options) {
   return weights_of(learn);
 }
 
-TEST(StepGraph, MovesTheLoadedMomentsAfterALoadInTheFit) {
+TEST(StepGraph, UpdatesLoadedMomentsAfterALoadDuringTheFit) {
   for (const bool half : {false, true}) {
     for (const bool with_optimizer : {true, false}) {
       const LoadModelOptions options{.with_optimizer = with_optimizer};
@@ -310,7 +311,8 @@ TEST(StepGraph, MovesTheLoadedMomentsAfterALoadInTheFit) {
   }
 }
 
-// As on a GPU, where nobody reads whether the optimizer skipped the step.
+// As on a GPU, where the host does not read whether the optimizer skipped the
+// step.
 class UnreadScaling final : public MixedPrecision {
  public:
   UnreadScaling()
@@ -318,7 +320,7 @@ class UnreadScaling final : public MixedPrecision {
             torch::kCPU,
             {.dtype = torch::kHalf,
              .scaler = GradScalerOptions{.init_scale = 512}}) {}
-  // The loss scale alone: the forward pass stays fp32.
+  // Only the loss scale; the forward pass stays fp32.
   void forward(Learner&, c10::function_ref<void()> compute) override {
     compute();
   }
@@ -330,7 +332,7 @@ class UnreadScaling final : public MixedPrecision {
   std::string precision_text() const override { return "unread"; }
 };
 
-TEST(StepGraph, TellsOfReplayedStepsWhichOverflowed) {
+TEST(StepGraph, ReportsWhichReplayedStepsOverflowed) {
   torch::Tensor x = torch::randn({250, 2});
   for (const int64_t batch : {1, 4, 5}) x[batch * 32] = INFINITY;
   const Tensors targets = {(x.sum(1) > 0).to(torch::kLong)};
@@ -357,7 +359,7 @@ TEST(StepGraph, TellsOfReplayedStepsWhichOverflowed) {
   EXPECT_TRUE(all_equal(train(true), train(false)));
 }
 
-TEST(StepGraph, GradientClipKnowsTheNormOfAReplayedStep) {
+TEST(StepGraph, GradientClipReportsTheNormOfAReplayedStep) {
   const auto norms = [](bool graph) {
     Learner learn(data_of(points(250)), point_net(), quiet({.seed = 3}));
     if (graph) set_step_graph(learn, recorded());
@@ -392,8 +394,8 @@ TEST(StepGraph, ChecksLabelsOfReplayedBatchesAndLeavesAUsableLearner) {
   EXPECT_EQ(step_graph(learn)->replayed(), 5);
 }
 
-TEST(StepGraph, DoesNotReplayABatchOfWhichNothingCounts) {
-  // The third is the one that would be recorded.
+TEST(StepGraph, DoesNotReplayABatchWithoutCountedSamples) {
+  // The third batch is the one to be recorded.
   for (const int64_t batch : {3, 5}) {
     std::vector<int64_t> indices(256);
     std::iota(indices.begin(), indices.end(), 0);
@@ -422,7 +424,7 @@ TEST(StepGraph, DoesNotReplayABatchOfWhichNothingCounts) {
   }
 }
 
-TEST(StepGraph, LetsSyncAuditFindWhatWaitsBesideTheStep) {
+TEST(StepGraph, LetsSyncAuditFindHostReadsOutsideTheStep) {
   Learner learn(point_data(), point_net(), quiet());
   set_step_graph(learn, recorded());
   learn.add<SyncAudit>().add<LambdaCallback>(
@@ -437,7 +439,7 @@ TEST(StepGraph, LetsSyncAuditFindWhatWaitsBesideTheStep) {
   EXPECT_EQ(findings[0].count, 5);
 }
 
-TEST(StepGraph, RecordsOnceAFit) {
+TEST(StepGraph, RecordsOncePerFit) {
   Learner learn(point_data(), point_net(), quiet());
   set_step_graph(learn, recorded());
   learn.fit(3);
@@ -446,7 +448,7 @@ TEST(StepGraph, RecordsOnceAFit) {
   EXPECT_EQ(RecordedGraph::records, 2);
 }
 
-TEST(StepGraph, RefusesWhatItCannotDo) {
+TEST(StepGraph, RejectsWhatItCannotDo) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.to_cuda_graph(); },
@@ -459,7 +461,7 @@ TEST(StepGraph, RefusesWhatItCannotDo) {
   expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit is running"});
 }
 
-TEST(RecordedGraph, ReplaysOnTheMemoryThatWasRecorded) {
+TEST(RecordedGraph, ReplaysOnTheRecordedMemory) {
   torch::Tensor x = torch::ones({2}), y = torch::zeros({2});
   const torch::Tensor old = y.detach();
   RecordedGraph graph;
@@ -469,7 +471,7 @@ TEST(RecordedGraph, ReplaysOnTheMemoryThatWasRecorded) {
     y.add_(x);
     return Tensors{y * 2};
   });
-  EXPECT_TRUE(torch::equal(old, torch::zeros({2})));  // nothing is done yet
+  EXPECT_TRUE(torch::equal(old, torch::zeros({2})));  // nothing has run yet
   y.set_data(torch::full({2}, 5.0f));
   x.fill_(3);
   graph.replay();

@@ -20,7 +20,7 @@ using namespace testing_support;  // NOLINT: in a test
 
 constexpr test::Tolerance kClose = {1e-5, 1e-5};
 
-// A net with members of fixed types, as most are in C++.
+// A net with members of fixed types, as is usual in C++.
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
   void reset() override {
@@ -91,7 +91,8 @@ TEST(ConvertSyncBatchnorm, WorksUnderAutocastAndOn16BitModels) {
           batch.mine(alone->forward(batch.inputs)),
           {2e-2, 2e-2}));
     }
-    // As to_bf16 makes it; the running means stay the same tensors.
+    // The layers that to_bf16 converts; the running means stay the same
+    // tensors.
     for (Net each : {net, alone}) {
       each->conv->to(torch::kBFloat16);
       each->tail->children()[0]->to(torch::kBFloat16);
@@ -103,7 +104,7 @@ TEST(ConvertSyncBatchnorm, WorksUnderAutocastAndOn16BitModels) {
   });
 }
 
-TEST(ConvertSyncBatchnorm, LeavesOtherModelsValidationAndLostRanksAlone) {
+TEST(ConvertSyncBatchnorm, LeavesOtherModelsEvaluationAndLostRanksUnchanged) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     auto group = connect(environment);
     const torch::Tensor x =
@@ -111,7 +112,7 @@ TEST(ConvertSyncBatchnorm, LeavesOtherModelsValidationAndLostRanksAlone) {
     const torch::Tensor before = make_net()->forward(x);
     Net net = make_net();
     convert_sync_batchnorm(net, group);
-    // Calls of one rank alone: they may not wait for the other.
+    // Only one rank calls these, so they must not wait for the other.
     if (environment.rank == 0) {
       EXPECT_TRUE(test::bit_equal(make_net()->forward(x), before));
       Net evaluated = make_net();
@@ -126,7 +127,7 @@ TEST(ConvertSyncBatchnorm, LeavesOtherModelsValidationAndLostRanksAlone) {
   });
 }
 
-TEST(ConvertSyncBatchnorm, SaysWhatItCannotDo) {
+TEST(ConvertSyncBatchnorm, RejectsWhatItCannotDo) {
   expect_ranks(1, [](const LaunchEnvironment& environment) {
     expect_error<c10::ValueError>(
         [&] { convert_sync_batchnorm(make_net(), nullptr); },

@@ -43,7 +43,7 @@ Tensors gradients(const torch::nn::Sequential& module) {
   return all;
 }
 
-TEST(DataParallel, GivesTheOutputAndGradientsOfOneDevice) {
+TEST(DataParallel, ReturnsTheOutputAndGradientsOfOneDevice) {
   const auto x = torch::randn({7, 4});
   for (const auto& devices : {kTwo, kThree}) {
     auto alone = net(), together = net();
@@ -59,7 +59,7 @@ TEST(DataParallel, GivesTheOutputAndGradientsOfOneDevice) {
   }
 }
 
-TEST(DataParallel, AnswersInOneTypeUnderAutocast) {
+TEST(DataParallel, ReturnsASingleTypeUnderAutocast) {
   auto module = net();
   const auto x = torch::randn({6, 4});
   {
@@ -69,7 +69,7 @@ TEST(DataParallel, AnswersInOneTypeUnderAutocast) {
   EXPECT_EQ(data_parallel(module, x, kThree).scalar_type(), torch::kFloat);
 }
 
-TEST(DataParallel, TrainsThroughAScalerInFloatGradients) {
+TEST(DataParallel, TrainsThroughAScalerWithFloatGradients) {
   auto module = net();
   optim::SGD optimizer(module->parameters(), torch::optim::SGDOptions(.1));
   GradScaler scaler({.device = torch::kCPU});
@@ -94,7 +94,7 @@ TEST(DataParallel, TrainsThroughAScalerInFloatGradients) {
   EXPECT_LT(last, 0.8 * first);
 }
 
-TEST(DataParallel, AccumulatesIntoGradientsThatAreThere) {
+TEST(DataParallel, AccumulatesIntoExistingGradients) {
   auto module = net();
   const auto x = torch::randn({4, 4});
   data_parallel(module, x, kTwo).sum().backward();
@@ -123,7 +123,7 @@ TEST(DataParallel, KeepsEvalAndNoGradMode) {
   EXPECT_TRUE(torch::equal(output, module->forward(x)));
 }
 
-TEST(DataParallel, LeavesDevicesIdleThatHaveNoSample) {
+TEST(DataParallel, LeavesDevicesWithoutSamplesIdle) {
   auto module = net();
   const auto x = torch::randn({1, 4});
   EXPECT_TRUE(
@@ -140,7 +140,7 @@ struct Thrower : torch::nn::Cloneable<Thrower> {
   }
 };
 
-TEST(DataParallel, ThrowsWhatTheFirstFailingReplicaThrew) {
+TEST(DataParallel, ThrowsTheExceptionOfTheFirstFailingReplica) {
   const auto module = std::make_shared<Thrower>();
   expect_error<std::runtime_error>(
       [&] {
@@ -149,7 +149,7 @@ TEST(DataParallel, ThrowsWhatTheFirstFailingReplicaThrew) {
       {"part 1"});
 }
 
-TEST(DataParallel, GivesWhatAModelWithNaNWeightsGives) {
+TEST(DataParallel, ReturnsNaNForAModelWithNaNWeights) {
   auto module = net();
   const torch::NoGradGuard no_grad;
   module->parameters()[0][0][0] = std::nan("");
@@ -157,7 +157,7 @@ TEST(DataParallel, GivesWhatAModelWithNaNWeightsGives) {
   EXPECT_TRUE(output.isnan().all().item<bool>());
 }
 
-TEST(DataParallel, SaysWhatIsWrongWithItsInput) {
+TEST(DataParallel, RejectsInvalidInput) {
   auto module = net();
   expect_error<c10::ValueError>(
       [&] {

@@ -37,7 +37,7 @@ void step_down(const torch::nn::Sequential& net) {
   }
 }
 
-TEST(GradientReducer, SaysHowLongGradientsTravelledBesideBackward) {
+TEST(GradientReducer, MeasuresHowMuchCommunicationBackwardHides) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     auto net = make_net(4096);
     GradientReducer reducer(connect(environment), net->parameters());
@@ -60,10 +60,10 @@ TEST(GradientReducer, SaysHowLongGradientsTravelledBesideBackward) {
   });
 }
 
-TEST(GradientReducer, TrainsAsOneProcessWithTheWholeBatch) {
+TEST(GradientReducer, TrainsLikeOneProcessWithTheWholeBatch) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
-    torch::manual_seed(environment.rank);  // rank 0 decides all the same
+    torch::manual_seed(environment.rank);  // rank 0's weights are used
     auto net = make_net();
     GradientReducer reducer(group, net->parameters());
     torch::manual_seed(0);
@@ -92,7 +92,7 @@ TEST(GradientReducer, TrainsAsOneProcessWithTheWholeBatch) {
   });
 }
 
-TEST(GradientReducer, LeavesEachRankItsOwnGradientsWhileAccumulating) {
+TEST(GradientReducer, KeepsLocalGradientsWhileAccumulating) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const auto w = torch::ones({3}, torch::requires_grad());
@@ -100,7 +100,7 @@ TEST(GradientReducer, LeavesEachRankItsOwnGradientsWhileAccumulating) {
     const double mine = 1.0 + static_cast<double>(environment.rank);
     (w * mine).sum().backward();
     EXPECT_TRUE(w.grad().equal(torch::full({3}, mine)));
-    // The second backward averages what both have gathered: 2 * (1 + 2) / 2.
+    // The second backward averages the accumulated gradients: 2 * (1 + 2) / 2.
     reducer.before_forward();
     reducer.before_backward({});
     (w * mine).sum().backward();
@@ -108,7 +108,7 @@ TEST(GradientReducer, LeavesEachRankItsOwnGradientsWhileAccumulating) {
   });
 }
 
-TEST(GradientReducer, AveragesGradientsThatTravelInHalf) {
+TEST(GradientReducer, AveragesGradientsThatAreSentInHalf) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const auto w = torch::ones({3}, torch::requires_grad());
@@ -120,7 +120,7 @@ TEST(GradientReducer, AveragesGradientsThatTravelInHalf) {
   });
 }
 
-TEST(GradientReducer, CarriesAnOverflowOfOneRankToAll) {
+TEST(GradientReducer, PropagatesAnOverflowOfOneRankToAll) {
   for (const bool compress : {false, true}) {
     expect_ranks(2, [&](const LaunchEnvironment& environment) {
       const auto group = connect(environment);
@@ -130,7 +130,7 @@ TEST(GradientReducer, CarriesAnOverflowOfOneRankToAll) {
       GradientReducer reducer(group, {w}, options);
       reducer.before_forward();
       reducer.before_backward({});
-      // 1e5 overflows in 16 bits alone.
+      // 1e6 overflows in 16 bits only.
       const double factor = environment.rank == 0 ? 1.0
                             : compress            ? 1e6
                                        : std::numeric_limits<float>::infinity();
@@ -140,7 +140,7 @@ TEST(GradientReducer, CarriesAnOverflowOfOneRankToAll) {
   }
 }
 
-TEST(GradientReducer, HasEveryRankSkipTheStepThatOverflowedOnOne) {
+TEST(GradientReducer, MakesEveryRankSkipAStepThatOverflowedOnOne) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     auto net = make_net();
@@ -170,7 +170,7 @@ TEST(GradientReducer, HasEveryRankSkipTheStepThatOverflowedOnOne) {
   });
 }
 
-TEST(GradientReducer, FindsParametersThatTookNoPart) {
+TEST(GradientReducer, FindsUnusedParameters) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const auto a = torch::ones({2}, torch::requires_grad());
@@ -191,7 +191,7 @@ TEST(GradientReducer, FindsParametersThatTookNoPart) {
   });
 }
 
-TEST(GradientReducer, SaysThatTheModelsDiffer) {
+TEST(GradientReducer, ReportsThatTheModelsDiffer) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const auto net = make_net(16 + environment.rank);
@@ -201,7 +201,7 @@ TEST(GradientReducer, SaysThatTheModelsDiffer) {
   });
 }
 
-TEST(GradientReducer, RefusesParametersWithoutGradients) {
+TEST(GradientReducer, RejectsParametersWithoutGradients) {
   expect_ranks(1, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     expect_error<c10::ValueError>(

@@ -26,7 +26,7 @@ const Variables& variables() {
   return all;
 }
 
-// Sets what torchrun sets, with changes; a null removes a variable.
+// Sets torchrun's variables with changes; a null value removes a variable.
 void set_environment(const Variables& changes) {
   Variables all = variables();
   for (const auto& [name, value] : changes) all[name] = value;
@@ -41,13 +41,13 @@ void set_environment(const Variables& changes) {
 
 class LaunchEnvironmentTest : public testing::Test {
  protected:
-  // Tests of this process would take what is left for that of torchrun.
+  // Other tests of this process would read leftover variables as torchrun's.
   void TearDown() override {
     for (const auto& [name, value] : variables()) ::unsetenv(name.c_str());
   }
 };
 
-TEST_F(LaunchEnvironmentTest, IsWhatTorchrunSays) {
+TEST_F(LaunchEnvironmentTest, ReadsTorchrunsVariables) {
   set_environment({});
   const auto environment = LaunchEnvironment::read();
   EXPECT_EQ(environment.rank, 5);
@@ -71,7 +71,7 @@ TEST_F(LaunchEnvironmentTest, IsOneProcessWithoutTheVariables) {
   EXPECT_FALSE(LaunchEnvironment::read().is_distributed());
 }
 
-TEST_F(LaunchEnvironmentTest, NamesTheVariableThatIsMissing) {
+TEST_F(LaunchEnvironmentTest, NamesAMissingVariable) {
   for (const char* name :
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
     set_environment({{name, nullptr}});
@@ -81,7 +81,7 @@ TEST_F(LaunchEnvironmentTest, NamesTheVariableThatIsMissing) {
   }
 }
 
-TEST_F(LaunchEnvironmentTest, NamesTheVariableThatMakesNoSense) {
+TEST_F(LaunchEnvironmentTest, NamesAnInvalidVariable) {
   const std::pair<const char*, const char*> kWrong[] = {
       {"RANK", "8"},
       {"RANK", "-1"},

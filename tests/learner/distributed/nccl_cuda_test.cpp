@@ -17,8 +17,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-// One process with one GPU runs all of the code but the wire. No fork: a child
-// cannot use its parent's CUDA.
+// One process with one GPU runs all code except the network. It does not fork,
+// because a child cannot use its parent's CUDA context.
 class NcclCudaTest : public GpuTest {
  protected:
   std::unique_ptr<Learner> learner(void (*set_up)(Learner&)) {
@@ -51,7 +51,7 @@ TEST_F(NcclCudaTest, OneProcessTrainsAsWithoutAGroup) {
   }
 }
 
-TEST_F(NcclCudaTest, AResumedTrainingHasTheBitsOfOneThatNeverStopped) {
+TEST_F(NcclCudaTest, AResumedRunIsBitIdenticalToOneThatNeverStopped) {
   const TempFolder temp;
   const auto distributed = [](Learner& l) { l.to_fp16().to_distributed(); };
   const auto whole = learner(distributed);

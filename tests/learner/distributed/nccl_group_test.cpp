@@ -20,13 +20,13 @@ const auto make = [] {
        std::chrono::seconds(5)});
 };
 
-// One test, since what was found once is kept.
-TEST(NcclGroup, SaysHowToNameItsLibraryAndIsFoundWhereItIs) {
+// A single test, because the library is searched only once.
+TEST(NcclGroup, NamesTheVariableForItsLibraryAndFindsTheLibrary) {
   ::setenv("TERN_NCCL_LIBRARY", "/no/such/library.so", 1);
   expect_error<c10::Error>(make, {"TERN_NCCL_LIBRARY", "/no/such/library.so"});
   ::unsetenv("TERN_NCCL_LIBRARY");
   if (load_cuda()) GTEST_SKIP() << "There is a GPU.";
-  // NCCL's own words: all that the library links is there.
+  // The error comes from NCCL, so the library and its dependencies are loaded.
   expect_error<c10::Error>(make, {"no GPUs found"});
 }
 

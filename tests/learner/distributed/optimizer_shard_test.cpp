@@ -29,7 +29,7 @@ torch::nn::Sequential make_net() {
       torch::nn::Linear(16, 1));
 }
 
-TEST(OptimizerShard, GivesTheLargestToWhoHasLeast) {
+TEST(OptimizerShard, GivesTheLargestParameterToTheLeastLoadedRank) {
   EXPECT_EQ(
       OptimizerShard::owners({5, 9, 4, 3, 2}, 2),
       (std::vector<int64_t>{1, 0, 1, 0, 1}));
@@ -39,7 +39,7 @@ TEST(OptimizerShard, GivesTheLargestToWhoHasLeast) {
   EXPECT_EQ(OptimizerShard::owners({1}, 4), std::vector<int64_t>{0});
 }
 
-// Four steps by hand, the second of which overflows on the last rank.
+// Four steps; the second one overflows on the last rank.
 torch::nn::Sequential train(
     const std::shared_ptr<ProcessGroup>& group,
     optim::AdamW& optimizer,
@@ -61,8 +61,8 @@ torch::nn::Sequential train(
   return net;
 }
 
-TEST(OptimizerShard, StepsToTheBitsOfAnUndividedOptimizer) {
-  // Five ranks: more than there are parameters.
+TEST(OptimizerShard, StepsBitIdenticalToAnUnshardedOptimizer) {
+  // Five ranks are more than there are parameters.
   for (const int64_t ranks : {2, 3, 5}) {
     expect_ranks(ranks, [](const LaunchEnvironment& environment) {
       const auto group = connect(environment);
@@ -77,7 +77,8 @@ TEST(OptimizerShard, StepsToTheBitsOfAnUndividedOptimizer) {
         EXPECT_TRUE(
             test::bit_equal(divided->parameters()[i], whole->parameters()[i]));
       }
-      // Each has state of its own parameters alone, and all have it together.
+      // Each rank has state for its own parameters only; together they have all
+      // of it.
       const auto count =
           torch::tensor({static_cast<int64_t>(with_part.state().size())});
       EXPECT_LT(count.item<int64_t>(), 4);
@@ -87,7 +88,7 @@ TEST(OptimizerShard, StepsToTheBitsOfAnUndividedOptimizer) {
   }
 }
 
-TEST(OptimizerShard, GathersWhatRanksRememberOnTheFirst) {
+TEST(OptimizerShard, GathersTheStateOfAllRanksOnTheFirst) {
   expect_ranks(3, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     OptimizerShard shard(group);
@@ -112,7 +113,7 @@ TEST(OptimizerShard, GathersWhatRanksRememberOnTheFirst) {
   });
 }
 
-TEST(OptimizerShard, RefusesOptimizersThatCannotBeDivided) {
+TEST(OptimizerShard, RejectsOptimizersThatCannotBeSharded) {
   expect_ranks(1, [](const LaunchEnvironment& environment) {
     OptimizerShard shard(connect(environment));
     torch::optim::AdamW optimizer(make_net()->parameters());

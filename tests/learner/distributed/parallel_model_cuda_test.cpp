@@ -43,13 +43,13 @@ void expect_same_training(
   }
 }
 
-TEST_F(ParallelModelCudaTest, TheSameDeviceTwiceTrainsAsOnceInFp32) {
+TEST_F(ParallelModelCudaTest, TheSameDeviceTwiceTrainsLikeOnceInFp32) {
   expect_same_training([](Learner&) {}, 1e-5);
 }
-TEST_F(ParallelModelCudaTest, TheSameDeviceTwiceTrainsAsOnceInFp16) {
+TEST_F(ParallelModelCudaTest, TheSameDeviceTwiceTrainsLikeOnceInFp16) {
   expect_same_training([](Learner& l) { l.to_fp16(); }, 1e-2);
 }
-TEST_F(ParallelModelCudaTest, TheSameDeviceTwiceTrainsAsOnceUnderAutocast) {
+TEST_F(ParallelModelCudaTest, TheSameDeviceTwiceTrainsLikeOnceUnderAutocast) {
   expect_same_training([](Learner& l) { l.to_amp(); }, 1e-2);
 }
 TEST_F(ParallelModelCudaTest, ADeviceWithoutAnIndexIsTheCurrentOne) {

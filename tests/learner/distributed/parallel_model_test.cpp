@@ -48,7 +48,8 @@ bool all_close(const Tensors& a, const Tensors& b, double tolerance) {
   return a.size() == b.size();
 }
 
-// Two inputs, two outputs; notes in which threads it computes, and in what.
+// Two inputs and two outputs. Records the threads and types in which it
+// computes.
 struct PairImpl : torch::nn::Cloneable<PairImpl> {
   PairImpl() { reset(); }
   void reset() override {
@@ -82,7 +83,7 @@ StateDict copy_of(const StateDict& state) {
   return copy;
 }
 
-TEST(ParallelModel, SplitsAllInputsAndJoinsAllOutputs) {
+TEST(ParallelModel, SplitsAllInputsAndConcatenatesAllOutputs) {
   Pair pair;
   Model model = parallel_model(pair, kThree);
   const torch::Tensor a = torch::randn({7, 2}), b = torch::randn({7, 5});
@@ -103,7 +104,7 @@ TEST(ParallelModel, KeepsNamesParametersAndTheModuleItself) {
   EXPECT_FALSE(pair->is_training());
 }
 
-/// A net that is cloned as LibTorch's Cloneable does, with another inside.
+/// A net that LibTorch's Cloneable clones, with another module inside.
 template <class Inner>
 struct AroundImpl : torch::nn::Cloneable<AroundImpl<Inner>> {
   AroundImpl() { this->reset(); }
@@ -184,9 +185,9 @@ struct WithLayer : torch::nn::Module {
   torch::nn::Linear layer{nullptr};
 };
 
-// LibTorch clones these without a word, with what their constructors have made.
-// A clone of WithParameter is right until the first step.
-TEST(ParallelModel, RefusesByNameWhatCannotBeCloned) {
+// LibTorch clones these without an error, but with the initial values of their
+// constructors. A clone of WithParameter is correct only until the first step.
+TEST(ParallelModel, NamesWhatCannotBeCloned) {
   const auto refuses = [](const Model& model, const std::string& name) {
     const StateDict before = copy_of(model.state_dict());
     expect_error<c10::NotImplementedError>(
@@ -195,7 +196,7 @@ TEST(ParallelModel, RefusesByNameWhatCannotBeCloned) {
     for (const auto& entry : model.state_dict()) {
       EXPECT_TRUE(entry.value().equal(before[entry.key()])) << entry.key();
     }
-    parallel_model(model, {torch::kCPU});  // which needs no clone
+    parallel_model(model, {torch::kCPU});  // needs no clone
   };
   refuses(std::make_shared<AroundImpl<WithParameter>>(), "weight");
   refuses(std::make_shared<AroundImpl<WithBuffer>>(), "count");
@@ -208,8 +209,8 @@ TEST(ParallelModel, RefusesByNameWhatCannotBeCloned) {
       {"\"inner.layer.weight\""});
 }
 
-// The check changes what tensors hold for a moment.
-TEST(ParallelModel, LeavesTheModelAsItIs) {
+// The check temporarily changes the tensors' values.
+TEST(ParallelModel, LeavesTheModelUnchanged) {
   torch::nn::Sequential net = point_net();
   const auto x = torch::randn({16, 2});
   net->forward(x).sum().backward();
@@ -233,7 +234,7 @@ TEST(ParallelModel, LeavesTheModelAsItIs) {
   }
 }
 
-TEST(ParallelModel, SaysWhatItCannotDo) {
+TEST(ParallelModel, RejectsWhatItCannotDo) {
   Pair pair;
   Model model = parallel_model(pair, kTwo);
   expect_error<c10::ValueError>(
@@ -246,7 +247,7 @@ TEST(ParallelModel, SaysWhatItCannotDo) {
       {"parameter on cpu"});
 }
 
-TEST(ToParallel, TrainsAndValidatesAsOnOneDevice) {
+TEST(ToParallel, TrainsAndValidatesLikeOneDevice) {
   for (const auto& devices : {kTwo, kThree}) {
     Learner alone(point_data(250, 101), plain_net(), with_sgd());
     Learner learn(point_data(250, 101), plain_net(), with_sgd());
@@ -264,7 +265,7 @@ TEST(ToParallel, TrainsAndValidatesAsOnOneDevice) {
   }
 }
 
-TEST(ToParallel, DropsTheSameEachTime) {
+TEST(ToParallel, DropoutIsReproducible) {
   const auto weights = [] {
     torch::nn::Sequential net = plain_net();
     net->push_back(torch::nn::Dropout(0.3));
@@ -281,7 +282,7 @@ TEST(ToParallel, DropsTheSameEachTime) {
   }
 }
 
-TEST(ToParallel, CarriesEveryPrecisionIntoTheReplicas) {
+TEST(ToParallel, ComputesEveryPrecisionInTheReplicas) {
   using Mode = void (*)(Learner&);
   const std::pair<Mode, torch::ScalarType> modes[] = {
       {[](Learner& l) { l.to_amp(); }, torch::kBFloat16},
@@ -309,7 +310,7 @@ TEST(ToParallel, CarriesEveryPrecisionIntoTheReplicas) {
   }
 }
 
-TEST(ToParallel, IsUndoneByOneDevice) {
+TEST(ToParallel, IsUndoneBySelectingOneDevice) {
   Pair pair;
   Learner learn(point_data(), pair, quiet());
   learn.to_parallel({torch::kCPU, torch::kCPU}).to_parallel({torch::kCPU});

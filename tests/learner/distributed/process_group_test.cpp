@@ -40,7 +40,7 @@ TEST(ProcessGroup, BroadcastsTensorsOfAllTypesFromOneRank) {
   });
 }
 
-TEST(ProcessGroup, AddsUp) {
+TEST(ProcessGroup, AllReduceSums) {
   expect_ranks(3, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const auto mine = torch::tensor({static_cast<double>(group->rank()), 1.0});
@@ -50,7 +50,7 @@ TEST(ProcessGroup, AddsUp) {
   });
 }
 
-TEST(ProcessGroup, GathersTextsOfAnyLengthInOrderOfRank) {
+TEST(ProcessGroup, GathersTextsOfAnyLengthInRankOrder) {
   expect_ranks(3, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const std::string texts[] = {"", std::string(1000, 'x'), {"a\0b", 3}};
@@ -59,7 +59,7 @@ TEST(ProcessGroup, GathersTextsOfAnyLengthInOrderOfRank) {
   });
 }
 
-TEST(ProcessGroup, SaysWhichRankDiffers) {
+TEST(ProcessGroup, ReportsWhichRankDiffers) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     group->check_equal("seed", "7");
@@ -69,7 +69,7 @@ TEST(ProcessGroup, SaysWhichRankDiffers) {
   });
 }
 
-TEST(ProcessGroup, RefusesAGpuThatIsNotThere) {
+TEST(ProcessGroup, RejectsAGpuThatDoesNotExist) {
   const LaunchEnvironment environment;
   expect_error<c10::ValueError>(
       [&] {
@@ -83,7 +83,7 @@ TEST(ProcessGroup, RefusesAGpuThatIsNotThere) {
       {"meta"});
 }
 
-TEST(ProcessGroup, TellsWhyAnotherRankHasEnded) {
+TEST(ProcessGroup, ReportsTheErrorThatEndedAnotherRank) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     auto group = connect(environment);
     if (group->rank() == 1) {
@@ -99,7 +99,7 @@ TEST(ProcessGroup, TellsWhyAnotherRankHasEnded) {
   });
 }
 
-TEST(ProcessGroup, NamesARankOnceThatItsErrorNames) {
+TEST(ProcessGroup, DoesNotRepeatTheRankThatAnErrorNames) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     auto group = connect(environment);
     if (group->rank() == 1) {
@@ -113,7 +113,7 @@ TEST(ProcessGroup, NamesARankOnceThatItsErrorNames) {
   });
 }
 
-TEST(ProcessGroup, NoticesARankThatWasKilledWithinSeconds) {
+TEST(ProcessGroup, DetectsAKilledRankWithinSeconds) {
   const std::vector<int> results =
       run_ranks(2, [](const LaunchEnvironment& environment) {
         const auto group = connect(environment);
@@ -129,8 +129,8 @@ TEST(ProcessGroup, NoticesARankThatWasKilledWithinSeconds) {
   EXPECT_EQ(results, (std::vector<int>{0, -SIGKILL}));
 }
 
-// Rank 0 waits for rank 1 alone, which computes until rank 0 has heard that
-// rank 2 goes as `go` says, once rank 0 waits.
+// Rank 0 waits for rank 1. Meanwhile rank 2 leaves as `go` does; rank 1 only
+// continues after rank 0 has received the error.
 std::vector<int> wait_while_one_goes(
     const std::function<void(ProcessGroup&)>& go,
     const std::string& reason) {
@@ -156,14 +156,14 @@ std::vector<int> wait_while_one_goes(
   });
 }
 
-TEST(ProcessGroup, SomeoneWhoWaitsForASlowRankHearsThatAThirdWasKilled) {
+TEST(ProcessGroup, ARankThatWaitsForASlowRankLearnsThatAThirdWasKilled) {
   const auto ends = wait_while_one_goes(
       [](ProcessGroup&) { ::raise(SIGKILL); },
       "rank 2 is gone");
   EXPECT_EQ(ends, (std::vector<int>{0, 0, -SIGKILL}));
 }
 
-TEST(ProcessGroup, SomeoneWhoWaitsForASlowRankHearsWhyAThirdHasLeft) {
+TEST(ProcessGroup, ARankThatWaitsForASlowRankLearnsWhyAThirdLeft) {
   const auto ends = wait_while_one_goes(
       [](ProcessGroup& group) {
         group.tell_error("no such image: cat.jpg");
@@ -173,9 +173,10 @@ TEST(ProcessGroup, SomeoneWhoWaitsForASlowRankHearsWhyAThirdHasLeft) {
   EXPECT_EQ(ends, std::vector<int>(3, 0));
 }
 
-TEST(ProcessGroup, MayBeLeftAtAnyMomentAndTwice) {
+TEST(ProcessGroup, CanBeLeftAtAnyMomentAndTwice) {
   for (const int64_t world_size : {1, 2, 3}) {
-    // Not before all are there: who still connects is told that one has gone.
+    // Leave only when all are connected: leaving earlier is an error for ranks
+    // that are still connecting.
     SharedCount to_reset, to_leave;
     expect_ranks(world_size, [&](const LaunchEnvironment& environment) {
       auto group = connect(environment);
@@ -194,12 +195,12 @@ TEST(ProcessGroup, MayBeLeftAtAnyMomentAndTwice) {
   }
 }
 
-TEST(ProcessGroup, ARankThatIsDoneMayGoWhileALateOneFinishes) {
+TEST(ProcessGroup, AFinishedRankMayLeaveBeforeALateOneFinishes) {
   SharedCount gone;
   expect_ranks(4, [&](const LaunchEnvironment& environment) {
     auto group = connect(environment);
     group->barrier();
-    // Rank 1 hands on to rank 3 what it gets, so it waits too.
+    // Rank 1 forwards the tensors to rank 3, so it waits too.
     if (group->rank() == 3) gone.wait_for(2);
     Tensors tensors = {torch::full({3}, static_cast<double>(group->rank()))};
     group->gradients().broadcast(tensors)->wait();
@@ -209,7 +210,7 @@ TEST(ProcessGroup, ARankThatIsDoneMayGoWhileALateOneFinishes) {
   });
 }
 
-TEST(ProcessGroup, GivesUpOnARankThatDoesNotAnswerAfterTheTimeout) {
+TEST(ProcessGroup, TimesOutIfARankDoesNotRespond) {
   SharedCount given_up;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     const auto group = connect(environment, std::chrono::seconds(2));
@@ -224,8 +225,8 @@ TEST(ProcessGroup, GivesUpOnARankThatDoesNotAnswerAfterTheTimeout) {
   });
 }
 
-// Gloo ends the program when messages of different sizes meet.
-TEST(ProcessGroup, SaysWhichCallsMetWhenTheyDiffer) {
+// Gloo ends the program if messages have different sizes.
+TEST(ProcessGroup, NamesTheCallsThatDiffer) {
   using Call = std::function<void(ProcessGroup&)>;
   const auto all_reduce = [](std::vector<int64_t> shape,
                              torch::ScalarType type) {
@@ -263,8 +264,9 @@ TEST(ProcessGroup, SaysWhichCallsMetWhenTheyDiffer) {
   }
 }
 
-// Those wait for each other, and for the timeout, but nobody is ended by Gloo.
-TEST(ProcessGroup, ACallBesideAnothersGradientsEndsWithTheTimeout) {
+// The two calls wait for each other until the timeout, but Gloo ends no
+// process.
+TEST(ProcessGroup, ACallDuringAnotherRanksGradientsEndsWithTheTimeout) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment, std::chrono::seconds(2));
     group->barrier();
@@ -281,7 +283,7 @@ TEST(ProcessGroup, ACallBesideAnothersGradientsEndsWithTheTimeout) {
   });
 }
 
-TEST(ProcessGroup, SaysThatNotAllRanksCame) {
+TEST(ProcessGroup, ReportsThatNotAllRanksConnected) {
   expect_ranks(1, [](LaunchEnvironment environment) {
     environment.world_size = 2;
     expect_error<DistributedError>(
@@ -292,7 +294,7 @@ TEST(ProcessGroup, SaysThatNotAllRanksCame) {
   });
 }
 
-TEST(ProcessGroup, SaysThatThePortIsTaken) {
+TEST(ProcessGroup, ReportsThatThePortIsInUse) {
   expect_ranks(1, [](const LaunchEnvironment& environment) {
     const auto first = connect(environment);
     expect_error<DistributedError>(

@@ -21,12 +21,12 @@ using torch::nn::BatchNormOptions;
 
 constexpr test::Tolerance kClose = {1e-5, 1e-5};
 
-// One that knows no other ranks, and takes inputs of any dimension too.
+// Uses no other ranks, and also accepts inputs of any dimension.
 SyncBatchNorm alone_norm(const BatchNormOptions& options) {
   return SyncBatchNorm(options, nullptr);
 }
 
-TEST(SyncBatchNorm, NormalizesAsOneProcessWithTheWholeBatch) {
+TEST(SyncBatchNorm, NormalizesLikeOneProcessWithTheWholeBatch) {
   for (const std::vector<int64_t>& shape :
        std::vector<std::vector<int64_t>>{{0, 4, 5, 3}, {0, 4}}) {
     expect_ranks(3, [&](const LaunchEnvironment& environment) {
@@ -81,7 +81,7 @@ TEST(SyncBatchNorm, ComputesStatisticsOf16BitInputsInFloat) {
       EXPECT_EQ(output.scalar_type(), dtype);
       EXPECT_EQ(mine.grad().scalar_type(), dtype);
       EXPECT_EQ(sync->weight.grad().scalar_type(), torch::kFloat);
-      // The numbers of float, rounded once.
+      // The float result, rounded once.
       const test::Tolerance rounding = {
           dtype == torch::kHalf ? 1e-3 : 8e-3,
           1e-4};
@@ -94,7 +94,7 @@ TEST(SyncBatchNorm, ComputesStatisticsOf16BitInputsInFloat) {
   });
 }
 
-TEST(SyncBatchNorm, IsABatchNormInEvalAndOnASingleRank) {
+TEST(SyncBatchNorm, IsABatchNormInEvalModeAndOnASingleRank) {
   expect_ranks(1, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     torch::nn::BatchNorm2d plain(4);
@@ -112,7 +112,7 @@ TEST(SyncBatchNorm, IsABatchNormInEvalAndOnASingleRank) {
   });
 }
 
-TEST(SyncBatchNorm, ComputesWithoutAffineParametersAndWithPlainMeans) {
+TEST(SyncBatchNorm, SupportsNoAffineParametersAndCumulativeAverages) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const auto options =
@@ -135,7 +135,7 @@ TEST(SyncBatchNorm, ComputesWithoutAffineParametersAndWithPlainMeans) {
   });
 }
 
-TEST(SyncBatchNorm, IsClonedWithItsRanks) {
+TEST(SyncBatchNorm, IsClonedWithItsCommunicator) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const UnevenBatch batch(*group, {0, 4, 2, 2});
@@ -150,7 +150,7 @@ TEST(SyncBatchNorm, IsClonedWithItsRanks) {
   });
 }
 
-TEST(SyncBatchNorm, SaysWhatItCannotDo) {
+TEST(SyncBatchNorm, RejectsWhatItCannotDo) {
   expect_ranks(1, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     SyncBatchNorm norm(BatchNormOptions(4), group);

@@ -1,4 +1,4 @@
-// Samples of different lengths, divided over several processes.
+// Samples of different lengths, distributed over several processes.
 
 #include <algorithm>
 #include <chrono>
@@ -62,7 +62,7 @@ std::shared_ptr<SampleList> texts(int64_t count, bool is_packed) {
       is_packed ? pack_sequences() : pad_sequences());
 }
 
-/// The mean of the words' vectors; word 0 is padding, a vector of zeros.
+/// The mean of the word embeddings; word 0 is padding, a vector of zeros.
 struct MeanImpl : nn::Module {
   explicit MeanImpl(bool packs) : is_packed(packs) {}
   torch::Tensor forward(const Tensors& inputs) {
@@ -113,7 +113,7 @@ learner_of(int64_t world_size, bool is_packed, int64_t train) {
   return learn;
 }
 
-/// All weights, the validation losses and the accuracy, kDouble.
+/// All weights, the validation losses and the accuracy, as kDouble.
 torch::Tensor result_of(Learner& learn) {
   Tensors all;
   for (const torch::Tensor& p : parameters_of(learn)) {
@@ -126,13 +126,13 @@ torch::Tensor result_of(Learner& learn) {
   return torch::cat(all);
 }
 
-/// How often each of `count` samples has come on all ranks.
+/// How often each of `count` samples was used, over all ranks.
 std::vector<int>
 times_of(Learner& learn, const std::vector<int64_t>& own, int64_t count) {
   std::string text;
   for (const int64_t index : own) text += std::to_string(index) + " ";
   std::vector<std::string> of_ranks = {text};
-  // One process alone has no group.
+  // A single process has no group.
   if (const auto distributed = learn.find<Distributed>()) {
     of_ranks = distributed->group()->all_gather(text);
   }
@@ -144,7 +144,7 @@ times_of(Learner& learn, const std::vector<int64_t>& own, int64_t count) {
   return times;
 }
 
-TEST(VariableLengthOnRanks, TrainsAsOneProcessWithTheBatchOfAll) {
+TEST(VariableLengthOnRanks, TrainsLikeOneProcessWithTheGlobalBatch) {
   for (const bool is_packed : {false, true}) {
     const TempFolder folder;
     for (const int64_t world_size : {1, 2, 3}) {
@@ -179,7 +179,7 @@ TEST(VariableLengthOnRanks, TrainsAsOneProcessWithTheBatchOfAll) {
   }
 }
 
-TEST(VariableLengthOnRanks, KeepsBatchesOfSimilarLengthWhereTheyAreLimited) {
+TEST(VariableLengthOnRanks, LimitedBatchesStillHaveSimilarLengths) {
   expect_ranks(3, [&](const LaunchEnvironment&) {
     const auto learn = learner_of(3, /*is_packed=*/false, 240);
     const std::vector<int64_t> all = lengths(240);
@@ -204,13 +204,13 @@ TEST(VariableLengthOnRanks, KeepsBatchesOfSimilarLengthWhereTheyAreLimited) {
           most = std::max(most, length);
         }
       }
-      // 12 of 240 samples whose lengths are 0 to 19.
+      // 12 of 240 samples with lengths 0 to 19.
       EXPECT_LE(most - least, 2);
     }
   });
 }
 
-TEST(VariableLengthOnRanks, ResumesInTheMiddleOfAnEpochExactly) {
+TEST(VariableLengthOnRanks, ResumesExactlyInTheMiddleOfAnEpoch) {
   for (const bool is_packed : {false, true}) {
     const TempFolder folder;
     expect_exact_resume_on_ranks(folder, [&] {

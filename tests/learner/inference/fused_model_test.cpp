@@ -24,7 +24,7 @@ using Activation = std::function<torch::Tensor(const torch::Tensor&)>;
 constexpr const char* kFused = "mkldnn::_convolution_pointwise";
 constexpr const char* kWinograd = "tern::winograd_conv2d";
 
-/// A convolution with BatchNorm, and what a case makes of both.
+/// A convolution with BatchNorm; the forward function is set per case.
 struct Net : torch::nn::Module {
   using Forward = std::function<torch::Tensor(Net&, torch::Tensor)>;
 
@@ -64,7 +64,7 @@ struct TwoInputs : torch::nn::Module {
 
 class FusedModel : public testing::Test {
  protected:
-  /// Expects the answers of the network.
+  /// Expects the network's outputs.
   void expect_same(const Net::Forward& forward) {
     Model model = std::make_shared<Net>(forward);
     Model fused = fused_model(model);
@@ -83,7 +83,7 @@ class FusedModel : public testing::Test {
   torch::Tensor x_ = torch::randn({5, 4, 8, 6});
 };
 
-TEST_F(FusedModel, ComputesActivationsWithinTheConvolution) {
+TEST_F(FusedModel, FusesActivationsIntoTheConvolution) {
   for (const Activation& activation : std::vector<Activation>{
            [](const auto& x) { return x.relu(); },
            [](const auto& x) { return torch::Tensor(x).relu_(); },
@@ -111,8 +111,8 @@ TEST_F(FusedModel, ComputesActivationsWithinTheConvolution) {
   }
 }
 
-// Its running statistics are others, by which it would be folded.
-TEST_F(FusedModel, ABatchNormOfTheBatchsStatisticsIsNotFolded) {
+// Folding would use the running statistics, which differ from the batch's.
+TEST_F(FusedModel, ABatchNormWithBatchStatisticsIsNotFolded) {
   expect_same([](Net& net, const torch::Tensor& x) {
     const torch::Tensor y = net.conv(x);
     return torch::batch_norm(
@@ -128,7 +128,7 @@ TEST_F(FusedModel, ABatchNormOfTheBatchsStatisticsIsNotFolded) {
   });
 }
 
-TEST_F(FusedModel, AddsWithinTheConvolutionWhereNobodyReadsTheOtherLater) {
+TEST_F(FusedModel, FusesAnAdditionIfTheOtherOperandIsNotReadLater) {
   expect_same([](Net& net, const torch::Tensor& x) {
     const torch::Tensor y = net.normed(x).relu();
     return (net.normed(y) + y).relu();
@@ -138,7 +138,7 @@ TEST_F(FusedModel, AddsWithinTheConvolutionWhereNobodyReadsTheOtherLater) {
     return (net.normed(y).add_(y)).relu_() + y;  // y is read again
   });
   expect_same([](Net& net, const torch::Tensor& x) {
-    return (x + net.normed(x)).sigmoid();  // x is the caller's
+    return (x + net.normed(x)).sigmoid();  // x belongs to the caller
   });
   expect_same([](Net& net, const torch::Tensor& x) {
     const torch::Tensor part = net.normed(x);
@@ -146,21 +146,21 @@ TEST_F(FusedModel, AddsWithinTheConvolutionWhereNobodyReadsTheOtherLater) {
     return (net.normed(part) + part).relu() + view.sum();
   });
   expect_same([](Net& net, const torch::Tensor& x) {
-    return torch::add(net.normed(x), x, 0.5);  // no plain sum
+    return torch::add(net.normed(x), x, 0.5);  // not a plain sum
   });
   expect_same([](Net& net, const torch::Tensor& x) {
-    return net.normed(x) + x.mean({2, 3}, true);  // of another size
+    return net.normed(x) + x.mean({2, 3}, true);  // of a different size
   });
 }
 
-/// How often a model calls an operation for a batch.
+/// How often a model calls an operation for one batch.
 int calls_of(const char* name, Model& model, const Tensors& batch) {
   const OpCalls calls(name);
   model.forward(batch);
   return calls.count();
 }
 
-TEST_F(FusedModel, ComputesActivationsWithinALinearLayer) {
+TEST_F(FusedModel, FusesActivationsIntoALinearLayer) {
   const torch::Tensor pixels = torch::randn({5, 3, 12});
   const torch::Tensor rows = torch::randn({5, 12});
   for (const Activation& activation : std::vector<Activation>{
@@ -192,8 +192,8 @@ TEST_F(FusedModel, ComputesActivationsWithinALinearLayer) {
   }
 }
 
-// Fused wrongly it would answer otherwise, and nothing would be fused.
-TEST_F(FusedModel, AProductThatIsNoLinearLayerStaysAsItIs) {
+// Wrong fusion would change the output, and then nothing would be fused.
+TEST_F(FusedModel, AProductThatIsNotALinearLayerIsNotFused) {
   const auto product = [](Net& net, const torch::Tensor& x, int64_t size) {
     return torch::addmm(
         torch::ones({size}),
@@ -201,7 +201,7 @@ TEST_F(FusedModel, AProductThatIsNoLinearLayerStaysAsItIs) {
         net.conv->weight.flatten(1).narrow(1, 0, 6),
         size == 6 ? 0.5 : 1);
   };
-  for (const int64_t size : {1, 6}) {  // of what is added; of 6 the half
+  for (const int64_t size : {1, 6}) {  // of the added tensor
     Model model = std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
       return product(net, x, size);
     });
@@ -216,9 +216,9 @@ TEST_F(FusedModel, AProductThatIsNoLinearLayerStaysAsItIs) {
   }
 }
 
-TEST_F(FusedModel, TakesWinogradsConvolutionWhereItPays) {
+TEST_F(FusedModel, UsesWinogradsConvolutionIfItIsFaster) {
   if (cpu_isa() != CpuIsa::avx2 && cpu_isa() != CpuIsa::avx512) {
-    GTEST_SKIP() << "winograd_conv2d pays on x86 with AVX2";
+    GTEST_SKIP() << "winograd_conv2d is only used on x86 with AVX2";
   }
   const torch::Tensor x = torch::randn({5, 16, 16, 15});
   for (const Net::Forward& forward : std::vector<Net::Forward>{
@@ -251,8 +251,8 @@ TEST_F(FusedModel, TakesWinogradsConvolutionWhereItPays) {
   }
 }
 
-// What is left of large numbers that cancel is small beside their rounding.
-TEST_F(FusedModel, TakesOneDnnsConvolutionWhereWinogradsRoundingIsTooLarge) {
+// The small difference of large numbers is lost in Winograd's rounding error.
+TEST_F(FusedModel, UsesOneDnnsConvolutionIfWinogradsRoundingErrorIsTooLarge) {
   Model model = std::make_shared<Net>(
       [](Net& net, const torch::Tensor& x) {
         return net.conv(x + 60) - net.conv(torch::full_like(x, 60));
@@ -266,7 +266,7 @@ TEST_F(FusedModel, TakesOneDnnsConvolutionWhereWinogradsRoundingIsTooLarge) {
   EXPECT_GE(calls.count(), 1);
 }
 
-TEST_F(FusedModel, LeavesWhatTheCallerGaveAsItIs) {
+TEST_F(FusedModel, DoesNotChangeTheCallersTensors) {
   Model fused =
       fused_model(std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
         return (net.normed(x) + x).relu();
@@ -277,7 +277,7 @@ TEST_F(FusedModel, LeavesWhatTheCallerGaveAsItIs) {
   EXPECT_TRUE(torch::equal(x_, before));
 }
 
-TEST_F(FusedModel, AnotherSizeOrTypeGoesThroughTheModel) {
+TEST_F(FusedModel, ADifferentSizeOrTypeRunsTheModelItself) {
   Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
     return net.normed(x).relu().flatten(1);
   });
@@ -291,8 +291,8 @@ TEST_F(FusedModel, AnotherSizeOrTypeGoesThroughTheModel) {
   EXPECT_EQ(calls.count(), 1);
 }
 
-TEST_F(FusedModel, ANetworkThatIsNoGraphGoesThroughItself) {
-  // By its values, by the number of samples, at random.
+TEST_F(FusedModel, ANetworkThatIsNotAFixedGraphRunsItself) {
+  // Random values, and a dependence on the number of samples.
   for (const Net::Forward& forward : std::vector<Net::Forward>{
            [](Net& net, const torch::Tensor& x) {
              return net.normed(x) * torch::rand({1});
@@ -309,7 +309,7 @@ TEST_F(FusedModel, ANetworkThatIsNoGraphGoesThroughItself) {
   }
 }
 
-TEST_F(FusedModel, ANetworkThatLooksAtValuesGoesThroughItself) {
+TEST_F(FusedModel, ANetworkThatReadsValuesRunsItself) {
   Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
     const torch::Tensor y = net.normed(x);
     return x.min().item<double>() < 0 ? y - 1 : y;
@@ -320,8 +320,8 @@ TEST_F(FusedModel, ANetworkThatLooksAtValuesGoesThroughItself) {
   }
 }
 
-// Of one sample the check is with the sample that was traced.
-TEST_F(FusedModel, ANetworkThatCountsBySomeValuesGoesThroughItself) {
+// The check of one sample uses the traced sample itself.
+TEST_F(FusedModel, ANetworkWithValueDependentSizesRunsItself) {
   using Decides = std::function<bool(const torch::Tensor& is_below)>;
   for (const Decides& decides : std::vector<Decides>{
            [](const auto& x) { return x.nonzero().size(0) > 0; },
@@ -370,14 +370,14 @@ TEST_F(FusedModel, AnIndexOfIntegersIsFused) {
   EXPECT_EQ(calls.count(), 1);
 }
 
-TEST_F(FusedModel, InputsOfOtherNumbersOfSamplesGoThroughTheModel) {
+TEST_F(FusedModel, InputsWithDifferentNumbersOfSamplesRunTheModelItself) {
   Model model = std::make_shared<Net>(
       [](Net& net, const torch::Tensor& x) { return net.normed(x); });
   Model fused = fused_model(model);
   EXPECT_EQ(fused.forward({x_.narrow(0, 0, 0)})[0].sizes()[0], 0);
   Model two = fused_model(std::make_shared<TwoInputs>());
   EXPECT_EQ(two.forward({x_, x_.narrow(0, 0, 1)})[0].sizes(), x_.sizes());
-  for (const Model& each : {fused, two}) {  // and keep none from being fused
+  for (const Model& each : {fused, two}) {  // and later batches are still fused
     const Tensors batch(each.module() == two.module() ? 2 : 1, x_);
     Model(each).forward(batch);
     const OpCalls calls(kFused);
@@ -386,8 +386,8 @@ TEST_F(FusedModel, InputsOfOtherNumbersOfSamplesGoThroughTheModel) {
   }
 }
 
-// With the first batch the change in place changes nothing.
-TEST_F(FusedModel, AConvolutionReadsWhatItWasGiven) {
+// For the first batch, the change in place has no effect.
+TEST_F(FusedModel, AConvolutionReadsItsOriginalInput) {
   const std::vector<Net::Forward> forwards = {
       [](Net& net, const torch::Tensor& x) {
         torch::Tensor y = x * 2;
@@ -415,19 +415,19 @@ TEST_F(FusedModel, AConvolutionReadsWhatItWasGiven) {
   }
 }
 
-TEST_F(FusedModel, AnErrorIsTheModels) {
+TEST_F(FusedModel, AnErrorComesFromTheModel) {
   Model fused = fused_model(std::make_shared<Net>(
       [](Net& net, const torch::Tensor& x) { return net.normed(x); }));
   EXPECT_THROW(fused.forward({torch::randn({2, 3, 8, 8})}), c10::Error);
   EXPECT_THROW(fused.forward({}), c10::Error);
-  fused.forward({x_});  // and the next batch is fused all the same
+  fused.forward({x_});  // the next batch is still fused
   const OpCalls calls(kFused);
   fused.forward({x_});
   EXPECT_EQ(calls.count(), 1);
 }
 
-// Before: what a training drew meanwhile was drawn again.
-TEST_F(FusedModel, RandomNumbersOfOtherThreadsStayDrawn) {
+// Otherwise random numbers that a training run draws meanwhile would repeat.
+TEST_F(FusedModel, RandomNumbersOfOtherThreadsAreNotDrawnTwice) {
   int64_t drawn = 0;
   Model fused =
       fused_model(std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
@@ -444,8 +444,9 @@ TEST_F(FusedModel, RandomNumbersOfOtherThreadsStayDrawn) {
   EXPECT_GT(drawn, 1);
 }
 
-// Before: an LSTM wrote past the state of the batch that it was traced with.
-TEST_F(FusedModel, ANumberFromTheSizeOfTheBatchIsThatOfEachBatch) {
+// Otherwise an LSTM would write past the state of the batch with which it was
+// traced.
+TEST_F(FusedModel, ANumberThatDependsOnTheBatchSizeFollowsEachBatch) {
   std::vector<testing_support::BatchNet> nets =
       testing_support::nets_of_one_batch_size();
   for (const auto& more :
@@ -474,7 +475,7 @@ TEST_F(FusedModel, ANumberFromTheSizeOfTheBatchIsThatOfEachBatch) {
   }
 }
 
-TEST_F(FusedModel, ABatchOfAnotherSizeIsFusedOnceItsGraphIsKnownToBeTheSame) {
+TEST_F(FusedModel, ABatchOfADifferentSizeIsFusedIfItsGraphIsTheSame) {
   std::vector<testing_support::BatchNet> nets =
       testing_support::nets_of_any_batch_size();
   for (const auto& net : testing_support::nets_that_read_the_batch_size()) {
@@ -493,7 +494,7 @@ TEST_F(FusedModel, ABatchOfAnotherSizeIsFusedOnceItsGraphIsKnownToBeTheSame) {
   }
 }
 
-TEST_F(FusedModel, OtherSizesOfASampleGoThroughTheModel) {
+TEST_F(FusedModel, SamplesOfADifferentSizeRunTheModelItself) {
   const testing_support::BatchNet net{
       "length",
       [](auto& net, const torch::Tensor& x) {
@@ -511,7 +512,7 @@ TEST_F(FusedModel, OtherSizesOfASampleGoThroughTheModel) {
   }
 }
 
-TEST_F(FusedModel, DrawsTheRandomNumbersOfTheModel) {
+TEST_F(FusedModel, DrawsTheSameRandomNumbersAsTheModel) {
   Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
     return net.normed(x) * torch::rand({1});
   });
@@ -530,7 +531,7 @@ TEST_F(FusedModel, DrawsTheRandomNumbersOfTheModel) {
   }
 }
 
-TEST_F(FusedModel, ManyThreadsMayCall) {
+TEST_F(FusedModel, CanBeCalledFromManyThreads) {
   Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
     return (net.normed(net.normed(x).relu()) + x).relu();
   });

@@ -1,7 +1,7 @@
 """Writes losses_fixture.json: fastai's losses and their gradients.
 
 python losses_fixture.py > losses_fixture.json, with fastai installed
-(./dev bench peers makes such an environment).
+(./dev bench peers creates such an environment).
 """
 import json
 import sys
@@ -19,7 +19,7 @@ IGNORED = 2
 
 
 def dice(pred, target):
-    """fastai's DiceLoss, which computes in float32 alone."""
+    """fastai's DiceLoss, in the precision of `pred`; fastai's own is float32 only."""
     p = pred.softmax(1)
     is_class = torch.nn.functional.one_hot(target, CLASSES).movedim(-1, 1)
     both, sizes = (p * is_class).sum(2), (p + is_class).sum(2)
@@ -29,7 +29,7 @@ def dice(pred, target):
 
 
 def dice_ce(lambda_dice=1, lambda_ce=1, weight=None, ignore_index=-100):
-    """Of the known pixels of each image, and PyTorch's cross-entropy."""
+    """Dice over the known pixels of each image, plus PyTorch's cross-entropy."""
     ce = torch.nn.CrossEntropyLoss(weight, ignore_index=ignore_index)
 
     def loss(pred, target):

@@ -33,8 +33,8 @@ Loss loss_of(const std::string& name, const torch::Tensor& weight) {
   return dice_ce_loss({.lambda_dice = 0.5, .lambda_ce = 2, .weight = weight});
 }
 
-// Written by losses_fixture.py.
-TEST(Losses, AreFastais) {
+// losses_fixture.py writes the expected values.
+TEST(Losses, MatchFastais) {
   const auto fixture = nlohmann::json::parse(
       std::ifstream(in_tests_folder("learner/losses/losses_fixture.json")));
   const torch::Tensor weight = tensor_of(fixture["weight"], {-1});
@@ -55,7 +55,7 @@ TEST(Losses, AreFastais) {
         << name;
     const torch::Tensor each = loss.per_sample({pred}, {target});
     EXPECT_EQ(each.sizes().vec(), std::vector<int64_t>{shape[0]}) << name;
-    // Of pixels that count alike.
+    // The mean over samples equals the loss if all pixels have the same weight.
     if (name != "dice ce weighted" && name != "dice ce ignoring") {
       EXPECT_NEAR(each.mean().item<double>(), c["loss"].get<double>(), 1e-12)
           << name;
@@ -67,7 +67,7 @@ TEST(Losses, AreFastais) {
   }
 }
 
-TEST(Losses, OfDiceAndCrossEntropyAreMadeForPixels) {
+TEST(Losses, DiceCrossEntropyNeedsPixels) {
   const Loss loss = dice_ce_loss();
   EXPECT_EQ(loss.name(), "DiceCELoss");
   const torch::Tensor targets = torch::zeros({2, 4, 4}, torch::kLong);
@@ -87,7 +87,7 @@ TEST(Losses, OfDiceAndCrossEntropyAreMadeForPixels) {
       {"[2, 1, 4, 4]"});
 }
 
-TEST(Losses, OfNothingThatCountsAreZeroWithoutAGradient) {
+TEST(Losses, WithoutCountedTargetsAreZeroWithZeroGradient) {
   const torch::Tensor pixels = torch::full({2, 4, 4}, -100, torch::kLong);
   const torch::Tensor weight = torch::tensor({1.f, 0.f, 1.f});
   for (const Loss& loss :
@@ -102,14 +102,14 @@ TEST(Losses, OfNothingThatCountsAreZeroWithoutAGradient) {
     (value * 65536).backward();
     EXPECT_EQ(pred.grad().abs().max().item<float>(), 0);
   }
-  // Only a class that weighs nothing.
+  // Only a class with weight 0.
   const Loss loss = dice_ce_loss({.lambda_dice = 0, .weight = weight});
   const torch::Tensor pred = torch::randn({2, 3, 4, 4}).requires_grad_();
   (loss({pred}, {torch::ones({2, 4, 4}, torch::kLong)}) * 65536).backward();
   EXPECT_EQ(pred.grad().abs().max().item<float>(), 0);
 }
 
-TEST(Losses, LeaveIgnoredSamplesOutOfTheirMeans) {
+TEST(Losses, ExcludeIgnoredSamplesFromTheirMeans) {
   torch::manual_seed(1);
   const torch::Tensor pred = torch::randn({4, 3, 4, 4});
   torch::Tensor target = torch::randint(3, {4, 4, 4}, torch::kLong);
@@ -121,14 +121,15 @@ TEST(Losses, LeaveIgnoredSamplesOutOfTheirMeans) {
   }
 }
 
-// The cross-entropy of a sure prediction is 0, where a power has no gradient.
-TEST(Losses, OfASurePredictionHaveAFiniteGradient) {
+// The cross-entropy of a certain prediction is 0, where the power has no finite
+// gradient.
+TEST(Losses, OfACertainPredictionHaveAFiniteGradient) {
   const torch::Tensor pred = torch::tensor({{200.f, 0.f}}).requires_grad_();
   focal_loss({.gamma = 0.5})({pred}, {torch::tensor({0})}).backward();
   EXPECT_TRUE(pred.grad().isfinite().all().item<bool>());
 }
 
-TEST(Losses, OfPointsCountThoseThatAreVisible) {
+TEST(Losses, PointsLossCountsVisiblePoints) {
   const torch::Tensor pred =
       torch::tensor({1.f, 2.f, 3.f, 4.f, 5.f, 6.f, 7.f, 8.f})
           .view({2, 2, 2})
@@ -155,7 +156,7 @@ TEST(Losses, OfPointsCountThoseThatAreVisible) {
       {"[points_loss] the outputs are [2, 4]", "HeadOptions::points"});
 }
 
-TEST(Losses, RefuseOptionsOutOfTheirRange) {
+TEST(Losses, RejectOptionsOutOfRange) {
   expect_error<c10::ValueError>(
       [] { dice_ce_loss({.lambda_dice = 0, .lambda_ce = 0}); },
       {"at least one lambda above 0"});

@@ -10,7 +10,7 @@
 namespace tern::accuracy_test {
 namespace {
 
-// The metric over batches of 4, 4 and 2 of ten samples.
+// Returns the metric of ten samples in batches of 4, 4 and 2.
 double by_batches(
     Metric metric,
     const torch::Tensor& pred,
@@ -37,7 +37,7 @@ TEST_F(AccuracyTest, IsExactOverUnevenBatches) {
   EXPECT_FALSE(error_rate().higher_is_better());
 }
 
-TEST_F(AccuracyTest, TakesTheLayoutsOfCrossEntropyAndOfFastai) {
+TEST_F(AccuracyTest, SupportsTheLayoutsOfCrossEntropyAndFastai) {
   const double expected = by_batches(accuracy(), pred, target);
   EXPECT_EQ(by_batches(accuracy(), pred, target.unsqueeze(1)), expected);
   const auto image = torch::randn({10, 5, 2, 3});  // [N, C, H, W]
@@ -55,8 +55,9 @@ TEST_F(AccuracyTest, TakesTheLayoutsOfCrossEntropyAndOfFastai) {
       {"axis is 4", "[4, 5]"});
 }
 
-// Of sequences as long as there are classes the shape does not tell.
-TEST_F(AccuracyTest, OfASequenceIsByItsAxisWhateverItsLength) {
+// If a sequence is as long as there are classes, its shape does not show the
+// axis.
+TEST_F(AccuracyTest, OfASequenceUsesItsAxisWhateverTheLength) {
   for (const int64_t length : {2, 5, 7}) {
     const auto scores = torch::randn({10, length, 5});
     const auto truth = torch::randint(5, {10, length});
@@ -122,7 +123,7 @@ TEST_F(AccuracyTest, CountsRowsOfOneHotTargets) {
         by_batches(make(-1), words, hot),
         by_batches(make(1), words.transpose(1, 2), word));
   }
-  // A mask of a binary classifier has no classes, whatever is in it.
+  // A binary classifier's mask has no class axis, whatever its values.
   const auto binary = torch::randn({10, 6, 6});
   const auto is_in = torch::eye(6, torch::kLong).expand({10, 6, 6});
   EXPECT_EQ(
@@ -138,7 +139,7 @@ TEST_F(AccuracyTest, CountsRowsOfOneHotTargets) {
   }
 }
 
-TEST_F(AccuracyTest, TakesLowPrecision) {
+TEST_F(AccuracyTest, SupportsHalfPrecision) {
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
     const auto low = pred.to(type);
     EXPECT_EQ(
@@ -148,7 +149,7 @@ TEST_F(AccuracyTest, TakesLowPrecision) {
   }
 }
 
-TEST_F(AccuracyTest, CountsTheTrueClassAmongTheLikeliest) {
+TEST_F(AccuracyTest, TopKCountsTheTrueClassAmongTheMostLikely) {
   const auto best = std::get<1>(pred.topk(2, 1));
   const double hits = (best == target.unsqueeze(1))
                           .any(1)
@@ -170,7 +171,7 @@ TEST_F(AccuracyTest, CountsEveryLabelOfASample) {
       share(pred.sigmoid() > .2));
 }
 
-TEST_F(AccuracyTest, SaysWhatIsWrongWithShapesAndTypes) {
+TEST_F(AccuracyTest, RejectsWrongShapesAndTypes) {
   using Error = c10::ValueError;
   Metric metric = accuracy();
   expect_error<Error>(
@@ -197,7 +198,7 @@ TEST_F(AccuracyTest, SaysWhatIsWrongWithShapesAndTypes) {
       {"[accuracy_multi]", "[10, 5]", "[10, 4]"});
 }
 
-TEST_F(AccuracyTest, TakesOneLogitForABinaryClassifier) {
+TEST_F(AccuracyTest, SupportsOneLogitForABinaryClassifier) {
   const auto logit = torch::tensor({{1.f}, {-1.f}, {2.f}, {-2.f}});
   const auto truth = torch::tensor({1, 0, 0, 0});
   for (const auto& shaped : {truth, truth.view({4, 1})}) {
@@ -207,7 +208,7 @@ TEST_F(AccuracyTest, TakesOneLogitForABinaryClassifier) {
   }
 }
 
-TEST_F(AccuracyTest, LeavesOutWhatIsNoClassOfTheModel) {
+TEST_F(AccuracyTest, IgnoresTargetsThatAreNotClassesOfTheModel) {
   const auto truth = torch::tensor({0, 1, 2, 3, 4, 5, -100, 255, 0, 1});
   const auto known = truth.slice(0, 0, 5), last = truth.slice(0, 8);
   const auto rows = torch::cat({pred.slice(0, 0, 5), pred.slice(0, 8)});

@@ -20,14 +20,14 @@ double by_batches(
   return metric.compute().item<double>();
 }
 
-// Hits of class 1: 2; called 1: 3; truly 1: 4.
+// For class 1: 2 hits, 3 predictions, 4 targets.
 class BinaryFBeta : public testing::Test {
  protected:
   torch::Tensor pred = scores({1, 1, 0, 0, 1, 0, 0}, 2);
   torch::Tensor target = torch::tensor({1, 1, 1, 1, 0, 0, 0});
 };
 
-TEST_F(BinaryFBeta, IsAboutClassOne) {
+TEST_F(BinaryFBeta, RefersToClassOne) {
   EXPECT_DOUBLE_EQ(by_batches(precision(), pred, target), 2 / 3.);
   EXPECT_DOUBLE_EQ(by_batches(recall(), pred, target), 2 / 4.);
   EXPECT_DOUBLE_EQ(by_batches(f1(), pred, target), 4 / 7.);
@@ -40,7 +40,7 @@ TEST_F(BinaryFBeta, IsAboutClassOne) {
   EXPECT_EQ(f1().name(), "f1");
 }
 
-TEST_F(BinaryFBeta, TakesTheLogitOfABinaryClassifier) {
+TEST_F(BinaryFBeta, SupportsTheLogitOfABinaryClassifier) {
   const auto logits = pred.select(1, 1) - .5;
   EXPECT_DOUBLE_EQ(by_batches(precision(), logits, target), 2 / 3.);
   EXPECT_DOUBLE_EQ(
@@ -54,7 +54,7 @@ TEST_F(BinaryFBeta, TakesTheLogitOfABinaryClassifier) {
       4 / 7.);
 }
 
-TEST_F(BinaryFBeta, AgreesWithScikitLearnWhenAveraged) {
+TEST_F(BinaryFBeta, MatchesScikitLearnWhenAveraged) {
   // sklearn.metrics.precision_score(target, pred, average=...)
   EXPECT_DOUBLE_EQ(
       by_batches(precision(Average::macro), pred, target),
@@ -65,7 +65,7 @@ TEST_F(BinaryFBeta, AgreesWithScikitLearnWhenAveraged) {
       (3 * 2 / 4. + 4 * 2 / 3.) / 7);
 }
 
-TEST(FBeta, AveragesOverClassesAndCountsAnUnseenOneAsZero) {
+TEST(FBeta, AveragesOverClassesAndCountsAnAbsentOneAsZero) {
   const auto pred = scores({0, 1, 1, 0}, 4);
   const auto target = torch::tensor({0, 1, 2, 2});
   EXPECT_DOUBLE_EQ(
@@ -75,14 +75,14 @@ TEST(FBeta, AveragesOverClassesAndCountsAnUnseenOneAsZero) {
   EXPECT_DOUBLE_EQ(by_batches(dice(), pred, target), (2 / 3. + 2 / 3. + 0) / 3);
 }
 
-TEST(FBeta, LeavesTargetsOutsideTheClassesOut) {
+TEST(FBeta, IgnoresTargetsOutsideTheClasses) {
   const auto pred = scores({1, 1, 0, 1}, 2);
   EXPECT_DOUBLE_EQ(
       by_batches(precision(), pred, torch::tensor({1, 255, -100, 0})),
       .5);
 }
 
-TEST(Dice, IsOneWhenNothingIsThereAndNothingWasSeen) {
+TEST(Dice, IsOneIfNothingIsPresentAndNothingIsPredicted) {
   EXPECT_EQ(
       by_batches(
           dice(),
@@ -97,7 +97,7 @@ TEST(Dice, IsOneWhenNothingIsThereAndNothingWasSeen) {
       1);
 }
 
-TEST(FBeta, SaysWhatIsWrong) {
+TEST(FBeta, RejectsInvalidUse) {
   using Error = c10::ValueError;
   Metric metric = precision(Average::binary);
   metric.update({scores({0, 1, 2}, 3)}, {torch::arange(3)});

@@ -18,8 +18,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-// Logs the number of the batch in training, its size in validation, and the
-// epoch's own number.
+// Logs the batch number in training, the batch size in validation, and the
+// epoch number.
 std::shared_ptr<Callback> logs_everywhere() {
   return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_step =
@@ -42,10 +42,10 @@ TEST(LoggedValues, AreMeansOfTheirEpochInTheOrderOfMetrics) {
   ASSERT_EQ(last.size(), 4u);
   EXPECT_EQ(last[0].name, "accuracy");
   EXPECT_EQ(last[1].name, "size");
-  // 100 samples in batches of 32, each sample with the size of its batch.
+  // 100 samples in batches of 32; each sample counts its batch's size.
   EXPECT_NEAR(last[1].value, (96 * 32 + 4 * 4) / 100., 1e-12);
   EXPECT_EQ(last[2].name, "batch");
-  EXPECT_EQ(last[2].value, 3.5);  // of 0 to 7
+  EXPECT_EQ(last[2].value, 3.5);  // the mean of 0 to 7
   EXPECT_EQ(last[3].name, "epochs");
   EXPECT_EQ(last[3].value, 2);
   EXPECT_EQ(epochs[0].metrics[3].value, 1);
@@ -59,7 +59,7 @@ TEST(LoggedValues, AreMeansOfTheirEpochInTheOrderOfMetrics) {
   EXPECT_EQ(learn.recorder().logged_in(10).at(0).value, 2);
 }
 
-TEST(LoggedValues, BelongToTheirBatchBeforeAndAfterTheRecordersTurn) {
+TEST(LoggedValues, BelongToTheirBatchBeforeAndAfterTheRecorderRuns) {
   Learner learn(point_data(), point_net(), quiet());
   for (const int order : {callback_order::kFirst, callback_order::kLast}) {
     learn.add<LambdaCallback>(
@@ -79,15 +79,15 @@ TEST(LoggedValues, BelongToTheirBatchBeforeAndAfterTheRecordersTurn) {
   }
 }
 
-TEST(LoggedValues, ComeWithValidateToo) {
+TEST(LoggedValues, AreReturnedByValidate) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add(logs_everywhere());
   EXPECT_NEAR(learn.validate()["size"], 30.88, 1e-12);
-  learn.get_preds();  // leaves them out
+  learn.get_preds();  // does not include them
   EXPECT_TRUE(learn.recorder().logged().empty());
 }
 
-TEST(LoggedValues, OfBothKindsOfBatchesAreTwo) {
+TEST(LoggedValues, OfTrainingAndValidationBatchesAreSeparate) {
   Learner learn(point_data(), point_net(), quiet());
   learn
       .add<LambdaCallback>(
@@ -98,7 +98,7 @@ TEST(LoggedValues, OfBothKindsOfBatchesAreTwo) {
   EXPECT_EQ(learn.state()["train_x"], 1);
 }
 
-TEST(LoggedValues, GoOnExactlyInTheMiddleOfAnEpoch) {
+TEST(LoggedValues, ContinueExactlyInTheMiddleOfAnEpoch) {
   const TempFolder folder;
   const auto learner = [] {
     auto learn = std::make_unique<Learner>(point_data(), point_net(), quiet());
@@ -122,7 +122,7 @@ TEST(LoggedValues, GoOnExactlyInTheMiddleOfAnEpoch) {
   EXPECT_EQ(resumed->recorder().calls().at(0).call, "fit(2, 0.003)");
 }
 
-TEST(LoggedValues, AreRefusedOutsideAnEpochAndByOthersNames) {
+TEST(LoggedValues, AreRejectedOutsideAnEpochAndWithReservedNames) {
   Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
   expect_error<c10::ValueError>(
       [&] { learn.log("x", 1); },
@@ -146,7 +146,7 @@ TEST(LoggedValues, AreRefusedOutsideAnEpochAndByOthersNames) {
       {"\"x\" is Float [2]; expected a number or a 0-dim tensor"});
 }
 
-TEST(LoggedValues, AreInCsvAndJsonUnderOneName) {
+TEST(LoggedValues, HaveTheSameNameInCsvAndJson) {
   const TempFolder folder;
   Learner learn(point_data(), point_net(), quiet({.path = folder / ""}));
   learn.add(logs_everywhere())
@@ -170,8 +170,8 @@ TEST(LoggedValues, AreInCsvAndJsonUnderOneName) {
       << json;
 }
 
-// Lightning's users log "loss".
-TEST(LoggedValues, MayHaveTheNameOfABatchesOwnValue) {
+// Users of Lightning log "loss".
+TEST(LoggedValues, CanHaveTheNameOfABuiltInBatchValue) {
   const TempFolder folder;
   Learner learn(point_data(), point_net(), quiet({.path = folder / ""}));
   learn
@@ -204,7 +204,7 @@ TEST(LoggedValues, MayHaveTheNameOfABatchesOwnValue) {
   }
 }
 
-TEST(LoggedValues, AreInTheReportAndInThePlotOfMetrics) {
+TEST(LoggedValues, AppearInTheReportAndInTheMetricPlot) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add(logs_everywhere()).fit(2);
   const std::string html = make_report(learn).to_string();

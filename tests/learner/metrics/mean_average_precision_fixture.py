@@ -1,13 +1,14 @@
-"""Writes random detections and objects, and what pycocotools makes of them.
+"""Writes random detections and objects with pycocotools' values for them.
 
 python mean_average_precision_fixture.py FILE [SEED]   the live test: 300 sets
 python mean_average_precision_fixture.py FILE --short  one set of each kind:
                                           mean_average_precision_fixture.json
 
-Coordinates are multiples of 1/4, so that pycocotools' widths and Tern's edges are
-the same numbers. Where it has -1, for a mean over nothing, the value is null.
+Coordinates are multiples of 1/4, so that pycocotools' widths and Tern's edges
+agree exactly. Where pycocotools returns -1, for a mean over nothing, the value is
+null.
 
-It needs pycocotools, which ./dev bench peers installs.
+Requires pycocotools, which ./dev bench peers installs.
 """
 import contextlib
 import io
@@ -22,14 +23,14 @@ KINDS = [
     "plain", "ties", "crowds", "areas", "limits", "empty images",
     "detections only", "absent classes", "no detections", "many", "few values",
 ]
-OTHER_KINDS = 0.15  # how often a set has something of another kind too
+OTHER_KINDS = 0.15  # how often a set also has properties of another kind
 SETS = 300
 SHORT_IMAGES, IMAGES = 3, 8  # at most
 SEED = 1
 
 
 def boxes_of(rng, count, sizes):
-    """[count, 4]: left, upper, right and lower edge."""
+    """Returns [count, 4]: left, top, right and bottom edges."""
     size = rng.choice(sizes, (count, 2)) * rng.uniform(0.6, 1.4, (count, 2))
     corner = rng.uniform(0, 200, (count, 2))
     edges = np.concatenate([corner, corner + np.maximum(size, 1)], 1)
@@ -37,12 +38,12 @@ def boxes_of(rng, count, sizes):
 
 
 def objects_of(rng, has, classes):
-    """Boxes, labels, areas and whether each is a crowd, of one image."""
+    """Returns boxes, labels, areas and crowd flags of one image."""
     count = int(rng.integers(0, 7))
     if has("detections only") and rng.random() < 0.5:
         count = 0
     boxes = boxes_of(rng, count, [8, 24, 60, 150])
-    if has("limits"):  # boxes that are as large as a limit of COCO's sizes
+    if has("limits"):  # boxes exactly at the limits of COCO's size classes
         sides = rng.choice([32, 96], count)
         boxes[:, 2:] = boxes[:, :2] + sides[:, None]
     if has("few values"):
@@ -62,7 +63,7 @@ def objects_of(rng, has, classes):
 
 
 def detections_of(rng, has, classes, objects):
-    """Boxes, labels and scores: objects moved a little, and others."""
+    """Returns boxes, labels and scores: slightly moved objects, and others."""
     boxes, labels, _, _ = objects
     near = rng.integers(0, len(labels), rng.integers(0, 12)) if len(labels) else []
     moved = boxes[near] + rng.choice([0, 0, 0, 1, 3, 8], (len(near), 4)) * (
@@ -100,7 +101,7 @@ def images_of(rng, kind, is_short):
     return classes, images
 
 
-# ---- What pycocotools says ----
+# ---- Values of pycocotools ----
 
 
 def coco(images, classes, annotations):
@@ -133,7 +134,7 @@ def evaluated(classes, images):
     objects, detections = [], []
     for i, ((boxes, labels, areas, crowds), (found, guessed, scores)) in enumerate(images):
         each = list(zip(boxes, labels, areas, crowds))
-        # Targets have crowds apart.
+        # Targets list crowds separately.
         for box, label, area, crowd in sorted(each, key=lambda one: one[3]):
             objects.append(
                 annotation(i, box, label, area=float(area), iscrowd=int(crowd)))
@@ -156,7 +157,7 @@ def known(value):
 
 
 def sum_of(values):
-    """One number for all: each known one times a weight of its place."""
+    """Returns a checksum: each known value times a weight of its position."""
     values = values.ravel()
     weights = np.arange(values.size) * 7919 % 101 + 1
     return float((weights * values)[values > -1].sum() / 1000)
@@ -166,7 +167,7 @@ def sum_of(values):
 
 
 def padded(rng, rows, fill):
-    """[N, most, ...], with gaps; where the gaps are is drawn once a call."""
+    """Pads to [N, most, ...] with gaps; the gaps are the same for all `rows`."""
     most = max(map(len, rows[0])) + int(rng.integers(0, 3))
     places = [np.sort(rng.permutation(most)[: len(one)]) for one in rows[0]]
     result = []

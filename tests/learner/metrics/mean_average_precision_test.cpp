@@ -89,7 +89,7 @@ struct Set {
   }
 };
 
-// What pycocotools said, on the sets of TERN_BOXES or some that lie here.
+// pycocotools' values for the sets of TERN_BOXES or of the fixture.
 const std::vector<Set>& all_sets() {
   static const std::vector<Set> sets = [] {
     const char* const live = std::getenv("TERN_BOXES");
@@ -151,7 +151,7 @@ void expect_near(
   }
 }
 
-// As the fixture's sum_of.
+// Matches the fixture's sum_of.
 double sum_of(const torch::Tensor& values) {
   const torch::Tensor all = values.reshape(-1);
   const torch::Tensor weights =
@@ -159,7 +159,7 @@ double sum_of(const torch::Tensor& values) {
   return (weights * all.nan_to_num(0) / 1000).sum().item<double>();
 }
 
-// Of one class, which has no areas and no crowds.
+// Detections of one class, without areas or crowds.
 Tensors found(
     const std::vector<std::vector<float>>& boxes,
     const std::vector<float>& scores) {
@@ -182,7 +182,7 @@ double map_50(const Tensors& detections, const Tensors& targets) {
   return metric.compute().item<double>();
 }
 
-TEST(MeanAveragePrecision, IsThatOfPycocotools) {
+TEST(MeanAveragePrecision, MatchesPycocotools) {
   for (const Set& set : all_sets()) {
     BoxEvaluation evaluation(
         {.classes = std::vector<std::string>(set.classes, "class"),
@@ -198,14 +198,14 @@ TEST(MeanAveragePrecision, IsThatOfPycocotools) {
     for (size_t i = 0; i < of_classes.size(); ++i) {
       expect_near(of_classes[i], set.of_classes[i], set.kind + ", classes");
     }
-    // To 1e-9 a number, of which there are thousands.
+    // The sum of thousands of values, each within 1e-9.
     EXPECT_NEAR(sum_of(result.precision), set.precision, 1e-7) << set.kind;
     EXPECT_NEAR(sum_of(result.recall), set.recall, 1e-7) << set.kind;
     EXPECT_EQ(result.images, set.images());
   }
 }
 
-TEST(MeanAveragePrecision, OfALearnerIsThatOfPycocotools) {
+TEST(MeanAveragePrecision, OfALearnerMatchesPycocotools) {
   for (const Set& set : all_sets()) {
     std::vector<double> values;
     for (Metric metric : all_metrics()) {
@@ -216,8 +216,9 @@ TEST(MeanAveragePrecision, OfALearnerIsThatOfPycocotools) {
   }
 }
 
-// Batches of any size, of any number of ranks in their order, some of which may
-// have had none, and resumed in between: bit for bit that of all in one batch.
+// Adds a set in batches of any size, in rank order. Some ranks have no batch,
+// and some are saved and resumed in between. The result must be bit-identical
+// to adding the set in one batch.
 class Spread {
  public:
   Spread(const Set& set, std::mt19937_64& random) : set_(set), random_(random) {
@@ -229,7 +230,7 @@ class Spread {
     std::ranges::sort(ends_);
   }
 
-  /// \param add  Of (what is added to, detections, targets).
+  /// \param add  Called with (evaluation or metric, detections, targets).
   template <class Counted, class Add>
   std::vector<Counted> of(const Counted& empty, Add add) {
     std::vector<Counted> result;
@@ -269,7 +270,7 @@ class Spread {
 
   const Set& set_;
   std::mt19937_64& random_;
-  std::vector<int64_t> ends_;  // of each rank's images
+  std::vector<int64_t> ends_;  // the end of each rank's images
 };
 
 void expect_same(double value, double expected, const std::string& what) {
@@ -277,7 +278,7 @@ void expect_same(double value, double expected, const std::string& what) {
       << what << ": " << value << "; expected " << expected;
 }
 
-TEST(MeanAveragePrecision, IsThatOfAllImagesInTheOrderOfRanks) {
+TEST(MeanAveragePrecision, DoesNotDependOnBatchesOrRanks) {
   for_random_cases(4, [](uint64_t seed) {
     std::mt19937_64 random(seed);
     const Set& set = all_sets()[random() % all_sets().size()];
@@ -315,14 +316,14 @@ TEST(MeanAveragePrecision, IsThatOfAllImagesInTheOrderOfRanks) {
   });
 }
 
-// Padding to the largest D and K is no business of the batches.
-TEST(MeanAveragePrecision, BatchesMayHaveOtherNumbersOfBoxes) {
+// Padding to the largest D and K is not the batches' concern.
+TEST(MeanAveragePrecision, BatchesMayHaveDifferentNumbersOfBoxes) {
   Metric metric = mean_average_precision({.iou = 0.5});
   metric.update(
       found({{0, 0, 10, 10}, {50, 50, 60, 60}}, {0.9, 0.8}),
       objects({{0, 0, 10, 10}}));
   metric.update(found({}, {}), objects({{0, 0, 10, 10}, {20, 20, 30, 30}}));
-  // One of three objects is found first: the recalls up to 0.33.
+  // One of three objects is found first, so recall reaches 0.33.
   EXPECT_DOUBLE_EQ(metric.compute().item<double>(), 34. / 101);
 }
 
@@ -331,11 +332,11 @@ TEST(MeanAveragePrecision, IsTheAreaUnderTheBestPrecisionOfEachRecall) {
   const std::vector<float> first = {0, 0, 10, 10}, second = {20, 20, 30, 30},
                            elsewhere = {50, 50, 60, 60};
   EXPECT_EQ(map_50(found({first, second}, {0.3, 0.9}), two), 1);
-  // Right, wrong, right: precision 1 up to recall 0.5, then 2 / 3.
+  // Correct, wrong, correct: precision 1 up to recall 0.5, then 2 / 3.
   EXPECT_DOUBLE_EQ(
       map_50(found({first, elsewhere, second}, {0.9, 0.8, 0.7}), two),
       (51 + 50 * 2. / 3) / 101);
-  // What finds an object again is wrong.
+  // A second detection of the same object is wrong.
   EXPECT_DOUBLE_EQ(
       map_50(found({first, first, second}, {0.9, 0.8, 0.7}), two),
       (51 + 50 * 2. / 3) / 101);
@@ -344,7 +345,7 @@ TEST(MeanAveragePrecision, IsTheAreaUnderTheBestPrecisionOfEachRecall) {
   EXPECT_TRUE(std::isnan(map_50(found({first}, {0.9}), objects({}))));
 }
 
-TEST(MeanAveragePrecision, HasTheNameOfItsOptions) {
+TEST(MeanAveragePrecision, IsNamedAfterItsOptions) {
   EXPECT_EQ(mean_average_precision().name(), "map");
   EXPECT_EQ(mean_average_precision({.iou = 0.5}).name(), "map_50");
   EXPECT_EQ(mean_average_precision({.iou = 0.55}).name(), "map_55");
@@ -365,8 +366,8 @@ TEST(MeanAveragePrecision, HasTheNameOfItsOptions) {
       {"[mar_0]", "max_detections is 0", ">= 1"});
 }
 
-// COCO's 0.9 is the number below, as numpy.linspace has it.
-TEST(MeanAveragePrecision, OfOneThresholdIsThatPartOfTheMean) {
+// COCO's 0.9 is the next smaller number, as in numpy.linspace.
+TEST(MeanAveragePrecision, OfOneThresholdIsItsTermOfTheMean) {
   const Set& set = all_sets()[0];
   double sum = 0;
   for (int64_t percent = 50; percent < 100; percent += 5) {
@@ -395,7 +396,7 @@ TEST(MeanAveragePrecision, DecodesTheOutputsOfTheModel) {
 }
 
 // A Learner reuses the memory of its batches.
-TEST(MeanAveragePrecision, KeepsWhatABatchWas) {
+TEST(MeanAveragePrecision, CopiesEachBatch) {
   const Tensors detections = found({{0, 0, 10, 10}}, {0.9});
   const Tensors targets = objects({{0, 0, 10, 10}});
   Metric metric = mean_average_precision();
@@ -407,8 +408,8 @@ TEST(MeanAveragePrecision, KeepsWhatABatchWas) {
   EXPECT_TRUE(std::isnan(metric.compute().item<double>()));
 }
 
-// What has no numbers cannot be waited for.
-TEST(MeanAveragePrecision, AnUpdateWaitsForNoDevice) {
+// Meta tensors have no values, so reading one would fail.
+TEST(MeanAveragePrecision, UpdateDoesNotSynchronizeWithTheDevice) {
   const Set& set = all_sets()[0];
   const auto without_numbers = [](Tensors tensors) {
     for (torch::Tensor& t : tensors) t = t.to(torch::kMeta);
@@ -421,12 +422,12 @@ TEST(MeanAveragePrecision, AnUpdateWaitsForNoDevice) {
       torch::zeros({}, torch::kMeta));
 }
 
-TEST(MeanAveragePrecision, OfNaNIsNoAnswer) {
+TEST(MeanAveragePrecision, WithNaNIsNaN) {
   const Tensors object = objects({{0, 0, 10, 10}});
   const auto nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(std::isnan(
       map_50(found({{0, 0, 10, 10}, {0, 0, 5, 5}}, {0.9, nan}), object)));
-  // That of no detection is not looked at.
+  // The score of padding is ignored.
   Tensors padded = found({{0, 0, 10, 10}, {0, 0, 5, 5}}, {0.9, nan});
   padded[2][0][1] = -1;
   EXPECT_EQ(map_50(padded, object), 1);
@@ -437,7 +438,7 @@ TEST(MeanAveragePrecision, OfNaNIsNoAnswer) {
     evaluation.add(detections, targets);
     return evaluation.result().map_50;
   };
-  // In a box it is never a match.
+  // A box with NaN never matches.
   for (size_t edge = 0; edge < 4; ++edge) {
     std::vector<float> box = {0, 0, 10, 10};
     box[edge] = nan;
@@ -450,13 +451,13 @@ TEST(MeanAveragePrecision, OfNaNIsNoAnswer) {
   const std::vector<float> whole = {-infinity, -infinity, infinity, infinity};
   EXPECT_EQ(evaluated(found({whole}, {0.9}), object), 0);
   EXPECT_TRUE(std::isnan(evaluated(found({whole}, {0.9}), objects({whole}))));
-  // Nor is a box without an area, of which two negative sides are no box.
+  // Nor does a box without area; two negative sides are not a box.
   EXPECT_EQ(
       evaluated(found({{10, 10, 0, 0}}, {0.9}), objects({{10, 10, 0, 0}})),
       0);
 }
 
-TEST(MeanAveragePrecision, TakesAreasAndCrowdsIfTheyAreGiven) {
+TEST(MeanAveragePrecision, UsesAreasAndCrowdsIfGiven) {
   BoxEvaluation evaluation;
   Tensors targets = objects({{0, 0, 10, 10}, {0, 0, 50, 50}});
   targets.push_back(torch::tensor({{5000.f, 0.f}}));  // the first is medium
@@ -467,7 +468,8 @@ TEST(MeanAveragePrecision, TakesAreasAndCrowdsIfTheyAreGiven) {
   EXPECT_EQ(evaluation.result().objects_per_class, std::vector<int64_t>({2}));
   EXPECT_DOUBLE_EQ(evaluation.result().mar_medium, 0.5);
 
-  // What is in a crowd is not wrong, nor is the crowd an object.
+  // A detection in a crowd is not wrong, and a crowd does not count as an
+  // object.
   evaluation.reset();
   targets.push_back(torch::tensor({{{90.f, 90.f, 200.f, 200.f}}}));
   targets.push_back(torch::zeros({1, 1}, torch::kLong));
@@ -480,7 +482,7 @@ TEST(MeanAveragePrecision, TakesAreasAndCrowdsIfTheyAreGiven) {
   EXPECT_EQ(evaluation.result().objects_per_class, std::vector<int64_t>({2}));
 }
 
-TEST(MeanAveragePrecision, RefusesOtherTensors) {
+TEST(MeanAveragePrecision, RejectsInvalidTensors) {
   const Tensors detections = found({{0, 0, 10, 10}}, {0.9});
   const Tensors targets = objects({{0, 0, 10, 10}});
   Tensors with_areas = targets;
@@ -527,7 +529,7 @@ TEST(MeanAveragePrecision, RefusesOtherTensors) {
   }
 }
 
-TEST(MeanAveragePrecision, RefusesLabelsBeyondTheClasses) {
+TEST(MeanAveragePrecision, RejectsLabelsBeyondTheClasses) {
   Tensors targets = objects({{0, 0, 10, 10}});
   targets[1].fill_(2);
   BoxEvaluation named({.classes = {"cat", "dog"}});
@@ -543,7 +545,7 @@ TEST(MeanAveragePrecision, RefusesLabelsBeyondTheClasses) {
       {"a label is 1099511627776", "0 to 99999"});
 }
 
-TEST(MeanAveragePrecision, IsPrintedAsTwelveLinesAndATableOfClasses) {
+TEST(MeanAveragePrecision, PrintsTwelveLinesAndATableOfClasses) {
   BoxEvaluation evaluation({.classes = {"cat", "dog", "horse"}});
   Tensors targets = objects({{0, 0, 10, 10}, {0, 0, 50, 50}});
   targets[1][0][1] = 2;

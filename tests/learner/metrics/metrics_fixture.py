@@ -1,15 +1,15 @@
-"""Writes random outputs and targets, and what scikit-learn, scikit-image and
-scipy make of them.
+"""Writes random outputs and targets with the values of scikit-learn,
+scikit-image and scipy for them.
 
 python metrics_fixture.py FILE [SEED]   the live test: several sets of each
                                         metric and kind
 python metrics_fixture.py FILE --short  metrics_fixture.json: one of each
 
-Where they raise an error or have no number, the value is what the header of the
-metric says; so it is where they have a number that Tern's header does not give,
-such as 1 for the r2_score of constant targets.
+Where they raise an error or return NaN, the value is the one that the metric's
+header documents. The same applies where Tern's header documents a different value,
+as for the r2_score of constant targets, which is 1 in scikit-learn.
 
-It needs scikit-learn and scikit-image, which ./dev bench peers installs.
+Requires scikit-learn and scikit-image, which ./dev bench peers installs.
 """
 import json
 import sys
@@ -24,8 +24,8 @@ warnings.filterwarnings("ignore")
 
 NONE_IGNORED = -100
 OF_TWO = " of two"  # kinds that differ for two classes
-OTHER_KINDS = 0.1  # how often a set has something of another kind too
-SETS_OF_A_KIND = 4  # in the short form of a few metrics alone
+OTHER_KINDS = 0.1  # how often a set also has properties of another kind
+SETS_OF_A_KIND = 4  # in the short form only for a few metrics
 SEED = 10
 
 
@@ -42,12 +42,12 @@ def with_nan(rng, x):
 
 
 def classes(rng, kind, rows, counts=(2, 5), ranked=False):
-    """Scores [n, c] or [n, c, h, w] or, of two classes, logits [n] or [n, 1];
-    targets; and the class that the loss ignores.
+    """Returns scores [n, c] or [n, c, h, w] (for two classes also logits [n] or
+    [n, 1]), targets, and the class that the loss ignores.
 
-    ranked: in ties all scores of a sample are those of another, so that softmax
-    makes equal numbers of them; no two of one sample are equal, of which either
-    might be among the likeliest.
+    ranked: tied samples share all their scores, so that their softmax values are
+    equal. The scores of one sample all differ, since the order of equal scores is
+    undefined.
     """
     count = int(rng.integers(counts[0], counts[1] + 1))
     if kind.endswith(OF_TWO):
@@ -100,7 +100,7 @@ def classes(rng, kind, rows, counts=(2, 5), ranked=False):
 
 
 def labels(rng, kind, rows, probabilities=False):
-    """Logits, or probabilities, and labels, both [n, l]."""
+    """Returns logits or probabilities, and labels, both [n, l]."""
     has = chooser(rng, kind)
     shape = int(rng.integers(1, rows + 1)), int(rng.integers(1, 6))
     scores = rng.normal(size=shape)
@@ -130,7 +130,7 @@ def labels(rng, kind, rows, probabilities=False):
 
 
 def numbers(rng, kind, rows):
-    """Both [n] or [n, k]; of k = 1 the targets may be [n]."""
+    """Returns both as [n] or [n, k]; for k = 1 the targets may be [n]."""
     has = chooser(rng, kind)
     n, k = int(rng.integers(1, rows + 1)), int(rng.integers(1, 4))
     decimals = 0 if has("ties") else 3
@@ -193,8 +193,8 @@ KINDS = {
 
 
 class Rows:
-    """What counts: samples, or pixels, whose target is a class of the model and
-    not the one that the loss ignores."""
+    """The counted samples or pixels: their target is a class of the model, but not
+    the ignored one."""
 
     def __init__(self, x, y, ignored):
         self.is_binary = x.size == y.size  # logits
@@ -214,7 +214,7 @@ class Rows:
 
 
 def of_rows(value, of_none):
-    """of_none: of a set without a row, which scikit-learn refuses."""
+    """of_none: the value without any rows, which scikit-learn rejects."""
 
     def of(x, y, ignored):
         rows = Rows(x, y, ignored)
@@ -285,7 +285,7 @@ def mean_of_classes(function, of_none):
 
 
 def known_labels(x, y):
-    """Which are there, and which of them are known."""
+    """Returns which labels are present, and which are known."""
     y = y.reshape(x.shape)
     return y > 0.5, (y >= 0) & (y <= 1)
 
@@ -296,8 +296,8 @@ def is_called(x, threshold, probabilities):
 
 
 def of_labels(function, average, threshold=0.5, probabilities=False, **options):
-    """scikit-learn has no labels that are not known: then of each label, or of
-    all in one pot, the value is that of the samples for which it is known."""
+    """scikit-learn has no unknown labels. So if there are any, the value is computed
+    per label (micro: jointly) over the samples whose label is known."""
 
     def value(x, y, ignored):
         true, known = known_labels(x, y)
@@ -348,8 +348,8 @@ def of_numbers(function):
 
 
 def of_columns(function, constant_outputs_too=False):
-    """NaN where a column of the targets does not vary; scikit-learn has 0 or 1
-    for it."""
+    """NaN if a column of the targets is constant; scikit-learn returns 0 or 1
+    there."""
 
     def value(x, y, ignored):
         x = x.reshape(len(x), -1)
@@ -362,7 +362,7 @@ def of_columns(function, constant_outputs_too=False):
     return value
 
 
-# At least two samples, as of_columns sees to.
+# of_columns makes sure of at least two samples.
 def pearson(y, x):
     return np.mean([pearsonr(a, b).statistic for a, b in zip(x.T, y.T)])
 
@@ -384,11 +384,11 @@ SSIM = dict(
 )
 
 
-# ---- All metrics: what makes their outputs and targets, and their values ----
+# ---- All metrics: their inputs and their values ----
 
 
 def all_metrics():
-    """Names are those of parity_test.cpp."""
+    """Uses the names in parity_test.cpp."""
     many = (classes, dict(counts=(3, 5), ranked=True))
     two = (classes, dict(counts=(2, 2)))
     ranked = (classes, dict(ranked=True))
@@ -469,7 +469,7 @@ def all_metrics():
 
 
 def listed(array):
-    """JSON has no numbers for NaN and infinity."""
+    """Writes NaN and infinity as strings, which JSON lacks as numbers."""
     return [a if np.isfinite(a) else str(a) for a in array.ravel().tolist()]
 
 
@@ -483,7 +483,7 @@ def drawn(seed, is_short):
         for kind in KINDS[make] * sets:
             outputs, targets, ignored = make(
                 rng, kind, rows=11 if is_short else 60, **options)
-            expected = np.array(np.nan)  # a NaN among the outputs
+            expected = np.array(np.nan)  # NaN if an output is NaN
             if not np.isnan(outputs).any():
                 expected = np.array(float(value(outputs, targets, ignored)))
             yield {

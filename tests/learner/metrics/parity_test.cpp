@@ -133,8 +133,8 @@ struct Set {
   }
 };
 
-// What scikit-learn and scikit-image said, on the sets of TERN_METRICS or some
-// that lie here.
+// scikit-learn's and scikit-image's values for the sets of TERN_METRICS or of
+// the fixture.
 const std::vector<Set>& all_sets() {
   static const std::vector<Set> sets = [] {
     const char* const live = std::getenv("TERN_METRICS");
@@ -167,8 +167,8 @@ class Spread {
   Spread(const Set& set, std::mt19937_64& random)
       : set_(set), random_(random) {}
 
-  /// Of 1 to 4 ranks, some of which may have had no batch: each has counted its
-  /// share of the rows, in any order, in batches of any size, none among them.
+  /// Returns the metrics of 1 to 4 ranks. They share the rows in any order, in
+  /// batches of any size, including empty ones; some ranks may have no batch.
   std::vector<Metric> metrics() {
     const int64_t rows = set_.outputs.size(0);
     std::vector<int64_t> order(rows);
@@ -214,8 +214,8 @@ class Spread {
     EXPECT_TRUE(std::isnan(metric.compute().item<double>())) << set_.name;
   }
 
-  // What becomes of the metric later, with which the state may share memory, is
-  // not seen.
+  // The state may share memory with the metric; later changes to the metric
+  // must not affect the resumed one.
   Metric resumed(Metric& metric) const {
     Metric result = set_.make();
     result.load_state_dict(metric.state_dict().value());
@@ -227,7 +227,7 @@ class Spread {
   std::mt19937_64& random_;
 };
 
-TEST(MetricsParity, AreThoseOfScikitLearn) {
+TEST(MetricsParity, MatchesScikitLearn) {
   std::set<std::string> names;
   for (const Set& set : all_sets()) {
     Metric metric = set.make();
@@ -238,7 +238,7 @@ TEST(MetricsParity, AreThoseOfScikitLearn) {
   EXPECT_EQ(names.size(), all_metrics().size());
 }
 
-TEST(MetricsParity, AreThatOfAllRowsHoweverTheyAreSpread) {
+TEST(MetricsParity, DoesNotDependOnBatchesOrRanks) {
   for_random_cases(2, [](uint64_t seed) {
     std::mt19937_64 random(seed);
     for (const Set& set : all_sets()) {
@@ -255,7 +255,7 @@ TEST(MetricsParity, AreThatOfAllRowsHoweverTheyAreSpread) {
   });
 }
 
-TEST(MetricsParity, OfRanksThatHaveAllSeenNothingAreNoNumbers) {
+TEST(MetricsParity, OfRanksWithoutDataIsNaN) {
   for (const auto& [name, make] : all_metrics()) {
     Metric metric = make();
     metric.sync(AllReduce([](const torch::Tensor&) {}));
@@ -263,8 +263,8 @@ TEST(MetricsParity, OfRanksThatHaveAllSeenNothingAreNoNumbers) {
   }
 }
 
-// Of infinite scores softmax makes NaN, and among targets it has no rank.
-TEST(MetricsParity, ScoresAndTargetsThatCannotBeRankedAreNoAnswer) {
+// Softmax turns infinite scores into NaN, and a NaN target has no rank.
+TEST(MetricsParity, ScoresAndTargetsThatCannotBeRankedGiveNaN) {
   torch::Tensor scores = torch::randn({6, 2});
   scores[3][1] = std::numeric_limits<float>::infinity();
   for (Metric metric : {roc_auc(), average_precision()}) {

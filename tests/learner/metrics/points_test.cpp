@@ -26,8 +26,8 @@ value_of(Metric metric, const torch::Tensor& pred, const Tensors& targets) {
   return metric.compute().item<double>();
 }
 
-// Two samples of three points: the box of the first is 40 x 30, that of the
-// second 10 x 20. The predictions are 5, 10, 0 and 1, 4, 3 pixels off.
+// Two samples of three points, with boxes of 40 x 30 and 10 x 20. The
+// predictions are off by 5, 10, 0 and 1, 4, 3 pixels.
 class PointsTest : public testing::Test {
  protected:
   torch::Tensor target = torch::tensor(
@@ -39,20 +39,21 @@ class PointsTest : public testing::Test {
   torch::Tensor visible = torch::ones({2, 3}, torch::kBool);
 };
 
-TEST_F(PointsTest, DistancesArePixels) {
+TEST_F(PointsTest, DistancesAreInPixels) {
   EXPECT_DOUBLE_EQ(
       value_of(mean_point_distance(), pred, {target, visible}),
       23. / 6);
   EXPECT_FALSE(mean_point_distance().higher_is_better());
 }
 
-TEST_F(PointsTest, CorrectIsWhatIsWithinAShareOfTheBox) {
-  // Of 40: 8, of 20: 4, which is still correct.
+TEST_F(PointsTest, CorrectMeansWithinAFractionOfTheBox) {
+  // The limits are 8 for the box of 40 and 4 for the box of 20; 4 pixels are
+  // still correct.
   const Metric metric = percentage_of_correct_keypoints();
   EXPECT_DOUBLE_EQ(value_of(metric, pred, {target, visible}), 5. / 6);
   EXPECT_EQ(metric.name(), "pck_0.2");
   EXPECT_TRUE(metric.higher_is_better());
-  // The box is that of the visible points: 0 to 40, and 5 x 15.
+  // Only visible points define the box: 0 to 40, and 5 x 15.
   visible[0][2] = false;
   visible[1][0] = false;
   EXPECT_DOUBLE_EQ(
@@ -60,8 +61,8 @@ TEST_F(PointsTest, CorrectIsWhatIsWithinAShareOfTheBox) {
       2. / 4);
 }
 
-TEST_F(PointsTest, CorrectIsWhatIsWithinAShareOfTwoPoints) {
-  // Between the first and the last: 50 and 7.07.
+TEST_F(PointsTest, CorrectMeansWithinAFractionOfTheDistanceOfTwoPoints) {
+  // The first and the last point are 50 and 7.07 apart.
   const PckOptions options = {
       .threshold = 0.1,
       .length = PckLength::points,
@@ -70,7 +71,7 @@ TEST_F(PointsTest, CorrectIsWhatIsWithinAShareOfTwoPoints) {
   const Metric metric = percentage_of_correct_keypoints(options);
   EXPECT_EQ(metric.name(), "pck_0.1_points");
   EXPECT_DOUBLE_EQ(value_of(metric, pred, {target, visible}), 2. / 6);
-  // Without one of them there is no length, and the sample does not count.
+  // If one of the two is not visible, the sample does not count.
   visible[1][2] = false;
   EXPECT_DOUBLE_EQ(
       value_of(
@@ -85,7 +86,7 @@ TEST_F(PointsTest, CorrectIsWhatIsWithinAShareOfTwoPoints) {
       {target, visible})));
 }
 
-TEST_F(PointsTest, CorrectIsWhatIsWithinAShareOfTheImagesDiagonal) {
+TEST_F(PointsTest, CorrectMeansWithinAFractionOfTheImageDiagonal) {
   const Metric metric = percentage_of_correct_keypoints(
       {.threshold = 0.04,
        .length = PckLength::image,
@@ -105,7 +106,7 @@ std::vector<Metric> all_metrics() {
           {.length = PckLength::image, .height = 10, .width = 10})};
 }
 
-TEST_F(PointsTest, WhatIsNotVisibleCountsNowhere) {
+TEST_F(PointsTest, InvisiblePointsDoNotCount) {
   for (const Metric& metric : all_metrics()) {
     const torch::Tensor seen =
         torch::tensor({{true, true, false}, {true, true, true}});
@@ -114,7 +115,7 @@ TEST_F(PointsTest, WhatIsNotVisibleCountsNowhere) {
     other[0][2] = kNan;
     EXPECT_EQ(value_of(metric.fresh_copy(), pred, {other, seen}), value)
         << metric.name();
-    // Nothing is visible in a sample, or in the set.
+    // No point is visible in one sample, and then in no sample.
     const torch::Tensor first =
         torch::tensor({{true, true, true}, {false, false, false}});
     EXPECT_EQ(
@@ -131,8 +132,8 @@ TEST_F(PointsTest, WhatIsNotVisibleCountsNowhere) {
   }
 }
 
-// What has no numbers cannot be waited for.
-TEST_F(PointsTest, AnUpdateWaitsForNoDevice) {
+// Meta tensors have no values, so reading one would fail.
+TEST_F(PointsTest, UpdateDoesNotSynchronizeWithTheDevice) {
   for (Metric metric : all_metrics()) {
     metric.update(
         {pred.to(torch::kMeta)},
@@ -141,7 +142,7 @@ TEST_F(PointsTest, AnUpdateWaitsForNoDevice) {
   }
 }
 
-TEST_F(PointsTest, OfNaNAreNoAnswer) {
+TEST_F(PointsTest, WithNaNAreNaN) {
   for (const Metric& metric : all_metrics()) {
     for (torch::Tensor* const points : {&pred, &target}) {
       const torch::Tensor before = points->clone();
@@ -154,7 +155,7 @@ TEST_F(PointsTest, OfNaNAreNoAnswer) {
   }
 }
 
-TEST_F(PointsTest, AreThoseOfAllSamplesHoweverTheyAreSpread) {
+TEST_F(PointsTest, DoNotDependOnBatchesOrRanks) {
   for_random_cases(20, [](uint64_t seed) {
     torch::manual_seed(seed);
     std::mt19937_64 random(seed);
@@ -192,7 +193,7 @@ TEST_F(PointsTest, AreThoseOfAllSamplesHoweverTheyAreSpread) {
   });
 }
 
-TEST_F(PointsTest, OtherTensorsAreRefused) {
+TEST_F(PointsTest, RejectInvalidTensors) {
   const auto refuses = [](const torch::Tensor& given, const Tensors& targets) {
     for (Metric metric : all_metrics()) {
       expect_error<c10::ValueError>(
@@ -209,7 +210,7 @@ TEST_F(PointsTest, OtherTensorsAreRefused) {
   refuses(pred, {target.to(torch::kLong), visible});
 }
 
-TEST_F(PointsTest, OtherOptionsAreRefused) {
+TEST_F(PointsTest, RejectInvalidOptions) {
   expect_error<c10::ValueError>(
       [] { percentage_of_correct_keypoints({.threshold = 0}); },
       {"threshold is 0", "> 0"});

@@ -15,7 +15,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-/// Answers with the sigmoid of its inputs.
+/// Its model returns its inputs; the activation is a sigmoid.
 Learner learner_with(
     const torch::Tensor& logits,
     const torch::Tensor& targets) {
@@ -40,7 +40,7 @@ double f_beta_at(Learner& learn, double threshold, double beta) {
   return metric.compute().item<double>();
 }
 
-TEST(TuneThreshold, HasTheBestFBetaOfAll) {
+TEST(TuneThreshold, FindsTheBestFBeta) {
   torch::manual_seed(5);
   for (const double beta : {0.5, 1.0, 3.0}) {
     SCOPED_TRACE(beta);
@@ -57,29 +57,29 @@ TEST(TuneThreshold, HasTheBestFBetaOfAll) {
   }
 }
 
-TEST(TuneThreshold, LiesHalfwayBetweenTwoProbabilities) {
+TEST(TuneThreshold, IsHalfwayBetweenTwoProbabilities) {
   const torch::Tensor p = torch::tensor({{.9f, .6f, .2f}, {.7f, .3f, .2f}});
   const torch::Tensor targets =
       torch::tensor({{1.f, 1.f, 0.f}, {1.f, 0.f, 0.f}});
   Learner learn = learner_with(p.logit(), targets);
   EXPECT_NEAR(tune_threshold(learn), 0.45, 1e-6);
-  // predict says so from now on.
+  // predict uses it from now on.
   learn.data().classes = {"a", "b", "c"};
   learn.data().outputs[0].names = {"a", "b", "c"};
   const torch::Tensor sample = torch::tensor({.46f, .44f, .9f}).logit();
   EXPECT_EQ(learn.predict(sample).label, "a, c");
 }
 
-TEST(TuneThreshold, NeverLiesBetweenEqualProbabilities) {
+TEST(TuneThreshold, IsNeverBetweenEqualProbabilities) {
   const torch::Tensor p = torch::tensor({{.8f}, {.5f}, {.5f}, {.5f}, {.1f}});
   const torch::Tensor targets =
       torch::tensor({{1.f}, {1.f}, {0.f}, {0.f}, {0.f}});
   Learner learn = learner_with(p.logit(), targets);
-  // F1 above .5 is 2/3, above .1 it is 4/6 too: the higher one is taken.
+  // F1 is 2/3 above .5 and also above .1 (4/6): the higher threshold is chosen.
   EXPECT_NEAR(tune_threshold(learn), 0.65, 1e-6);
 }
 
-TEST(TuneThreshold, RefusesWhatHasNoProbabilityForEachTarget) {
+TEST(TuneThreshold, RejectsOutputsWithoutOneProbabilityPerTarget) {
   Learner classes(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { tune_threshold(classes); },

@@ -1,4 +1,5 @@
-// fastai's optimizers against fastai, alone and as mixed precision uses them.
+// Tern's versions of fastai's optimizers against fastai, in fp32 and in mixed
+// precision.
 
 #include <functional>
 #include <memory>
@@ -37,7 +38,7 @@ Tensors start() {
       torch::zeros({5})};
 }
 
-/// Gradients of the mean squares.
+/// The gradients of the mean squared errors.
 Tensors gradients(const Tensors& params) {
   const Tensors targets = {
       torch::arange(8.f),
@@ -77,7 +78,7 @@ class FastaiOptim : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(FastaiOptim, GivesTheParametersOfFastaiAfter300Steps) {
+TEST_P(FastaiOptim, MatchesFastaisParametersAfter300Steps) {
   const Tensors params = start();
   train(*make(params), params, 300);
   Tensors flat;
@@ -87,7 +88,7 @@ TEST_P(FastaiOptim, GivesTheParametersOfFastaiAfter300Steps) {
   EXPECT_TRUE(test::all_close(torch::cat(flat), expected, {1e-6, 1e-6}));
 }
 
-TEST_P(FastaiOptim, ResumesBitForBitByNames) {
+TEST_P(FastaiOptim, ResumesBitIdenticalFromNamedState) {
   const Tensors whole = start();
   const auto first = make(whole);
   train(*first, whole, 15);
@@ -105,9 +106,9 @@ TEST_P(FastaiOptim, ResumesBitForBitByNames) {
   }
 }
 
-// As with fp32 gradients of the same values, and as if the steps that
-// overflowed had not been.
-TEST_P(FastaiOptim, ReadsScaledHalfGradientsAndObeysTheOverflowFlag) {
+// Bit-identical to steps with equal fp32 gradients and without the steps that
+// overflowed.
+TEST_P(FastaiOptim, StepsFromScaledHalfGradientsAndSkipsOverflows) {
   const Tensors params = start(), masters = start();
   Tensors weights;
   for (const torch::Tensor& master : masters) {
@@ -171,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
                 lookahead(5, 0.8))}),
     [](const auto& info) { return info.param.name; });
 
-TEST(Ranger, HasTheDefaultsOfFastai) {
+TEST(Ranger, HasFastaisDefaults) {
   const auto made = ranger()({OptimizerParamGroup(start())});
   const auto& options =
       static_cast<const AdamWOptions&>(made->param_groups()[0].options());

@@ -33,7 +33,7 @@ class FusedOptimizerRatesCudaTest : public GpuTest {
     sgd->write_rates();
   }
 
-  /// Keeps the device busy for some hundredths of a second.
+  /// Keeps the device busy for a few hundredths of a second.
   static void start_long_work() {
     const auto big = torch::randn({8192, 8192}, torch::kCUDA);
     torch::Tensor x = big;
@@ -44,10 +44,10 @@ class FusedOptimizerRatesCudaTest : public GpuTest {
   std::unique_ptr<optim::SGD> sgd;
 };
 
-TEST_F(FusedOptimizerRatesCudaTest, TheHostDoesNotWaitWhenItWritesThem) {
+TEST_F(FusedOptimizerRatesCudaTest, WritingThemDoesNotSynchronize) {
   using Clock = std::chrono::steady_clock;
   start_long_work();
-  torch::cuda::synchronize();  // cuBLAS is warm
+  torch::cuda::synchronize();  // warms up cuBLAS
   const auto begin = Clock::now();
   start_long_work();
   const auto launched = Clock::now();
@@ -58,8 +58,8 @@ TEST_F(FusedOptimizerRatesCudaTest, TheHostDoesNotWaitWhenItWritesThem) {
   EXPECT_LT((written - launched).count(), 0.2 * (done - begin).count());
 }
 
-// Each number lies in host memory until its copy runs, long after the host has
-// written the next ones.
+// Each value must stay in host memory until its copy runs, long after the host
+// has written the next ones.
 TEST_F(FusedOptimizerRatesCudaTest, AQueuedStepKeepsItsOwn) {
   start_long_work();
   double sum = 0;

@@ -88,7 +88,7 @@ void expect_resume_is_bit_exact(typename Optimizer::Options options) {
   }
 }
 
-TEST(FusedOptimizer, GoesOnBitExactFromAnArchive) {
+TEST(FusedOptimizer, ContinuesBitIdenticalFromAnArchive) {
   expect_resume_is_bit_exact<optim::SGD>(SGDOptions(.1).momentum(.9));
   expect_resume_is_bit_exact<optim::Adam>(AdamOptions(.1).amsgrad(true));
   expect_resume_is_bit_exact<optim::AdamW>(AdamWOptions(.1).weight_decay(.1));
@@ -97,7 +97,7 @@ TEST(FusedOptimizer, GoesOnBitExactFromAnArchive) {
       optim::LarcOptions(.1).trust_coeff(.1).eps(.1).clip(false));
 }
 
-TEST(FusedOptimizer, SavesHowWeightDecayActs) {
+TEST(FusedOptimizer, SavesTheKindOfWeightDecay) {
   optim::SGD from(make_params(), SGDOptions(.1));
   optim::SGD to(make_params(), SGDOptions(.1));
   from.decoupled_weight_decay(true);
@@ -123,14 +123,14 @@ void expect_takes_over_from(typename Optimizer::Options options) {
   }
 }
 
-TEST(FusedOptimizer, TakesOverFromTheArchiveOfLibTorch) {
+TEST(FusedOptimizer, LoadsArchivesOfLibTorch) {
   expect_takes_over_from<torch::optim::SGD, optim::SGD>(
       SGDOptions(.1).momentum(.9).dampening(.5));
   expect_takes_over_from<torch::optim::Adam, optim::Adam>(AdamOptions(.1));
   expect_takes_over_from<torch::optim::AdamW, optim::AdamW>(AdamWOptions(.1));
 }
 
-TEST(FusedOptimizer, LeavesAParameterWithoutGradientAlone) {
+TEST(FusedOptimizer, LeavesAParameterWithoutGradientUnchanged) {
   const auto used = param({1, 2});
   const auto unused = param({3, 4});
   optim::AdamW optimizer({used, unused}, AdamWOptions(.1));
@@ -139,7 +139,7 @@ TEST(FusedOptimizer, LeavesAParameterWithoutGradientAlone) {
   EXPECT_TRUE(torch::equal(unused.detach(), torch::tensor({3.f, 4.f})));
   EXPECT_EQ(optimizer.state().size(), 1);
 
-  set_grad(unused, {1, 1});  // later it takes part, as a first step
+  set_grad(unused, {1, 1});  // its first step, at a later time
   optimizer.step();
   EXPECT_TRUE(test::all_close(
       unused.detach(),
@@ -160,7 +160,7 @@ TEST(FusedOptimizer, StepsGroupsWithTheirOwnOptions) {
   EXPECT_EQ(b.item<float>(), -9);
 }
 
-TEST(FusedOptimizer, CallsTheClosureWithGradientsOn) {
+TEST(FusedOptimizer, CallsTheClosureWithGradientsEnabled) {
   const auto p = param({1});
   optim::SGD optimizer({p}, SGDOptions(1));
   const torch::NoGradGuard no_grad;
@@ -173,7 +173,7 @@ TEST(FusedOptimizer, CallsTheClosureWithGradientsOn) {
   EXPECT_EQ(p.item<float>(), -1);
 }
 
-TEST(FusedOptimizer, TakesEmptyAndChannelsLastParameters) {
+TEST(FusedOptimizer, SupportsEmptyAndChannelsLastParameters) {
   const auto empty = torch::zeros({0, 3}).requires_grad_();
   const auto image = torch::ones({2, 3, 4, 4})
                          .contiguous(torch::MemoryFormat::ChannelsLast)
@@ -181,7 +181,7 @@ TEST(FusedOptimizer, TakesEmptyAndChannelsLastParameters) {
   optim::Adam optimizer({empty, image}, AdamOptions(.1));
   empty.mutable_grad() = torch::zeros({0, 3});
   image.mutable_grad() =
-      torch::arange(96.f).reshape({2, 3, 4, 4}) - 40;  // another layout
+      torch::arange(96.f).reshape({2, 3, 4, 4}) - 40;  // a different layout
   optimizer.step();
   EXPECT_TRUE(test::all_close(
       image.detach(),
@@ -189,7 +189,7 @@ TEST(FusedOptimizer, TakesEmptyAndChannelsLastParameters) {
       {1e-4, 1e-5}));
 }
 
-TEST(FusedOptimizer, KeepsNoGradientAfterTheStep) {
+TEST(FusedOptimizer, KeepsNoReferenceToTheGradientAfterTheStep) {
   const auto p = param({1});
   optim::SGD optimizer({p}, SGDOptions(1));
   set_grad(p, {1});
@@ -200,7 +200,7 @@ TEST(FusedOptimizer, KeepsNoGradientAfterTheStep) {
   EXPECT_TRUE(grad.expired());
 }
 
-TEST(FusedOptimizer, StartsMomentumLateAsTorchDoes) {
+TEST(FusedOptimizer, StartsMomentumLateLikeLibTorch) {
   const auto ours = param({1});
   const auto theirs = param({1});
   optim::SGD optimizer({ours}, SGDOptions(.1));
@@ -224,7 +224,7 @@ TEST(FusedOptimizer, StartsMomentumLateAsTorchDoes) {
   }
 }
 
-TEST(FusedOptimizer, DecaysTheWeightDirectlyWhenAsked) {
+TEST(FusedOptimizer, SupportsDecoupledWeightDecay) {
   const auto p = param({2});
   optim::SGD optimizer({p}, SGDOptions(.1).momentum(.9).weight_decay(.5));
   optimizer.decoupled_weight_decay(true);
@@ -234,7 +234,7 @@ TEST(FusedOptimizer, DecaysTheWeightDirectlyWhenAsked) {
   EXPECT_FLOAT_EQ(p.item<float>(), 2 * .95f * .95f);
 }
 
-TEST(FusedOptimizer, DividesByItsOwnScaleToo) {
+TEST(FusedOptimizer, AlsoDividesByItsOwnScale) {
   const auto p = param({0});
   optim::SGD optimizer({p}, SGDOptions(1));
   optimizer.grad_scale(torch::tensor(4.f));
@@ -251,7 +251,7 @@ template <class Optimizer>
 void expect_skip_changes_nothing(typename Optimizer::Options options) {
   Tensors params = make_params();
   Optimizer optimizer(params, options);
-  for (const float found : {1.f, 2.f}) {  // also as the first step
+  for (const float found : {1.f, 2.f}) {  // first as the first step
     Tensors before;
     for (const auto& p : params) {
       before.push_back(p.detach().clone());
@@ -268,7 +268,7 @@ void expect_skip_changes_nothing(typename Optimizer::Options options) {
       }
     }
   }
-  // The step after a skip is a first step.
+  // The step after the skipped ones is a first step.
   Tensors plain = make_params();
   Optimizer reference(plain, options);
   run_steps(optimizer, 0, 2);
@@ -278,16 +278,16 @@ void expect_skip_changes_nothing(typename Optimizer::Options options) {
   }
 }
 
-TEST(FusedOptimizer, ChangesNothingWhenAnOverflowWasFound) {
+TEST(FusedOptimizer, ChangesNothingAfterAnOverflow) {
   expect_skip_changes_nothing<optim::SGD>(
       SGDOptions(.1).momentum(.9).weight_decay(.1));
   expect_skip_changes_nothing<optim::Adam>(AdamOptions(.1).amsgrad(true));
   expect_skip_changes_nothing<optim::AdamW>(AdamWOptions(.1));
 }
 
-TEST(FusedOptimizer, StepsMastersFromHalfGradientsAndWritesWeights) {
+TEST(FusedOptimizer, StepsMastersFromHalfGradientsAndUpdatesWeights) {
   const auto weight = torch::ones({2}, torch::kHalf).requires_grad_();
-  const auto own = param({1});  // a BatchNorm's, its own master
+  const auto own = param({1});  // as of a BatchNorm; its own master
   const auto master = torch::ones({2});
   optim::SGD optimizer({master, own}, SGDOptions(1e-4));
   optimizer.set_weights({master}, {weight});
@@ -306,7 +306,7 @@ TEST(FusedOptimizer, StepsMastersFromHalfGradientsAndWritesWeights) {
   EXPECT_TRUE(optimizer.gradients().empty());
 }
 
-TEST(FusedOptimizer, MovesGradientsToMastersForThoseWhoReadThem) {
+TEST(FusedOptimizer, MovesGradientsToTheMasters) {
   const auto weight = torch::ones({2}, torch::kHalf).requires_grad_();
   const auto master = torch::ones({2});
   optim::SGD optimizer({master}, SGDOptions(1));
@@ -319,7 +319,7 @@ TEST(FusedOptimizer, MovesGradientsToMastersForThoseWhoReadThem) {
   EXPECT_TRUE(bit_equal(weight, torch::full({2}, .5, torch::kHalf)));
 }
 
-TEST(FusedOptimizer, RefusesWhatItCannotStep) {
+TEST(FusedOptimizer, RejectsWhatItCannotStep) {
   expect_error<c10::ValueError>(
       [] { optim::Adam({torch::zeros({2}, torch::kDouble).requires_grad_()}); },
       {"Double", "torch::optim::Adam"});
@@ -401,18 +401,18 @@ void expect_8bit_resumes(typename Optimizer::Options options) {
   }
 }
 
-TEST(FusedOptimizer, KeepsMomentsIn8BitsAndResumesThemBitForBit) {
+TEST(FusedOptimizer, KeepsMomentsIn8BitsAndResumesThemBitIdentical) {
   expect_8bit_resumes<optim::SGD>(SGDOptions(.1).momentum(.9));
   expect_8bit_resumes<optim::AdamW>(AdamWOptions(.01));
   expect_8bit_resumes<optim::Adam>(AdamOptions(.01).amsgrad(true));
 }
 
-TEST(FusedOptimizer, StepsBFloat16WithoutMastersAndResumesBitForBit) {
+TEST(FusedOptimizer, StepsBFloat16WithoutMastersAndResumesBitIdentical) {
   Tensors whole, floats = large_params();
   for (const auto& p : large_params()) {
     whole.push_back(p.detach().to(torch::kBFloat16).requires_grad_());
   }
-  const auto options = AdamWOptions(1e-4);  // a unit of 1 is 80 such steps
+  const auto options = AdamWOptions(1e-4);  // 80 steps: bfloat16's unit at 1
   const optim::FusedOptions fused = {
       .lookahead = {.k = 5, .alpha = 1},
       .optim_bits = 8};
@@ -445,7 +445,7 @@ TEST(FusedOptimizer, StepsBFloat16WithoutMastersAndResumesBitForBit) {
   }
 }
 
-TEST(FusedOptimizer, TakesNoStateOfOtherBits) {
+TEST(FusedOptimizer, RejectsStateWithDifferentBits) {
   Tensors params = large_params();
   optim::AdamW from(params, {}), to(params, {}, k8Bit);
   run_steps(from, 0, 1);
@@ -455,7 +455,7 @@ TEST(FusedOptimizer, TakesNoStateOfOtherBits) {
       {"[40, 128] is Float", "expected Byte", "optim_bits"});
 }
 
-TEST(FusedOptimizer, RefusesOptionsOutOfRange) {
+TEST(FusedOptimizer, RejectsOptionsOutOfRange) {
   const auto make = [](auto options) {
     if constexpr (std::is_same_v<decltype(options), SGDOptions>) {
       optim::SGD({param({1})}, options);
@@ -490,7 +490,7 @@ TEST(FusedOptimizer, RefusesOptionsOutOfRange) {
       {"optim_bits is 4; expected 8 or 32"});
 }
 
-TEST(FusedOptimizer, TakesFrozenParametersOfAnyTypeUntilTheyHaveAGradient) {
+TEST(FusedOptimizer, AcceptsFrozenParametersOfAnyTypeUntilTheyHaveAGradient) {
   const auto trained = param({1, 2});
   const auto half = torch::ones({2}, torch::kHalf);
   optim::AdamW optimizer({trained, half, torch::ones({2}, torch::kDouble)});
@@ -517,7 +517,7 @@ TEST(FusedOptimizer, AdamWIsAlwaysDecoupledAsInPyTorch) {
   EXPECT_FLOAT_EQ(p.item<float>(), q.item<float>());
 }
 
-TEST(FusedOptimizer, SlowWeightsBeginAgainWithWeightsThatWereReplaced) {
+TEST(FusedOptimizer, SlowWeightsRestartFromReplacedWeights) {
   const auto p = param({2});
   optim::SGD optimizer(
       {p},

@@ -28,7 +28,7 @@ std::vector<double> rates(Learner& learn) {
 }
 
 // point_net: "0" Linear, "1" BatchNorm, "3" Linear.
-TEST(LayerGroups, ASliceGivesEachGroupItsRate) {
+TEST(LayerGroups, ASliceGivesEachGroupItsLearningRate) {
   Learner learn(point_data(), point_net(), quiet());
   EXPECT_EQ(parts_of(learn.split({"1", "3"})).groups.size(), 3);
   learn.fit(0, {1e-4, 1e-2});
@@ -39,14 +39,14 @@ TEST(LayerGroups, ASliceGivesEachGroupItsRate) {
     EXPECT_NEAR(got[i], expected[i], 1e-12);
 }
 
-TEST(LayerGroups, TheDefaultIsTheLearnersRateForEveryGroup) {
+TEST(LayerGroups, TheDefaultIsTheLearnersLearningRateForEveryGroup) {
   Learner learn(point_data(), point_net(), quiet({.lr = 0.5}));
   learn.split({"3"}).fit(0);
   EXPECT_EQ(rates(learn), (std::vector<double>{0.5, 0.5}));
   EXPECT_THROW(learn.fit(1, {1, 2, 3}), c10::ValueError);
 }
 
-TEST(LayerGroups, FreezeKeepsAllButTheLastGroupAndTheNormsStill) {
+TEST(LayerGroups, FreezeTrainsOnlyTheLastGroupAndTheNorms) {
   Learner learn(point_data(), point_net(), quiet());
   learn.split({"1", "3"}).freeze();
   const Tensors before = parameters_of(learn);
@@ -61,7 +61,7 @@ TEST(LayerGroups, FreezeKeepsAllButTheLastGroupAndTheNormsStill) {
   EXPECT_FALSE(torch::equal(before[0], parameters_of(learn)[0]));
 }
 
-TEST(LayerGroups, WhatTheProgramHasFrozenStaysFrozen) {
+TEST(LayerGroups, ParametersThatTheProgramFrozeStayFrozen) {
   for (const bool between_fits : {false, true}) {
     auto net = point_net();
     Learner learn(point_data(), net, quiet());
@@ -81,7 +81,7 @@ TEST(LayerGroups, WhatTheProgramHasFrozenStaysFrozen) {
   }
 }
 
-TEST(LayerGroups, ATrialLeavesThemKnowingWhoHasFrozenWhat) {
+TEST(LayerGroups, ATrialDoesNotChangeWhichParametersTheProgramFroze) {
   auto net = point_net();
   Learner learn(point_data(), net, quiet());
   learn.split({"3"});
@@ -95,7 +95,7 @@ TEST(LayerGroups, ATrialLeavesThemKnowingWhoHasFrozenWhat) {
   EXPECT_TRUE(net->parameters()[1].requires_grad());
 }
 
-TEST(LayerGroups, UnfreezeAllTrainsWhatTheProgramHasFrozen) {
+TEST(LayerGroups, UnfreezeAllTrainsWhatTheProgramFroze) {
   auto net = point_net();
   Learner learn(point_data(), net, quiet({.unfreeze_all = true}));
   net->parameters()[0].requires_grad_(false);
@@ -103,7 +103,7 @@ TEST(LayerGroups, UnfreezeAllTrainsWhatTheProgramHasFrozen) {
   EXPECT_TRUE(net->parameters()[0].requires_grad());
 }
 
-TEST(LayerGroups, FreezingClearsTheOptimizersStateAsFastaiUnlessAskedNotTo) {
+TEST(LayerGroups, FreezingClearsTheOptimizersStateUnlessDisabled) {
   for (const bool clears : {true, false}) {
     Learner learn(
         point_data(),
@@ -120,7 +120,7 @@ TEST(LayerGroups, FreezingClearsTheOptimizersStateAsFastaiUnlessAskedNotTo) {
   }
 }
 
-TEST(LayerGroups, FrozenNormsStopLearningWhenAskedTo) {
+TEST(LayerGroups, FrozenNormsAreNotTrainedIfTrainBnIsFalse) {
   Learner learn(point_data(), point_net(), quiet({.train_bn = false}));
   learn.split({"1", "3"}).freeze_to(2);
   const Tensors before = parameters_of(learn);
@@ -128,7 +128,7 @@ TEST(LayerGroups, FrozenNormsStopLearningWhenAskedTo) {
   EXPECT_TRUE(torch::equal(before[2], parameters_of(learn)[2]));
 }
 
-TEST(LayerGroups, NormsAndBiasesAreSparedFromDecayWhenAskedTo) {
+TEST(LayerGroups, NormsAndBiasesHaveNoWeightDecayIfDisabled) {
   for (const bool bn_weight_decay : {true, false}) {
     Learner learn(
         point_data(),
@@ -145,7 +145,7 @@ TEST(LayerGroups, NormsAndBiasesAreSparedFromDecayWhenAskedTo) {
   }
 }
 
-TEST(LayerGroups, SplitNamesTheModuleItCannotFind) {
+TEST(LayerGroups, SplitNamesAModuleThatDoesNotExist) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>([&] { learn.split({"head"}); }, {"\"head\""});
   expect_error<c10::ValueError>(
@@ -160,14 +160,14 @@ TEST(LayerGroups, SplitNamesTheModuleItCannotFind) {
   EXPECT_THROW(learn.split({"3"}), c10::ValueError);
 }
 
-// All gradients are zero: what moves weights is weight decay.
+// All gradients are zero, so only weight decay changes weights.
 Loss without_gradient() {
   return Loss(
       [](const torch::Tensor& p, const torch::Tensor&) { return p.sum() * 0; });
 }
 
 TEST(LayerGroups, TrueWeightDecayShrinksWeightsWithEveryOptimizer) {
-  // No gradient but decay: w *= 1 - lr * wd, twice.
+  // Only weight decay: w *= 1 - lr * wd, twice.
   for (const OptimizerFactory& factory :
        {optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1)),
         optimizer<torch::optim::Adam>(),
@@ -187,9 +187,9 @@ TEST(LayerGroups, TrueWeightDecayShrinksWeightsWithEveryOptimizer) {
   }
 }
 
-TEST(LayerGroups, DecayGoesThroughTheGradientWithoutTrueWeightDecay) {
-  // The first step of Adam has the size of the learning rate, however small
-  // the gradient is: here decay alone, which points away from the weight.
+TEST(LayerGroups, WithoutTrueWeightDecayItActsThroughTheGradient) {
+  // Adam's first step has the size of the learning rate, however small the
+  // gradient. Here the gradient is only weight decay, so the step is towards 0.
   Learner learn(
       point_data(32, 0),
       point_net(),
@@ -207,7 +207,7 @@ TEST(LayerGroups, DecayGoesThroughTheGradientWithoutTrueWeightDecay) {
       1e-5));
 }
 
-TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
+TEST(LayerGroups, HyperParametersCanBeSetBeforeTheOptimizerExists) {
   Learner learn(point_data(), point_net(), quiet({.bn_weight_decay = false}));
   learn.split({"3"});
   loop::set_hyper_parameter(parts_of(learn), HyperParameter::lr, {0.1, 0.2});
@@ -221,7 +221,7 @@ TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
       {0.3, 0.4});
   EXPECT_TRUE(
       optim::has_momentum(learn.optimizer().param_groups().at(0).options()));
-  // Each layer group is two parameter groups: the second is spared decay.
+  // Each layer group has two parameter groups; the second has no weight decay.
   const auto& groups = learn.optimizer().param_groups();
   ASSERT_EQ(groups.size(), 4u);
   EXPECT_EQ(groups[1].options().get_lr(), 0.1);
@@ -237,9 +237,9 @@ TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
       {"1 values of lr", "2 layer groups"});
 }
 
-TEST(LayerGroups, WithoutTrueWeightDecayAnOptimizerDecaysInItsOwnWay) {
-  // The gradient is zero: what moves the weight is decay. AdamW shrinks it, all
-  // others see a gradient that points away from it.
+TEST(LayerGroups, WithoutTrueWeightDecayEachOptimizerDecaysInItsOwnWay) {
+  // The gradient is zero, so only weight decay changes weights. AdamW scales
+  // the weights; all others add weight decay to the gradient.
   struct Case {
     const char* name;
     OptimizerFactory factory;
@@ -269,7 +269,7 @@ TEST(LayerGroups, WithoutTrueWeightDecayAnOptimizerDecaysInItsOwnWay) {
   }
 }
 
-// An optimizer of a program's own whose steps need what its constructor makes.
+// A custom optimizer whose steps need state that its constructor creates.
 struct CountsSteps final : torch::optim::SGD {
   struct Count final : torch::optim::OptimizerCloneableParamState<Count> {
     int64_t steps = 0;
@@ -290,7 +290,7 @@ struct CountsSteps final : torch::optim::SGD {
   int64_t steps() { return static_cast<Count&>(*state_.begin()->second).steps; }
 };
 
-TEST(LayerGroups, FreezingGivesStateThatAConstructorMakesANewBeginning) {
+TEST(LayerGroups, FreezingResetsStateThatTheConstructorCreates) {
   Learner counts(
       point_data(),
       point_net(),
@@ -307,7 +307,7 @@ TEST(LayerGroups, FreezingGivesStateThatAConstructorMakesANewBeginning) {
   EXPECT_EQ(&counts.optimizer(), &optimizer_now);
   EXPECT_EQ(optimizer_now.steps(), 8);
 
-  // As one that has not stepped yet.
+  // Its state equals that of an optimizer without a step.
   const auto adagrad = [] {
     auto learn = std::make_unique<Learner>(
         point_data(),

@@ -1,10 +1,10 @@
-"""Writes fastai_optim_fixture.h: what fastai's optimizers compute.
+"""Writes fastai_optim_fixture.h: results of fastai's optimizers.
 
     python make_fastai_optim_fixture.py > fastai_optim_fixture.h && clang-format -i fastai_optim_fixture.h
 
 Each case: three parameters, linspace(-1, 1, 8), sin(arange(12)) as [3, 4] and
 five zeros; targets arange(8), cos(arange(12)) and 0.3; gradients of the mean
-squares; 300 steps.
+squared errors; 300 steps.
 """
 from functools import partial
 

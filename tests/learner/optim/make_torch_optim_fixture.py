@@ -1,10 +1,10 @@
-"""Writes torch_optim_fixture.h: what Python's torch.optim computes.
+"""Writes torch_optim_fixture.h: results of Python's torch.optim.
 
     python make_torch_optim_fixture.py > torch_optim_fixture.h && clang-format -i torch_optim_fixture.h
 
 Each case: w0 = linspace(-1, 1, 8), loss = mean((w - arange(8))**2), 10 steps.
-The "amp" cases go through torch.amp.GradScaler("cpu", init_scale=8,
-growth_interval=3), with a NaN in the gradient of step 4 (from 0).
+The "amp" cases use torch.amp.GradScaler("cpu", init_scale=8,
+growth_interval=3), with a NaN in the gradient of step 4 (counted from 0).
 """
 import torch
 

@@ -22,14 +22,14 @@ const torch::optim::OptimizerOptions& made(const OptimizerFactory& factory) {
   return optimizer->param_groups()[0].options();
 }
 
-TEST(OptimizerFactory, PassesOptionsOn) {
+TEST(OptimizerFactory, PassesItsOptions) {
   const OptimizerFactory factory =
       optimizer<optim::SGD>(torch::optim::SGDOptions(.1).momentum(.9));
   EXPECT_EQ(made(factory).get_lr(), .1);
   EXPECT_EQ(optim::momentum(made(factory)), .9);
 }
 
-TEST(OptimizerFactory, MakesAnyOptimizerWithoutOptions) {
+TEST(OptimizerFactory, CreatesAnyOptimizerWithoutOptions) {
   EXPECT_EQ(made(optimizer<torch::optim::RMSprop>()).get_lr(), 1e-2);
   EXPECT_EQ(made(optimizer<torch::optim::SGD>()).get_lr(), 1e-3);
   EXPECT_EQ(made(optimizer<torch::optim::Adagrad>()).get_lr(), 1e-2);

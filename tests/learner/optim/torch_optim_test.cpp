@@ -1,5 +1,5 @@
-// The fused optimizers against Python's torch.optim, alone and through a
-// scaler with an overflow on the way.
+// The fused optimizers against Python's torch.optim, with and without a scaler
+// that overflows once.
 
 #include <functional>
 #include <memory>
@@ -67,11 +67,11 @@ class TorchOptim : public testing::TestWithParam<Case> {
   std::vector<std::pair<double, int64_t>> trace;
 };
 
-TEST_P(TorchOptim, GivesTheParametersOfPython) {
+TEST_P(TorchOptim, MatchesPythonsParameters) {
   EXPECT_TRUE(test::all_close(train(nullptr), expected(""), {1e-6, 1e-6}));
 }
 
-TEST_P(TorchOptim, GivesTheParametersAndScalesOfPythonThroughAnOverflow) {
+TEST_P(TorchOptim, MatchesPythonsParametersAndScalesThroughAnOverflow) {
   GradScaler scaler(
       {.device = torch::kCPU, .init_scale = 8, .growth_interval = 3});
   EXPECT_TRUE(test::all_close(train(&scaler), expected("_amp"), {1e-6, 1e-6}));

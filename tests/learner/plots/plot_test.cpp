@@ -25,7 +25,7 @@ size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-// Of the text with this label in the SVG.
+// The x coordinate of the text with this label in the SVG.
 double x_of(const std::string& svg, const std::string& label) {
   const size_t end = svg.find(">" + label + "<");
   const size_t begin = svg.rfind("<text x=\"", end);
@@ -34,13 +34,13 @@ double x_of(const std::string& svg, const std::string& label) {
              : std::stod(svg.substr(begin + 9));
 }
 
-TEST(Plot, DrawsALineForEachCurveWithLabelsAndRoundTicks) {
+TEST(Plot, DrawsALinePerCurveWithLabelsAndRoundTicks) {
   const std::string svg = to_svg(
       {"Losses",
        "batches",
        "loss",
        {{"train", {0, 10, 20}, {1, 0.5, 0.25}}, {"valid", {20}, {0.3}}}});
-  // Two curves, and a key for each in the legend.
+  // Two curves, each with a key in the legend.
   EXPECT_EQ(count(svg, "class=\"curve\""), 4u);
   for (const char* text :
        {"Losses", "batches", ">loss<", "train", "valid", ">0.4<", ">20<"}) {
@@ -48,7 +48,7 @@ TEST(Plot, DrawsALineForEachCurveWithLabelsAndRoundTicks) {
   }
 }
 
-TEST(Plot, BreaksALineWhereAValueIsNotFinite) {
+TEST(Plot, BreaksALineAtValuesThatAreNotFinite) {
   const std::string svg =
       to_svg({"", "", "", {{"a", {0, 1, 2, 3, 4}, {1, 2, NAN, 2, INFINITY}}}});
   EXPECT_EQ(count(svg, "class=\"curve\""), 3u);
@@ -56,7 +56,7 @@ TEST(Plot, BreaksALineWhereAValueIsNotFinite) {
   EXPECT_EQ(svg.find("inf"), std::string::npos);
 }
 
-TEST(Plot, PutsPowersOfTenAtEqualDistances) {
+TEST(Plot, PlacesPowersOfTenAtEqualDistancesOnALogarithmicAxis) {
   const std::string svg = to_svg(
       {.title = "Loss",
        .x_label = "rate",
@@ -65,12 +65,12 @@ TEST(Plot, PutsPowersOfTenAtEqualDistances) {
        .log_x = true});
   const double left = x_of(svg, "1e-04"), right = x_of(svg, "1e+00");
   EXPECT_NEAR(x_of(svg, "1e-02"), (left + right) / 2, 0.1);
-  // The point at 0 has no place.
+  // The point at 0 is not drawn.
   EXPECT_NE(svg.find(fmt::format("d=\"M{:.1f} ", left)), std::string::npos);
   EXPECT_NE(svg.find(fmt::format("L{:.1f} ", right)), std::string::npos);
 }
 
-TEST(Plot, TakesNothingAndConstantsAndEscapesText) {
+TEST(Plot, AcceptsNoCurvesAndConstantsAndEscapesText) {
   EXPECT_NE(to_svg({}).find("</svg>"), std::string::npos);
   const std::string svg =
       to_svg({"a < b & c", "", "", {{"x", {1, 1}, {5, 5}}}});
@@ -78,7 +78,7 @@ TEST(Plot, TakesNothingAndConstantsAndEscapesText) {
   EXPECT_EQ(svg.find("nan"), std::string::npos);
 }
 
-TEST(Plot, DrawsPowersOfTenUpwardsToo) {
+TEST(Plot, SupportsALogarithmicYAxis) {
   Plot plot;
   plot.curves = {{"", {0, 1, 2, 3}, {1e-3, 0, -1, 1e3}}};
   plot.log_y = true;
@@ -88,7 +88,7 @@ TEST(Plot, DrawsPowersOfTenUpwardsToo) {
   EXPECT_EQ(count(svg, "class=\"curve\""), 2u);  // broken at 0 and -1
 }
 
-TEST(Plot, KeepsTheExtremesOfALongCurveInAFewPoints) {
+TEST(Plot, KeepsTheExtremesOfALongCurveWithFewPoints) {
   Curve curve{"", {}, {}};
   for (int i = 0; i < 1'000'000; ++i) {
     curve.x.push_back(i);
@@ -112,7 +112,7 @@ TEST(Plot, HandlesTheLargestNumbers) {
       std::string::npos);
 }
 
-TEST(Plot, TakesItsColorsFromThePageItIsIn) {
+TEST(Plot, TakesItsColorsFromThePage) {
   const Plot plot{"", "", "", {{"a", {0, 1}, {0, 1}}}};
   const std::string svg = to_svg(plot, SvgUse::page);
   EXPECT_NE(svg.find("currentColor"), std::string::npos);
@@ -120,7 +120,7 @@ TEST(Plot, TakesItsColorsFromThePageItIsIn) {
   EXPECT_EQ(svg.find("white"), std::string::npos);
 }
 
-TEST(Plot, LeavesRoomBetweenLabelsOfAnyWidthAndTheTitleOfTheAxis) {
+TEST(Plot, LeavesRoomBetweenLabelsOfAnyWidthAndTheAxisTitle) {
   constexpr double kTitleEnds = 22;
   for (const double value : {1., 250'000., 1e-7}) {
     Plot plot{"", "", "loss", {{"", {0, 1}, {0, value}}}};
@@ -133,12 +133,12 @@ TEST(Plot, LeavesRoomBetweenLabelsOfAnyWidthAndTheTitleOfTheAxis) {
   }
 }
 
-TEST(Plot, LabelsEpochsWithWholeNumbersAlone) {
+TEST(Plot, LabelsEpochsWithWholeNumbersOnly) {
   Plot plot{.curves = {{"", {0, 1, 2}, {5, 6, 7}}}};
   EXPECT_NE(to_svg(plot).find(">0.5<"), std::string::npos);
   plot.whole_x = true;
   EXPECT_EQ(to_svg(plot).find(">0.5<"), std::string::npos);
-  plot.curves[0].x = {0};  // the first epoch alone
+  plot.curves[0].x = {0};  // only the first epoch
   EXPECT_EQ(to_svg(plot).find(">-1<"), std::string::npos);
 }
 
@@ -147,10 +147,10 @@ TEST(Plot, DrawsMarkersOnALineAndMarksAcrossThePlot) {
   EXPECT_EQ(count(to_svg(plot), "h0"), 0u);
   plot.curves[0].markers = true;
   EXPECT_EQ(count(to_svg(plot), "h0"), 3u);
-  plot.marks = {1, 99};  // one outside of the axis
+  plot.marks = {1, 99};  // 99 is outside the axis
   plot.marks_label = "a fit begins";
   const std::string svg = to_svg(plot);
-  EXPECT_EQ(count(svg, "stroke-dasharray"), 2u);  // and one in the legend
+  EXPECT_EQ(count(svg, "stroke-dasharray"), 2u);  // including one in the legend
   EXPECT_EQ(count(svg, "a fit begins"), 1u);
 }
 
@@ -159,7 +159,7 @@ uint32_t big_endian(const std::vector<uint8_t>& bytes, size_t at) {
          bytes[at + 2] << 8 | bytes[at + 3];
 }
 
-TEST(Plot, IsAPngOfTheSameSizeWithWordsInIt) {
+TEST(Plot, IsAPngOfTheSameSizeWithText) {
   const Plot plot{"Losses", "batches", "loss", {{"", {0, 1}, {0, NAN}}}};
   const auto png = to_png(plot, 2);
   ASSERT_GT(png.size(), 33u);
@@ -171,7 +171,7 @@ TEST(Plot, IsAPngOfTheSameSizeWithWordsInIt) {
   expect_error<c10::ValueError>([&] { to_png(plot, 0); }, {"0.25 to 8"});
 }
 
-TEST(Plot, DrawsLettersOfOtherLanguagesInAPng) {
+TEST(Plot, DrawsNonAsciiLettersInAPng) {
   const auto png_of = [](const char* title) {
     return to_png({.title = title});
   };
@@ -179,7 +179,7 @@ TEST(Plot, DrawsLettersOfOtherLanguagesInAPng) {
   EXPECT_NE(png_of("\u03B1"), png_of("\u03B2"));
 }
 
-TEST(Plot, IsSavedInTheFormatThatTheNameAsksFor) {
+TEST(Plot, IsSavedInTheFormatOfTheFileName) {
   const TempFolder temp;
   save_plot(temp / "a.svg", {});
   save_plot(temp / "a.png", {});
@@ -193,7 +193,7 @@ TEST(Plot, IsSavedInTheFormatThatTheNameAsksFor) {
       {"a.png", "No such file"});
 }
 
-// Losses of a hundred batches, one of which overflowed.
+// Losses of 100 batches, one of which diverged.
 Plot with_an_outlier() {
   Curve curve{"loss", {}, {}};
   for (int i = 0; i < 100; ++i) {
@@ -205,7 +205,7 @@ Plot with_an_outlier() {
   return plot;
 }
 
-TEST(Plot, IsNotFlattenedByOneOutlierAndSaysHowManyLieOutside) {
+TEST(Plot, IsNotFlattenedByOneOutlierAndReportsHowManyAreOutside) {
   Plot plot = with_an_outlier();
   const std::string svg = to_svg(plot);
   EXPECT_NE(
@@ -213,14 +213,14 @@ TEST(Plot, IsNotFlattenedByOneOutlierAndSaysHowManyLieOutside) {
       std::string::npos);
   EXPECT_NE(svg.find(">0.6<"), std::string::npos);
   EXPECT_EQ(svg.find(">10000<"), std::string::npos);
-  // To the edge and back: two parts of the line, and the key of the legend.
+  // The line goes to the edge and back: two parts, and a key in the legend.
   EXPECT_EQ(count(svg, "class=\"curve\""), 3u);
   plot.clip_outliers = false;
   EXPECT_NE(to_svg(plot).find(">10000<"), std::string::npos);
   EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
 }
 
-TEST(Plot, ShowsWhereALongCurveBegins) {
+TEST(Plot, ShowsTheStartOfALongCurve) {
   Plot plot = with_an_outlier();
   Curve& curve = plot.curves[0];
   curve.x.clear();
@@ -237,7 +237,7 @@ TEST(Plot, ShowsWhereALongCurveBegins) {
   EXPECT_NE(to_svg(plot).find(">20<"), std::string::npos);
 }
 
-TEST(Plot, DrawsNothingOutsideOfItsAxes) {
+TEST(Plot, DrawsNothingOutsideItsAxes) {
   const std::string svg = to_svg(with_an_outlier());
   const double axis = 440 - 56;
   for (size_t at = svg.find("class=\"curve\" d=\"M"); at != std::string::npos;
@@ -255,14 +255,14 @@ TEST(Plot, DrawsNothingOutsideOfItsAxes) {
   }
 }
 
-TEST(Plot, ShowsAllPointsWhereNoneIsAnOutlier) {
+TEST(Plot, ShowsAllPointsIfNoneIsAnOutlier) {
   Plot plot = with_an_outlier();
   plot.log_y = true;  // outliers do not flatten it
   EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
   plot.log_y = false;
-  plot.curves[0].y[40] = 4;  // a spike that leaves the others readable
+  plot.curves[0].y[40] = 4;  // a spike that leaves the other values readable
   EXPECT_EQ(to_svg(plot).find("outside"), std::string::npos);
-  plot = with_an_outlier();  // of few points each may be what matters
+  plot = with_an_outlier();  // with few points, each may be relevant
   plot.curves[0].x.resize(19);
   plot.curves[0].y.resize(19);
   plot.curves[0].y[3] = 1e4;

@@ -7,7 +7,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-TEST(WrapText, BreaksBehindSpacesAndPunctuationWithinTheWidth) {
+TEST(WrapText, BreaksAfterSpacesAndPunctuationWithinTheWidth) {
   const double width = text_width("photographs/", 10);
   EXPECT_EQ(
       wrap_text("photographs/jackets/front view", width, 10, 9),
@@ -22,7 +22,7 @@ TEST(WrapText, BreaksALongWordBetweenCharacters) {
   EXPECT_EQ(wrap_text("ab", 0, 12, 9).size(), 2u);  // no room at all
 }
 
-TEST(WrapText, LeavesOutTheMiddleOfWhatIsTooLong) {
+TEST(WrapText, OmitsTheMiddleOfTextThatIsTooLong) {
   const std::string line =
       wrap_text("Überaus_langer_Name_einer_Klasse", 100, 12, 1).front();
   EXPECT_LE(text_width(line, 12), 100);
@@ -41,13 +41,13 @@ TEST(TextWidth, CountsCharactersAndNotBytes) {
   EXPECT_LT(text_width("ill", 10), text_width("WWW", 10));
 }
 
-TEST(SvgText, KeepsLettersOfAnyLanguageAndEscapesMarkup) {
+TEST(SvgText, KeepsNonAsciiLettersAndEscapesMarkup) {
   const std::string svg = svg_text({"Grün Ψάρι 猫 قطة <b>"}, "red");
   EXPECT_NE(svg.find(">Grün Ψάρι 猫 قطة &lt;b&gt;<"), std::string::npos);
   EXPECT_EQ(svg_text({""}, "red"), "");
 }
 
-TEST(RenderSvg, ReturnsRowsOfRedGreenAndBlue) {
+TEST(RenderSvg, ReturnsRowsOfRgbPixels) {
   const std::vector<uint8_t> pixels = render_svg(
       svg_document(
           2,

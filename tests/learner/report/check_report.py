@@ -2,10 +2,10 @@
 
   check_report.py FOLDER
 
-Of each page in FOLDER: nothing on the console, no request for anything but the
-page itself, no sideways scrolling of the whole page, dark where the system is,
-images decoded. Leaves screenshots beside the pages. Exits with 77 where there
-is no browser.
+Checks each page in FOLDER: no console messages, no requests except for the page
+itself, no horizontal scrolling of the page, a dark theme on dark systems, and
+decoded images. Writes screenshots next to the pages. Exits with 77 if there is no
+browser.
 """
 import pathlib
 import sys
@@ -38,7 +38,7 @@ def main(folder):
                 for problem in problems_of(browser, page, *view):
                     failed = True
                     print(f"{page.name}, {view}: {problem}")
-    print(f"{len(pages)} pages looked at")
+    print(f"{len(pages)} pages checked")
     return 1 if failed else 0
 
 

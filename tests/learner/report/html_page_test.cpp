@@ -19,19 +19,19 @@
 namespace tern::html_page_test {
 namespace {
 
-TEST(HtmlText, EscapesWhatHasAMeaning) {
+TEST(HtmlText, EscapesMarkup) {
   EXPECT_EQ(
       html_escape("<a href=\"x\" id='y'>&amp;"),
       "&lt;a href=&quot;x&quot; id=&#39;y&#39;&gt;&amp;amp;");
   EXPECT_EQ(html_escape("ä € 日 😀\n\t"), "ä € 日 😀\n\t");
 }
 
-TEST(HtmlText, ReplacesWhatNoPageMayHold) {
+TEST(HtmlText, ReplacesInvalidCharacters) {
   EXPECT_EQ(html_escape(std::string("a\0\x1b\x7f", 4)), "a\ufffd\ufffd\ufffd");
   EXPECT_EQ(html_escape("\xff\xc3("), "\ufffd\ufffd(");
 }
 
-TEST(HtmlPage, EscapesAllTextThatItIsGiven) {
+TEST(HtmlPage, EscapesAllText) {
   const std::string evil = "<script>alert('1')</script>";
   HtmlPage page(evil);
   page.heading(evil);
@@ -45,7 +45,7 @@ TEST(HtmlPage, EscapesAllTextThatItIsGiven) {
   page.plot({evil, evil, evil, {{evil, {0, 1}, {0, 1}}}});
   page.pictures({{{1, 2, 3}, evil}});
   page.heading("b");
-  page.heading("c");  // three: a list of contents
+  page.heading("c");  // three headings: with a table of contents
   const std::string html = page.to_string();
   EXPECT_EQ(html.find("<script"), std::string::npos);
   EXPECT_EQ(html.find("alert('"), std::string::npos);
@@ -69,14 +69,14 @@ TEST(HighlightCpp, MarksCommentsStringsNumbersKeywordsAndDirectives) {
       "<span class=\"s\">&#39;\\&#39;&#39;</span>");
 }
 
-TEST(HighlightCpp, TakesCodeThatEndsTooEarly) {
+TEST(HighlightCpp, HandlesTruncatedCode) {
   for (const char* code :
        {"\"a", "'", "R\"", "R\"x(", "/*", "//", "1", "\"\\"}) {
     EXPECT_NE(highlight_cpp(code).find("</span>"), std::string::npos) << code;
   }
 }
 
-TEST(HtmlPage, WritesCountsOfAMatrixWithAllTheirDigits) {
+TEST(HtmlPage, WritesAllDigitsOfMatrixCounts) {
   HtmlPage page("a");
   page.matrix({"a"}, {"a", "b", "c"}, {{1'234'567, 0.123456, 0}});
   const std::string html = page.to_string();
@@ -85,7 +85,7 @@ TEST(HtmlPage, WritesCountsOfAMatrixWithAllTheirDigits) {
   }
 }
 
-TEST(HtmlPage, LoadsNothingFromOutside) {
+TEST(HtmlPage, LoadsNothingExternal) {
   HtmlPage page("a");
   page.plot({});
   const std::string html = page.to_string();
@@ -94,10 +94,10 @@ TEST(HtmlPage, LoadsNothingFromOutside) {
   for (size_t at = 0; (at = html.find("://", at)) != std::string::npos; ++at) {
     ++links;
   }
-  EXPECT_EQ(links, 1u);  // the name of the language SVG
+  EXPECT_EQ(links, 1u);  // the SVG namespace
 }
 
-TEST(HtmlPage, SetsColumnsOfNumbersToTheRight) {
+TEST(HtmlPage, AlignsNumericColumnsToTheRight) {
   HtmlPage page("a");
   page.table({"name", "loss"}, {{"x", "0.5"}, {"y", "nan"}});
   const std::string html = page.to_string();
@@ -119,14 +119,14 @@ TEST(HtmlPage, ChecksTheShapeOfTables) {
       {"1 values", "expected 2"});
 }
 
-TEST(HtmlPage, DrawsAMatrixWithWhateverIsInIt) {
+TEST(HtmlPage, AcceptsAnyValuesInAMatrix) {
   HtmlPage page("a");
   page.matrix({"a", "b"}, {"a", "b"}, {{NAN, INFINITY}, {0, -1}});
   page.matrix({}, {}, {});
   EXPECT_EQ(page.to_string().find("rgba(var(--shade),nan"), std::string::npos);
 }
 
-TEST(HtmlPage, IsWrittenWholeOrNotAtAll) {
+TEST(HtmlPage, IsWrittenCompletelyOrNotAtAll) {
   const TempFolder temp;
   HtmlPage("a").save(temp / "a.html");
   EXPECT_EQ(temp.entries(), 1);
@@ -135,7 +135,7 @@ TEST(HtmlPage, IsWrittenWholeOrNotAtAll) {
       {"No such file"});
 }
 
-TEST(Base64, IsThatOfTheStandard) {
+TEST(Base64, MatchesTheStandard) {
   const auto encoded = [](std::string_view text) {
     return base64({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
   };
@@ -172,7 +172,7 @@ double contrast(const Rgb& a, const Rgb& b) {
   return std::max(one, other) / std::min(one, other);
 }
 
-// The variables of the style sheet from `begin` on.
+// The style sheet's variables after `begin`.
 std::map<std::string, std::string> variables(
     const std::string& html,
     size_t begin) {
@@ -202,7 +202,7 @@ TEST(HtmlPage, IsReadableInItsLightAndItsDarkTheme) {
       const std::string name = "series-" + std::to_string(i);
       EXPECT_GE(contrast(rgb_of(color.at(name)), back), 3) << name;
     }
-    // The darkest cell of a matrix has this share of the shade.
+    // The opacity of the shade in a matrix's darkest cell.
     Rgb shade{};
     std::istringstream numbers(color.at("shade"));
     char comma = 0;
@@ -214,7 +214,7 @@ TEST(HtmlPage, IsReadableInItsLightAndItsDarkTheme) {
   }
 }
 
-TEST(HtmlPage, GivesNoColorOfAPlotButByVariablesOfItsTheme) {
+TEST(HtmlPage, ColorsPlotsOnlyThroughVariablesOfItsTheme) {
   Plot plot{"title", "x", "y", {{"a", {0, 1}, {0, 1}}}};
   for (int i = 0; i < 6; ++i) plot.curves.push_back(plot.curves[0]);
   plot.marks = {0.5};

@@ -16,7 +16,7 @@ torch::Tensor megabytes(int64_t count) {
   return torch::empty({count * kMegabyte}, torch::kByte);
 }
 
-TEST(MemoryMeter, CountsWhatLivesAndWhatLivedAtOnce) {
+TEST(MemoryMeter, CountsLiveAndPeakBytes) {
   MemoryMeter meter(torch::kCPU);
   auto kept = megabytes(3);
   megabytes(2);
@@ -30,7 +30,7 @@ TEST(MemoryMeter, CountsWhatLivesAndWhatLivedAtOnce) {
   EXPECT_EQ(meter.peak_bytes(), 0);
 }
 
-TEST(MemoryMeter, SaysNothingOfBlocksFromBefore) {
+TEST(MemoryMeter, IgnoresBlocksAllocatedBefore) {
   auto before = megabytes(1);
   testing::internal::CaptureStderr();
   {
@@ -41,7 +41,7 @@ TEST(MemoryMeter, SaysNothingOfBlocksFromBefore) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(MemoryMeter, CountsBackwardToo) {
+TEST(MemoryMeter, CountsBackward) {
   MemoryMeter meter(torch::kCPU);
   const auto w = torch::ones({kMegabyte / 4}).requires_grad_();
   const int64_t before = meter.live_bytes();
@@ -49,9 +49,10 @@ TEST(MemoryMeter, CountsBackwardToo) {
   EXPECT_GE(meter.live_bytes() - before, kMegabyte);  // the gradient
 }
 
-// What is live when backward begins, for the peak also has the scratch memory
-// of oneDNN, which is larger for bfloat16 on processors with matrix units.
-TEST(MemoryMeter, CountsHalfTheSavedActivationsInBf16) {
+// Compares the live bytes before backward. The peak also includes scratch
+// memory of oneDNN, which is larger for bfloat16 on processors with matrix
+// units.
+TEST(MemoryMeter, BFloat16SavesAboutHalfOfTheActivationMemory) {
   const auto saved = [](bool bf16) {
     MemoryMeter meter(torch::kCPU);
     Learner learn(
@@ -74,7 +75,7 @@ TEST(MemoryMeter, CountsHalfTheSavedActivationsInBf16) {
   EXPECT_LT(bf16, 0.75 * fp32);
 }
 
-TEST(MemoryMeter, KnowsNoOtherDevices) {
+TEST(MemoryMeter, SupportsCpuAndCudaOnly) {
   expect_error<c10::ValueError>(
       [] { MemoryMeter meter(torch::kMeta); },
       {"meta", "CPU or CUDA"});

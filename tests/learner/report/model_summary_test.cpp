@@ -44,11 +44,11 @@ TEST(ModelSummary, ListsTheLayersOfASequential) {
       summary.multiply_adds,
       conv.multiply_adds + summary.layers[4].multiply_adds);
   EXPECT_EQ(summary.parameter_bytes, 4 * summary.parameters);
-  // What conv, ReLU, pooling and linear give; flatten gives a view.
+  // The outputs of conv, ReLU, pooling and linear; flatten returns a view.
   EXPECT_EQ(summary.activation_bytes, 4 * (2 * 3200 + 32 + 20));
 }
 
-// LibTorch has no hooks: the layers are told by the parameters that the
+// LibTorch has no hooks, so layers are identified by the parameters that the
 // operations use.
 struct OwnNetImpl : torch::nn::Module {
   OwnNetImpl() {
@@ -66,11 +66,11 @@ struct OwnNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(OwnNet);
 
-TEST(ModelSummary, SeesTheLayersOfAModuleOfOnesOwn) {
+TEST(ModelSummary, FindsTheLayersOfACustomModule) {
   Model model = OwnNet();
   const ModelSummary summary = summarize(model, {torch::zeros({4, 2})});
   ASSERT_EQ(summary.layers.size(), 4u);
-  EXPECT_EQ(summary.layers[0].kind, "OwnNet");  // for its own parameter
+  EXPECT_EQ(summary.layers[0].kind, "OwnNet");  // because of its own parameter
   EXPECT_EQ(summary.layers[0].parameters, 3);
   EXPECT_EQ(summary.layers[1].name, "first");
   EXPECT_EQ(summary.layers[1].output, (Sizes{4, 6}));
@@ -92,14 +92,14 @@ struct RecurrentNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(RecurrentNet);
 
-TEST(Counted, SaysOneOrMany) {
+TEST(Counted, UsesSingularAndPlural) {
   EXPECT_EQ(counted(1, "epoch"), "1 epoch");
   EXPECT_EQ(counted(0, "worker"), "0 workers");
   EXPECT_EQ(counted(2000, "batch"), "2,000 batches");
   EXPECT_EQ(counted(2, "class"), "2 classes");
 }
 
-TEST(ModelSummary, CountsAnLstmOrSaysThatItDoesNot) {
+TEST(ModelSummary, CountsAnLstmOrReportsThatItDoesNot) {
   Model model = RecurrentNet();
   const ModelSummary summary = summarize(model, {torch::zeros({3, 5, 4})});
   ASSERT_EQ(summary.layers[0].kind, "LSTM");
@@ -110,7 +110,7 @@ TEST(ModelSummary, CountsAnLstmOrSaysThatItDoesNot) {
   EXPECT_NE(is_counted, is_named) << summary.to_string();
 }
 
-TEST(ModelSummary, LeavesModelAndRandomNumbersAsTheyWere) {
+TEST(ModelSummary, LeavesTheModelAndTheRandomStateUnchanged) {
   Model model = point_net();
   model.train();
   const torch::Tensor mean = model.buffers().at(0).tensor.clone();
@@ -123,13 +123,13 @@ TEST(ModelSummary, LeavesModelAndRandomNumbersAsTheyWere) {
   EXPECT_TRUE(torch::equal(torch::rand({3}), expected));
 }
 
-TEST(ModelSummary, CountsWhatIsFrozenAndPrintsATable) {
+TEST(ModelSummary, CountsFrozenParametersAndPrintsATable) {
   Learner learn(point_data(), point_net(), quiet());
   learn.split({"3"}).freeze();
   const ModelSummary summary = learn.summary();
   EXPECT_EQ(summary.inputs, (std::vector<Sizes>{{32, 2}}));
   EXPECT_EQ(summary.parameters, 48 + 32 + 34);
-  EXPECT_EQ(summary.trainable, 32 + 34);  // BatchNorm goes on learning
+  EXPECT_EQ(summary.trainable, 32 + 34);  // BatchNorm is still trained
   const std::string text = summary.to_string();
   for (const char* word :
        {"layer",
@@ -142,10 +142,10 @@ TEST(ModelSummary, CountsWhatIsFrozenAndPrintsATable) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
   }
   learn.fit(1);
-  learn.to_fp16().summary();  // takes what the loop would give the model
+  learn.to_fp16().summary();  // converts the inputs as the training loop does
 }
 
-TEST(ModelSummary, LeavesTheStepOfAFitAsItWas) {
+TEST(ModelSummary, LeavesTheStepOfAFitUnchanged) {
   struct Summarizes : Callback {
     void on_batch_end(Learner& learn) override {
       if (!learn.state().training) return;
@@ -161,12 +161,12 @@ TEST(ModelSummary, LeavesTheStepOfAFitAsItWas) {
   EXPECT_EQ(learn.recorder().losses().size(), learn.data().train->size());
 }
 
-TEST(ModelSummary, SaysWhatIsWrongWithTheModel) {
+TEST(ModelSummary, ReportsAnErrorOfTheModel) {
   Model model = torch::nn::Sequential(torch::nn::Linear(3, 2));
   EXPECT_THROW(summarize(model, {torch::ones({4, 2})}), c10::Error);
 }
 
-TEST(ModelSummary, WritesNumbersForPeople) {
+TEST(ModelSummary, FormatsNumbersReadably) {
   EXPECT_EQ(with_commas(0), "0");
   EXPECT_EQ(with_commas(-1234567), "-1,234,567");
   EXPECT_EQ(bytes_text(999), "999 B");

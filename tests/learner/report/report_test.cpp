@@ -49,7 +49,7 @@ void expect_words(
   }
 }
 
-// A run with all that a report can show.
+// A run that uses every section of a report.
 void train_and_report(const std::filesystem::path& file) {
   DataBunch data = point_data();
   data.classes = {"<below>", "above & beyond"};
@@ -97,7 +97,7 @@ TEST(Report, ShowsResultsCurvesConfigurationAndEnvironment) {
        "LibTorch"});
   EXPECT_EQ(html.find("<below>"), std::string::npos);
   EXPECT_LT(html.size(), 2'000'000u);
-  // For the browser that tests/learner/report/check_report.py starts.
+  // For the browser test, tests/learner/report/check_report.py.
   if (const char* folder = std::getenv("TERN_REPORT_FOLDER")) {
     std::filesystem::create_directories(folder);
     std::filesystem::copy_file(
@@ -107,7 +107,7 @@ TEST(Report, ShowsResultsCurvesConfigurationAndEnvironment) {
   }
 }
 
-TEST(Report, ShowsWhatThereIsBeforeTrainingAndWithoutValidation) {
+TEST(Report, WorksBeforeTrainingAndWithoutValidation) {
   Learner learn(point_data(64, 0), point_net(), quiet());
   std::string html = make_report(learn).to_string();
   expect_words(html, {"No epoch is complete yet", "Nothing was trained yet"});
@@ -138,7 +138,7 @@ TEST(Report, ListsTheCallsBetweenFits) {
   EXPECT_EQ(learn.recorder().loss_plot().marks, std::vector<double>{9});
 }
 
-TEST(Report, CountsWhatACallbackCallsToItsFit) {
+TEST(Report, AssignsCallsOfACallbackToItsFit) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
   learn.split({"1", "3"});
@@ -162,7 +162,7 @@ TEST(Report, CountsWhatACallbackCallsToItsFit) {
   expect_words(make_report(learn).to_string(), {"load(first)"});
 }
 
-TEST(Report, NamesTheCallbacksOfOneFit) {
+TEST(Report, NamesTheExtraCallbacksOfAFit) {
   Learner learn(point_data(), point_net(), quiet());
   learn.fit(1, 0.01, {flat_cos()}).fit_one_cycle(1, 0.01);
   const auto& calls = learn.recorder().calls();
@@ -171,10 +171,10 @@ TEST(Report, NamesTheCallbacksOfOneFit) {
   EXPECT_EQ(calls[1].call, "fit_one_cycle(1, 0.01)");
 }
 
-TEST(Report, HasTheSeedAndTheTimesOfTheTerminal) {
+TEST(Report, ShowsTheSeedAndTheSameTimesAsTheTerminal) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.seed = 918'273, .sink = sink});
-  // An epoch of 75 seconds, before the table's row is printed.
+  // An epoch of 75 seconds, set before the table's row is printed.
   learn.add<LambdaCallback>(
       {.on_epoch_end =
            [](Learner& l) {
@@ -189,7 +189,7 @@ TEST(Report, HasTheSeedAndTheTimesOfTheTerminal) {
   expect_words(
       html,
       {"918273", "<dt>seed</dt>", "learning rate of a fit without one"});
-  int64_t times = 0;  // of all epochs, the call, the epoch
+  int64_t times = 0;  // the total, the call and the epoch
   for (size_t at = 0; (at = html.find("01:15", at)) != std::string::npos;
        ++at) {
     ++times;
@@ -197,7 +197,7 @@ TEST(Report, HasTheSeedAndTheTimesOfTheTerminal) {
   EXPECT_EQ(times, 3);
 }
 
-TEST(Report, DrawsADivergedTraining) {
+TEST(Report, PlotsADivergedRun) {
   Learner learn(
       point_data(),
       point_net(),
@@ -210,7 +210,7 @@ TEST(Report, DrawsADivergedTraining) {
   EXPECT_EQ(html.find("Mnan"), std::string::npos);
 }
 
-TEST(Report, StaysSmallHoweverLongTheTraining) {
+TEST(Report, StaysSmallHoweverLongTheRun) {
   Learner learn(point_data(), point_net(), quiet());
   learn.fit(1);
   StateDict state = learn.recorder().state_dict();
@@ -250,7 +250,7 @@ TEST(HtmlReport, IsUpToDateAfterEachEpochAndFit) {
   expect_words(text_of(temp / "out" / "run.html"), {"<dd>3</dd>"});
 }
 
-TEST(HtmlReport, HasTheTitleAndSectionsOfTheProgram) {
+TEST(HtmlReport, HasTheConfiguredTitleAndSections) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
   learn.add<HtmlReport>(
@@ -261,7 +261,7 @@ TEST(HtmlReport, HasTheTitleAndSectionsOfTheProgram) {
   expect_words(text_of(temp / "report.html"), {"Points", "Of the program"});
 }
 
-TEST(HtmlReport, SaysThatAFitFailed) {
+TEST(HtmlReport, ShowsThatAFitFailed) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
   learn.add<HtmlReport>().add<LambdaCallback>(
@@ -270,7 +270,7 @@ TEST(HtmlReport, SaysThatAFitFailed) {
   expect_words(text_of(temp / "report.html"), {"failed with an error"});
 }
 
-TEST(HtmlReport, TellsOfADiskOnceAndTrainingGoesOn) {
+TEST(HtmlReport, WarnsOnceAboutAWriteErrorAndTrainingContinues) {
   const TempFolder temp;
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
@@ -283,10 +283,10 @@ TEST(HtmlReport, TellsOfADiskOnceAndTrainingGoesOn) {
   ASSERT_EQ(sink->warnings.size(), 1u);
   EXPECT_NE(sink->warnings[0].find("Training continues"), std::string::npos);
   EXPECT_EQ(learn.recorder().epochs().size(), 3u);
-  EXPECT_THROW(learn.fit(1), IoError);  // known before it begins
+  EXPECT_THROW(learn.fit(1), IoError);  // detected before the fit begins
 }
 
-TEST(HtmlReport, RefusesAFolderThatCannotBeWrittenInOneSentence) {
+TEST(HtmlReport, RejectsAFolderThatCannotBeWrittenBeforeTraining) {
   const TempFolder temp;
   write_file(temp / "out", "in the way");
   const auto sink = std::make_shared<MemorySink>();
@@ -297,7 +297,7 @@ TEST(HtmlReport, RefusesAFolderThatCannotBeWrittenInOneSentence) {
   EXPECT_TRUE(learn.recorder().losses().empty());
 }
 
-TEST(HtmlReport, LetsAFitStartOnADiskThatIsFull) {
+TEST(HtmlReport, LetsAFitStartOnAFullDisk) {
   const TempFolder temp;
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
@@ -318,7 +318,7 @@ TEST(HtmlReport, LetsAFitStartOnADiskThatIsFull) {
   expect_words(text_of(temp / "report.html"), {"completed"});
 }
 
-TEST(HtmlReport, LeavesTheWordToTheErrorThatEndedTheFit) {
+TEST(HtmlReport, AddsNoWarningToTheErrorThatEndedTheFit) {
   const TempFolder temp;
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
@@ -332,14 +332,14 @@ TEST(HtmlReport, LeavesTheWordToTheErrorThatEndedTheFit) {
   EXPECT_TRUE(sink->warnings.empty());
 }
 
-TEST(HtmlReport, WritesNothingInATrial) {
+TEST(HtmlReport, WritesNothingDuringATrial) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
   dry_run(learn.add<HtmlReport>());
   EXPECT_EQ(temp.entries(), 0);
 }
 
-TEST(Report, SaysThatATrialWasPruned) {
+TEST(Report, ShowsThatATrialWasPruned) {
   Learner learn(point_data(), point_net(), quiet());
   learn.fit(1);
   learn.state().result = FitResult::pruned;
@@ -368,12 +368,12 @@ TEST(Report, ShowsTheOptionsOfCallbacks) {
        "keep_fp32 = {&quot;3&quot;}"});
 }
 
-// A class of the program, of which nothing is known but its name.
+// A custom class, of which only the name is known.
 struct NoOptions : Callback {
   void on_epoch_end(Learner&) override {}
 };
 
-TEST(Report, ShowsNoOptionsWhereThereAreNone) {
+TEST(Report, OmitsOptionsIfThereAreNone) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<NoOptions>();
   const std::string html = make_report(learn).to_string();
@@ -398,7 +398,7 @@ TEST(Report, MarksTheEpochThatSaveModelLoaded) {
   EXPECT_EQ(learn.recorder().calls().back().loaded_epoch, 5);
 }
 
-TEST(Report, ShowsWhatCallbacksLogByBatch) {
+TEST(Report, ShowsValuesThatCallbacksLogPerBatch) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LambdaCallback>(
       {.on_step = [](Learner& l) { l.log("gradient <norm>", 1); }});

@@ -27,7 +27,7 @@ struct Named : Callback {
   std::string name() const override { return "my own"; }
 };
 
-TEST(TrainingLoop, FindsWhoActs) {
+TEST(TrainingLoop, FindsTheCallbacksOfAnEvent) {
   const Callbacks callbacks = {
       std::make_shared<Derived>(),
       std::make_shared<Base>(),
@@ -46,7 +46,8 @@ TEST(TrainingLoop, FindsWhoActs) {
       (Names{"Derived", "Base", "LambdaCallback", "my own"}));
   EXPECT_EQ(names_at(Event::epoch_end), Names{"Derived"});
   EXPECT_EQ(names_at(Event::batch_end), Names{});
-  // Private overrides count; through a pointer to the base nothing is known.
+  // Private overrides count. A pointer to the base class does not show
+  // overrides.
   EXPECT_TRUE(CallbackHandle(std::make_shared<Hidden>()).acts_at(Event::step));
   EXPECT_FALSE(
       CallbackHandle(std::make_shared<Hidden>()).acts_at(Event::batch_end));
@@ -54,7 +55,7 @@ TEST(TrainingLoop, FindsWhoActs) {
   EXPECT_TRUE(CallbackHandle(base).acts_at(Event::batch_end));
 }
 
-TEST(TrainingLoop, IsShownInOrder) {
+TEST(TrainingLoop, IsPrintedInOrder) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   learn.add<Derived>();

@@ -1,9 +1,10 @@
-"""Writes lora_fixture.json: what PEFT's LoRA answers, learns and merges.
+"""Writes lora_fixture.json: outputs, gradients and merged weights of PEFT's LoRA.
 
-python lora_fixture.py > lora_fixture.json, with peft installed; made by 0.21.2.
+python lora_fixture.py > lora_fixture.json, with peft installed; written by 0.21.2.
 
 PEFT adds the product of an attention's out_proj twice (its pull request 3774,
-open as of 0.21.2): it gets half of B there, and its gradients are left out.
+open as of 0.21.2). So PEFT gets half of B there, and the fixture omits these
+gradients.
 """
 import json
 import sys
@@ -34,7 +35,7 @@ CASES = {
 
 
 def rounded(tensor):
-    """Also in place, for the numbers that Tern starts from."""
+    """Rounds in place too, so that Tern starts from the same numbers."""
     tensor.data = torch.round(tensor.data * 1000) / 1000
     return flat(tensor)
 

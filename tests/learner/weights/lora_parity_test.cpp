@@ -38,7 +38,7 @@ StateDict read_all(const nlohmann::json& stored) {
   return all;
 }
 
-// A sequence of tokens that attend to each other.
+// Self-attention over a sequence of tokens.
 struct AttentiveImpl : nn::Module {
   AttentiveImpl() { register_module("attention", attention); }
   torch::Tensor forward(const torch::Tensor& x) {
@@ -60,7 +60,7 @@ class LoraParity : public testing::TestWithParam<torch::Dtype> {
     EXPECT_LE(error, (GetParam() == torch::kFloat ? 1e-6 : 1e-13) * scale);
   }
 
-  // What a plain module answers, learns and is merged into.
+  // Compares outputs, gradients and merged weights of a module.
   template <typename Module>
   void expect_parity(const std::string& name, Module net) {
     SCOPED_TRACE(name);
@@ -94,11 +94,11 @@ class LoraParity : public testing::TestWithParam<torch::Dtype> {
   }
 };
 
-TEST_P(LoraParity, IsPeftsForLinearLayers) {
+TEST_P(LoraParity, MatchesPeftForLinearLayers) {
   expect_parity("linear", nn::Sequential(nn::Linear(6, 5)));
 }
 
-TEST_P(LoraParity, IsPeftsForConvolutions) {
+TEST_P(LoraParity, MatchesPeftForConvolutions) {
   expect_parity(
       "conv",
       nn::Sequential(
@@ -106,12 +106,12 @@ TEST_P(LoraParity, IsPeftsForConvolutions) {
   expect_parity("pointwise", nn::Sequential(nn::Conv2d(6, 4, 1)));
 }
 
-TEST_P(LoraParity, IsPeftsForAttention) {
+TEST_P(LoraParity, MatchesPeftForAttention) {
   expect_parity("attention", Attentive());
 }
 
-// PEFT's reads all channels in each group, which no grouped weight does.
-TEST_P(LoraParity, RefusesPeftsAdapterOfAGroupedConvolution) {
+// PEFT's adapter reads all channels in each group, which no grouped weight can.
+TEST_P(LoraParity, RejectsPeftsAdapterOfAGroupedConvolution) {
   Model model = add_lora(
       nn::Sequential(nn::Conv2d(nn::Conv2dOptions(4, 6, 3).groups(2))),
       {.rank = fixture()["rank"]});

@@ -72,7 +72,7 @@ std::vector<std::string> names_of(const Model& model) {
   return names;
 }
 
-// As after some training: B is not 0.
+// As after some training, B is not 0.
 void perturb(const Model& model) {
   const torch::NoGradGuard no_grad;
   for (const ModelTensor& item : model.parameters()) {
@@ -105,7 +105,7 @@ Learner learner(const Model& model, const TempFolder& temp) {
        .sink = silent()}};
 }
 
-TEST(Lora, ChangesNothingAtFirst) {
+TEST(Lora, DoesNotChangeOutputsAtFirst) {
   Net net;
   net->eval();
   const auto x = torch::rand({2, 3, 8, 8});
@@ -113,7 +113,7 @@ TEST(Lora, ChangesNothingAtFirst) {
   EXPECT_TRUE(torch::equal(add_lora(net).forward({x})[0], before));
 }
 
-TEST(Lora, LetsAdaptersLearnAlone) {
+TEST(Lora, TrainsOnlyTheAdapters) {
   const TempFolder temp;
   torch::manual_seed(1);
   Net net;
@@ -149,7 +149,7 @@ TEST(Lora, LetsAdaptersLearnAlone) {
   EXPECT_GT(saved["conv.lora_B.weight"].abs().max().item<float>(), 0);
 }
 
-TEST(Lora, ComesBackFromItsCheckpoint) {
+TEST(Lora, IsRestoredFromASavedFile) {
   const TempFolder temp;
   torch::manual_seed(1);
   Net net;
@@ -184,7 +184,7 @@ class LoraPrecision : public testing::TestWithParam<Precision> {
   }
 };
 
-// Master weights, gradients and moments.
+// The size of master weights, gradients and moments.
 int64_t optimizer_bytes(Learner& learn) {
   Tensors all;
   for (const auto& item : capture_checkpoint(learn).optimizer) {
@@ -204,7 +204,7 @@ int64_t optimizer_bytes(Learner& learn) {
   return bytes;
 }
 
-TEST_P(LoraPrecision, StepsAndSavesTheAdaptersAlone) {
+TEST_P(LoraPrecision, StepsAndSavesOnlyTheAdapters) {
   const TempFolder temp;
   Net net(64);
   Learner full = trained(Net(64), temp);
@@ -234,7 +234,7 @@ TEST_P(LoraPrecision, ExportsMergedWeightsInFp32) {
   learn.export_model(temp / "net.safetensors");
   const auto x = torch::rand({2, 3, 8, 8});
   learn.export_torchscript(temp / "net.pt", {x});
-  // The rounded base, and adapters as they are: the masters'.
+  // The rounded base weight plus the adapters' master weights.
   const StateDict adapters = capture_checkpoint(learn).model;
   const torch::Tensor expected =
       base.to(torch::kFloat) +
@@ -253,7 +253,7 @@ TEST_P(LoraPrecision, ExportsMergedWeightsInFp32) {
       plain->forward(x),
       1e-5,
       1e-6));
-  // Training goes on as it was.
+  // Export does not affect training.
   EXPECT_TRUE(torch::equal(net->wide->weight, base));
   learn.fit(1);
 }
@@ -270,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(
         Precision{"amp", [](Learner& l) { l.to_amp(); }, torch::kFloat}),
     [](const auto& info) { return info.param.name; });
 
-TEST(Lora, IsMergedInWhatIsExported) {
+TEST(Lora, IsMergedOnExport) {
   const TempFolder temp;
   torch::manual_seed(1);
   Net net;
@@ -294,7 +294,7 @@ TEST(Lora, IsMergedInWhatIsExported) {
       expected,
       1e-5,
       1e-6));
-  // The Learner's own model goes on with its adapters.
+  // The Learner's own model keeps its adapters.
   EXPECT_TRUE(torch::equal(learn.model().forward({x})[0], expected));
   EXPECT_EQ(names_of(learn.model())[0], "conv.lora_A.weight");
 
@@ -304,7 +304,7 @@ TEST(Lora, IsMergedInWhatIsExported) {
   EXPECT_TRUE(net->wide->weight.requires_grad());
 }
 
-TEST(Lora, TrainsTheLastLayerGroupOfALearnerAsItIs) {
+TEST(Lora, TrainsTheLastLayerGroupInFull) {
   const TempFolder temp;
   Net net;
   auto learn = learner(net, temp);
@@ -349,7 +349,7 @@ TEST(Lora, IsCountedInSummaryAndReport) {
       std::string::npos);
 }
 
-TEST(Lora, LearnsTheSameOnSeveralDevices) {
+TEST(Lora, TrainsEquallyOnSeveralDevices) {
   const TempFolder temp;
   const std::vector<torch::Device> two = {torch::kCPU, torch::kCPU};
   std::vector<StateDict> learnt;
@@ -390,7 +390,7 @@ TEST(Lora, LearnsTheSameOnSeveralDevices) {
   }
 }
 
-/// Two layers of one weight.
+/// Two layers with a shared weight.
 struct TiedImpl : nn::Module {
   TiedImpl()
       : a(register_module(
@@ -407,7 +407,7 @@ struct TiedImpl : nn::Module {
   nn::Linear a, b, head;
 };
 
-TEST(Lora, LayersOfOneWeightShareAnAdapterWhichIsMergedOnce) {
+TEST(Lora, LayersWithASharedWeightShareAnAdapterThatIsMergedOnce) {
   const torch::NoGradGuard no_grad;
   const auto net = std::make_shared<TiedImpl>();
   const torch::Tensor before = net->a->weight.clone();
@@ -427,7 +427,7 @@ TEST(Lora, LayersOfOneWeightShareAnAdapterWhichIsMergedOnce) {
   EXPECT_TRUE(torch::allclose(merged.forward({x})[0], expected, 1e-4, 1e-4));
 }
 
-TEST(Lora, RefusesAWeightThatALayerWithoutAdapterHasToo) {
+TEST(Lora, RejectsAWeightThatIsSharedWithALayerWithoutAnAdapter) {
   expect_error<c10::ValueError>(
       [] { add_lora(std::make_shared<TiedImpl>(), {.targets = {"a"}}); },
       {"\"a\" is a target and shares its weight with \"b\"", "Name both"});
@@ -445,14 +445,14 @@ TEST(Lora, RefusesAWeightThatALayerWithoutAdapterHasToo) {
         add_lora(std::make_shared<EmbeddingTied>(), {.targets = {"head"}});
       },
       {"\"head\" is a target and shares its weight with \"table\""});
-  // Where nobody has named it, it is left as it is.
+  // If it is not named as a target, it is left unchanged.
   const Model lora = add_lora(std::make_shared<EmbeddingTied>());
   ASSERT_EQ(lora.parameters().size(), 2u);
   EXPECT_EQ(lora.parameters()[0].name, "body.lora_A.weight");
 }
 
-// Not another layer.
-TEST(Lora, TakesAModuleOfTwoNames) {
+// The second name is not a second layer.
+TEST(Lora, SupportsAModuleWithTwoNames) {
   struct TwiceImpl : nn::Module {
     TwiceImpl() { register_module("again", layer); }
     torch::Tensor forward(const torch::Tensor& x) { return layer(layer(x)); }
@@ -463,7 +463,7 @@ TEST(Lora, TakesAModuleOfTwoNames) {
   EXPECT_EQ(lora.parameters().size(), 2u);
 }
 
-TEST(Lora, RefusesLayersThatAreComputedAgain) {
+TEST(Lora, RejectsLayersInAnActivationCheckpoint) {
   const auto net = [] {
     return nn::Sequential(
         ActivationCheckpoint(nn::Sequential(nn::Linear(4, 4), nn::ReLU())),
@@ -478,7 +478,7 @@ TEST(Lora, RefusesLayersThatAreComputedAgain) {
   EXPECT_TRUE(tensor(model, "1.lora_B.weight").grad().defined());
 }
 
-// A grouped convolution: the product has the shape of its weight.
+// In a grouped convolution, the product has the shape of the layer's weight.
 TEST(Lora, CanBeMergedIntoAGroupedConvolution) {
   torch::manual_seed(0);
   nn::Conv2d conv(nn::Conv2dOptions(6, 9, 3).groups(3).padding(2).dilation(2));
@@ -502,7 +502,7 @@ TEST(Lora, CanBeMergedIntoAGroupedConvolution) {
   EXPECT_TRUE(torch::allclose(conv->forward(x), expected, 1e-5, 1e-5));
 }
 
-TEST(Lora, SaysWhatItNeeds) {
+TEST(Lora, RejectsInvalidOptions) {
   Net net;
   expect_error<c10::ValueError>(
       [&] { add_lora(net, {.rank = 0}); },

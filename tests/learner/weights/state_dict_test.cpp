@@ -37,7 +37,7 @@ StateDict with_prefix(const StateDict& state, const std::string& prefix) {
   return renamed;
 }
 
-// Two names for one weight, as of an embedding and the layer that undoes it.
+// One weight with two names, as of an embedding and a tied output layer.
 struct Tied : torch::nn::Module {
   Tied() : weight(register_parameter("weight", torch::rand({2, 2}))) {
     register_parameter("again", weight);
@@ -46,7 +46,7 @@ struct Tied : torch::nn::Module {
   torch::Tensor weight;
 };
 
-TEST(StateDict, GoesModuleByModuleParametersThenBuffers) {
+TEST(StateDict, ListsModuleByModuleParametersThenBuffers) {
   const Model model = point_net();
   EXPECT_EQ(
       model.state_dict().keys(),
@@ -70,7 +70,7 @@ TEST(StateDict, SharesMemoryWithTheModelAndHasNoGradients) {
   EXPECT_EQ(model.parameters()[0].tensor.sum().item<float>(), 3 * 32);
 }
 
-TEST(StateDict, LoadsIntoAnotherModelAndReportsThatAllIsThere) {
+TEST(StateDict, LoadsIntoADifferentModelAndReportsCompleteness) {
   Model from = point_net(1), to = point_net(2);
   const LoadReport report = to.load_state_dict(from.state_dict());
   EXPECT_TRUE(report.is_complete());
@@ -79,7 +79,7 @@ TEST(StateDict, LoadsIntoAnotherModelAndReportsThatAllIsThere) {
   EXPECT_TRUE(to.parameters()[0].tensor.requires_grad());
 }
 
-TEST(StateDict, ListsWhatIsWrongAndLeavesTheModelAsItWas) {
+TEST(StateDict, ListsDifferencesAndLeavesTheModelUnchanged) {
   Model model = point_net(1);
   const StateDict before = copy_of(model.state_dict());
   StateDict wrong =
@@ -96,26 +96,26 @@ TEST(StateDict, ListsWhatIsWrongAndLeavesTheModelAsItWas) {
        "{.strict = false}",
        "{.ignore_mismatched_sizes = true}"});
   EXPECT_TRUE(same_state(model.state_dict(), before));
-  // Not strict still means that shapes fit, as in Python.
+  // Without strict, shapes must still match, as in Python.
   expect_error<c10::ValueError>(
       [&] { model.load_state_dict(wrong, {.strict = false}); },
       {"mis-shaped"});
   EXPECT_TRUE(same_state(model.state_dict(), before));
 }
 
-TEST(StateDict, NamesOnlyTheFirstOfMany) {
+TEST(StateDict, NamesOnlyTheFirstOfManyMissingTensors) {
   Model model = point_net();
   StateDict few;
   few.insert("0.bias", torch::zeros({16}));
   const LoadReport report = model.load_state_dict(few, {.strict = false});
-  EXPECT_EQ(report.missing.size(), 7u);  // not num_batches_tracked
+  EXPECT_EQ(report.missing.size(), 7u);  // without num_batches_tracked
   EXPECT_EQ(
       report.to_string(),
       "1 loaded, 7 missing ('0.weight', '1.weight', '1.bias', "
       "'1.running_mean', '1.running_var', ...)");
 }
 
-TEST(StateDict, LoadsTheBodyWhereTheHeadDiffers) {
+TEST(StateDict, LoadsTheBodyIfTheHeadDiffers) {
   const auto net = [](int64_t classes) {
     return torch::nn::Sequential(
         torch::nn::Linear(4, 8),
@@ -136,7 +136,7 @@ TEST(StateDict, LoadsTheBodyWhereTheHeadDiffers) {
   EXPECT_TRUE(torch::equal(after["1.weight"], before["1.weight"]));
 }
 
-TEST(StateDict, DropsThePrefixOfPyTorchsWrappersAndOneThatIsNamed) {
+TEST(StateDict, RemovesThePrefixesOfPyTorchsWrappersAndAGivenPrefix) {
   const StateDict state = copy_of(Model(point_net(2)).state_dict());
   for (const char* prefix :
        {"module.",
@@ -159,7 +159,7 @@ TEST(StateDict, DropsThePrefixOfPyTorchsWrappersAndOneThatIsNamed) {
   EXPECT_TRUE(same_state(model.state_dict(), state));
 }
 
-TEST(StateDict, RefusesADictOfWhichNothingIsTheModels) {
+TEST(StateDict, RejectsADictWithoutAnyTensorOfTheModel) {
   Model model = point_net();
   StateDict other;
   other.insert("encoder.weight", torch::ones({2}));
@@ -168,7 +168,7 @@ TEST(StateDict, RefusesADictOfWhichNothingIsTheModels) {
       {"0 loaded", "'encoder.weight'", "prefix"});
 }
 
-TEST(StateDict, ConvertsFloatingTypesButNoFloatsToIntegers) {
+TEST(StateDict, ConvertsFloatingTypesButNotFloatsToIntegers) {
   Model model = point_net();
   StateDict state = copy_of(model.state_dict());
   state["0.weight"] = state["0.weight"].to(torch::kBFloat16);
@@ -200,7 +200,7 @@ TEST(StateDict, LoadsIntoAModelInHalfPrecision) {
       torch::equal(after["0.weight"], state["0.weight"].to(torch::kBFloat16)));
 }
 
-TEST(StateDict, ForgivesTheBatchCountThatOldFilesLack) {
+TEST(StateDict, AcceptsOldFilesWithoutTheBatchCount) {
   Model model = point_net(1);
   const StateDict old = without(
       copy_of(Model(point_net(2)).state_dict()),
@@ -208,7 +208,7 @@ TEST(StateDict, ForgivesTheBatchCountThatOldFilesLack) {
   EXPECT_TRUE(model.load_state_dict(old).is_complete());
 }
 
-TEST(StateDict, GivesATiedTensorUnderEachNameAndTakesItUnderAny) {
+TEST(StateDict, ContainsATiedTensorUnderEachNameAndLoadsItFromAny) {
   Model model = std::make_shared<Tied>();
   const StateDict state = model.state_dict();
   EXPECT_EQ(state.keys(), (std::vector<std::string>{"weight", "again"}));
@@ -221,7 +221,7 @@ TEST(StateDict, GivesATiedTensorUnderEachNameAndTakesItUnderAny) {
   EXPECT_EQ(state["weight"].sum().item<float>(), 4);
 }
 
-TEST(StateDict, NamesOfAFileCannotDisturbATerminal) {
+TEST(StateDict, EscapesControlCharactersInTensorNames) {
   Model model = point_net();
   StateDict state = copy_of(model.state_dict());
   state.insert("a\x1b[2Jb", torch::ones({1}));

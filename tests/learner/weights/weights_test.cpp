@@ -41,7 +41,7 @@ StateDict small_state() {
   return state;
 }
 
-// While it lives no file grows beyond so many bytes, as on a full disk.
+// While it exists, no file can grow beyond `bytes`, as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes)
@@ -61,7 +61,7 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
-TEST(Weights, SafetensorsGiveBackWhatWasSaved) {
+TEST(Weights, SafetensorsRestoreWhatWasSaved) {
   const TempFolder temp;
   const StateDict state = without(types_state(), {"complex128"});
   const std::map<std::string, std::string> metadata = {
@@ -74,23 +74,23 @@ TEST(Weights, SafetensorsGiveBackWhatWasSaved) {
         state));
   }
   EXPECT_EQ(safetensors_metadata(temp / "a.safetensors"), metadata);
-  EXPECT_EQ(temp.entries(), 1);  // no file was left beside it
+  EXPECT_EQ(temp.entries(), 1);  // no temporary file remains
 }
 
-TEST(Weights, PthGivesBackWhatWasSaved) {
+TEST(Weights, PthRestoresWhatWasSaved) {
   const TempFolder temp;
   save_pth(temp / "a.pth", types_state());
   EXPECT_TRUE(same_state(load_weights(temp / "a.pth"), types_state()));
   EXPECT_EQ(temp.entries(), 1);
 }
 
-TEST(Weights, AnEmptyStateDictSurvivesToo) {
+TEST(Weights, AnEmptyStateDictCanBeSavedAndLoaded) {
   const TempFolder temp;
   save_safetensors(temp / "a.safetensors", StateDict());
   EXPECT_TRUE(load_weights(temp / "a.safetensors").is_empty());
 }
 
-TEST(Weights, ViewsAreSavedByWhatTheyShow) {
+TEST(Weights, ViewsAreSavedWithTheirVisibleValues) {
   const TempFolder temp;
   const StateDict state = layout_state();
   save_safetensors(temp / "a.safetensors", state);
@@ -103,14 +103,14 @@ TEST(Weights, ViewsAreSavedByWhatTheyShow) {
   EXPECT_EQ(
       loaded["channels_last"].strides(),
       state["channels_last"].strides());
-  // A small view does not drag a large tensor along.
+  // Saving a small view does not save the whole large tensor.
   StateDict row;
   row.insert("row", torch::zeros({1000, 1000})[0]);
   save_pth(temp / "row.pth", row);
   EXPECT_LT(fs::file_size(temp / "row.pth"), 6000u);
 }
 
-TEST(Weights, ExpandedAndPlainViewsOfOnePlaceStayApart) {
+TEST(Weights, ExpandedAndPlainViewsOfTheSameMemoryStaySeparate) {
   const TempFolder temp;
   const torch::Tensor base = torch::arange(4.f);
   StateDict state;
@@ -126,7 +126,7 @@ TEST(Weights, ExpandedAndPlainViewsOfOnePlaceStayApart) {
   }
 }
 
-TEST(Weights, RefusesToSaveWhatAFormatCannotHold) {
+TEST(Weights, RejectsWhatAFormatCannotStore) {
   const TempFolder temp;
   StateDict undefined, sparse, reserved, no_text, complex;
   undefined.insert("w", torch::Tensor());
@@ -152,7 +152,7 @@ TEST(Weights, RefusesToSaveWhatAFormatCannotHold) {
   EXPECT_EQ(temp.entries(), 0);
 }
 
-TEST(Weights, AFailedSaveLeavesTheOldFile) {
+TEST(Weights, AFailedSaveKeepsTheOldFile) {
   const TempFolder temp;
   save_safetensors(temp / "a", small_state());
   StateDict reserved;
@@ -165,7 +165,7 @@ TEST(Weights, AFailedSaveLeavesTheOldFile) {
   EXPECT_EQ(temp.entries(), 1);
 }
 
-TEST(Weights, AnImageKnowsTheSizeAndHashOfTheFile) {
+TEST(Weights, AnImageHasTheSizeAndHashOfTheFile) {
   const TempFolder temp;
   StateDict state = small_state();
   state.insert("transposed", torch::randn({1000, 700}).t());
@@ -176,13 +176,13 @@ TEST(Weights, AnImageKnowsTheSizeAndHashOfTheFile) {
   EXPECT_TRUE(same_state(load_weights(temp / "a"), state));
 }
 
-TEST(Weights, AChecksumRefusesEveryChangedBitOfTheTensors) {
+TEST(Weights, AChecksumDetectsEveryChangedBitOfTheTensors) {
   const TempFolder temp;
   const fs::path path = temp / "a";
   save_safetensors(path, small_state(), {}, {.checksum = true});
   EXPECT_TRUE(same_state(load_weights(path), small_state()));
   std::vector<uint8_t> bytes = read_file(path);
-  const size_t data = bytes.size() - 27;  // six floats, three bools
+  const size_t data = bytes.size() - 27;  // six floats and three bools
   for (size_t i = data; i < bytes.size(); ++i) {
     bytes[i] ^= 1;
     write_file(path, bytes);
@@ -192,7 +192,7 @@ TEST(Weights, AChecksumRefusesEveryChangedBitOfTheTensors) {
   }
 }
 
-TEST(Weights, ASha256OfTheCallerRefusesEveryChangedBit) {
+TEST(Weights, AGivenSha256DetectsEveryChangedBit) {
   const TempFolder temp;
   const fs::path path = temp / "a";
   for (const bool is_pth : {false, true}) {
@@ -215,7 +215,7 @@ TEST(Weights, ASha256OfTheCallerRefusesEveryChangedBit) {
       {"64 lower-case"});
 }
 
-TEST(Weights, ASumBesideTheFileIsSha256sumsAndIsLookedAt) {
+TEST(Weights, AChecksumFileHasTheFormatOfSha256sumAndIsVerified) {
   const TempFolder temp;
   for (const char* name : {"a.safetensors", "a.pth"}) {
     const fs::path path = temp / name,
@@ -234,7 +234,7 @@ TEST(Weights, ASumBesideTheFileIsSha256sumsAndIsLookedAt) {
     bytes.back() ^= 1;
     write_file(path, bytes);
     expect_error<DataError>([&] { load_weights(path); }, {name, "SHA-256"});
-    save(false);  // the old sum would refuse it
+    save(false);  // otherwise the old checksum would reject it
     EXPECT_FALSE(fs::exists(sum));
     EXPECT_TRUE(same_state(load_weights(path), small_state()));
     write_file(sum, to_text({{"b", sha256_file(path)}}));
@@ -244,7 +244,7 @@ TEST(Weights, ASumBesideTheFileIsSha256sumsAndIsLookedAt) {
   }
 }
 
-TEST(Weights, ASaveThatFailsKeepsTheFileAndItsSum) {
+TEST(Weights, AFailedSaveKeepsTheFileAndItsChecksum) {
   const TempFolder temp;
   StateDict large;
   large.insert("a", torch::zeros({100'000}));
@@ -266,7 +266,7 @@ TEST(Weights, ASaveThatFailsKeepsTheFileAndItsSum) {
   }
 }
 
-TEST(Weights, SaysWhichFilesHaveNoChecksums) {
+TEST(Weights, ReportsFilesWithoutChecksums) {
   const TempFolder temp;
   const fs::path path = temp / "a";
   const auto report = [&] {
@@ -287,7 +287,7 @@ TEST(Weights, SaysWhichFilesHaveNoChecksums) {
           .unverified);
 }
 
-TEST(Weights, SaysWhatAFileIsThatHoldsNoWeights) {
+TEST(Weights, IdentifiesFilesThatAreNotWeights) {
   const TempFolder temp;
   const fs::path path = temp / "a";
   struct Case {
@@ -311,7 +311,7 @@ TEST(Weights, SaysWhatAFileIsThatHoldsNoWeights) {
   expect_error<DataError>([&] { load_weights(temp.path()); }, {"folder"});
 }
 
-TEST(Weights, ABoolIsZeroOrOne) {
+TEST(Weights, RejectsABoolOtherThanZeroOrOne) {
   const TempFolder temp;
   const fs::path path = temp / "a";
   save_safetensors(path, small_state());
@@ -323,7 +323,7 @@ TEST(Weights, ABoolIsZeroOrOne) {
       {"'flags'", "neither 0 nor 1"});
 }
 
-TEST(Weights, AFileThatIsCutWhileItIsReadIsAnErrorAndNoCrash) {
+TEST(Weights, AFileThatIsTruncatedWhileItIsReadIsAnErrorAndNoCrash) {
   const TempFolder temp;
   const fs::path path = temp / "a";
   StateDict large;
@@ -333,7 +333,7 @@ TEST(Weights, AFileThatIsCutWhileItIsReadIsAnErrorAndNoCrash) {
     fs::remove(path);
     save_safetensors(path, large, {}, {.durable = false});
     std::thread cutter([&] {
-      // Mostly in the middle of the reading, which takes about a millisecond.
+      // Mostly during the read, which takes about a millisecond.
       std::this_thread::sleep_for(std::chrono::microseconds(i * 40));
       fs::resize_file(path, 1000);
     });
@@ -349,10 +349,11 @@ TEST(Weights, AFileThatIsCutWhileItIsReadIsAnErrorAndNoCrash) {
   EXPECT_EQ(read + refused, 50);
 }
 
-// Whether a changed file is refused. Else every value is read, so that one
-// outside its memory would be found; another exception fails the test.
+// Returns whether a changed file is rejected. If it is loaded, reads every
+// value, so that a value outside of its memory is detected. A different
+// exception fails the test.
 bool is_refused(const fs::path& path, const std::vector<uint8_t>& bytes) {
-  fs::remove(path);  // to cut a file to nothing can wait for the disk
+  fs::remove(path);  // truncating an existing file can wait for the disk
   write_file(path, bytes);
   try {
     for (const auto& item : load_weights(path)) {
@@ -372,7 +373,7 @@ struct Format {
 
 class WeightFormats : public testing::TestWithParam<Format> {};
 
-TEST_P(WeightFormats, EveryTruncationIsRefused) {
+TEST_P(WeightFormats, EveryTruncationIsRejected) {
   const TempFolder temp;
   GetParam().save(temp / "whole");
   const std::vector<uint8_t> whole = read_file(temp / "whole");
@@ -385,7 +386,7 @@ TEST_P(WeightFormats, EveryTruncationIsRefused) {
   EXPECT_TRUE(is_refused(temp / "cut", longer));
 }
 
-TEST_P(WeightFormats, FlippedBitsNeverDoMoreThanChangeValues) {
+TEST_P(WeightFormats, FlippedBitsOnlyChangeValues) {
   const TempFolder temp;
   GetParam().save(temp / "whole");
   const std::vector<uint8_t> whole = read_file(temp / "whole");
@@ -404,7 +405,7 @@ TEST_P(WeightFormats, FlippedBitsNeverDoMoreThanChangeValues) {
   }
   EXPECT_GT(refused, GetParam().has_checksum ? kFlips / 3 : kFlips / 10);
   if (!GetParam().has_checksum) return;
-  // A file with checksums gives the values that were saved, or none.
+  // A file with checksums yields the saved values, or none.
   for (size_t bit = 0; bit < 8 * whole.size(); bit += 3) {
     std::vector<uint8_t> bytes = whole;
     bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
@@ -442,14 +443,15 @@ TEST(Weights, AChecksumCoversNamesShapesAndMetadata) {
       continue;
     }
     ++given;
-    // The name of a checksum may be another; a text that has none may not.
+    // The name of a checksum entry may change; a file that lost its checksum is
+    // not checked.
     const auto texts = safetensors_metadata(temp / "flipped");
     if (!texts.contains("tern.header")) continue;
     EXPECT_TRUE(is_given_back(temp / "flipped")) << "bit " << bit;
   }
   EXPECT_GT(refused, 10 * given);
 
-  // As an editor would change it, of the same length.
+  // As if edited by hand, with the same length.
   std::string text(whole.begin(), whole.end());
   text.replace(text.find("dog"), 3, "fox");
   write_file(temp / "b", text);
@@ -488,7 +490,7 @@ INSTANTIATE_TEST_SUITE_P(
             false}),
     [](const auto& info) { return info.param.name; });
 
-TEST(Weights, TheFilesOfLegacyAndTodaysPyTorchHoldTheirKnownTensors) {
+TEST(Weights, LoadsTheKnownTensorsOfLegacyAndCurrentPyTorchFiles) {
   TERN_REQUIRE_DATA(data);
   const fs::path folder = data / "weights";
   const StateDict resnet = load_weights(folder / "resnet20-12fca82f.th");
