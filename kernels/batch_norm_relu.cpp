@@ -110,7 +110,7 @@ TERN_CPU_LOOP void normalize_block(
   }
 }
 
-/// Loads the gradient of the result where relu let it through.
+/// Loads the gradient of the result, zeroed where relu clipped.
 template <class Number>
 TERN_CPU_LOOP void
 load_gradient(const Number* gradient, const Number* result, Floats& to) {
@@ -459,8 +459,8 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
       const Statistics& statistics,
       const BatchNormTensors& norm,
       int64_t pixels) {
-    // Not recorded as a change, so that what an earlier pass has saved of them
-    // stays valid, as with LibTorch's own BatchNorm.
+    // Keeps version counters unchanged, so that tensors saved by an earlier
+    // pass stay valid, as in LibTorch's BatchNorm.
     const at::AutoDispatchBelowADInplaceOrView unseen;
     const auto count = static_cast<double>(pixels);
     Tensor variance = at::empty_like(statistics.mean);
@@ -472,8 +472,8 @@ class BatchNormRelu : public torch::autograd::Function<BatchNormRelu> {
     Tensor(norm.running_var).lerp_(variance, norm.momentum);
   }
 
-  /// Computes the same with LibTorch's operations, which are differentiable;
-  /// for penalties on gradients.
+  /// Computes the same with LibTorch's operations, which are differentiable,
+  /// for gradient penalties.
   static Gradients by_operations(
       const Tensor& given,
       const Kept& kept,

@@ -15,10 +15,10 @@ enum class CpuIsa { baseline, neon, avx2, avx512 };
 /// Returns the widest instruction set of this processor.
 CpuIsa best_cpu_isa();
 
-/// Returns the one in use: the best, unless TERN_CPU_ISA=baseline|avx2|avx512
-/// in the environment or `set_cpu_isa` limits it. All give bit-identical
-/// results, except for convolutions, where Tern has its own code only for
-/// certain instruction sets.
+/// Returns the instruction set in use: the best one, unless
+/// TERN_CPU_ISA=baseline|avx2|avx512 in the environment or `set_cpu_isa` limits
+/// it. All give bit-identical results, except for convolutions, where Tern has
+/// its own code only for certain instruction sets.
 CpuIsa cpu_isa();
 
 /// True if this processor multiplies bfloat16 in hardware (AVX512-BF16, AMX),
@@ -26,9 +26,9 @@ CpuIsa cpu_isa();
 /// this is unknown and returns true.
 bool multiplies_bfloat16();
 
-/// Sets the instruction set, for tests and benchmarks. If the processor does
-/// not have it, sets the best one that it has; NEON on another architecture
-/// sets the baseline.
+/// Sets the instruction set, for tests and benchmarks. If the processor lacks
+/// it, selects the best one that it supports; NEON on a different architecture
+/// selects the baseline.
 void set_cpu_isa(CpuIsa isa);
 
 /// Marks an inner loop and the functions that it calls: they are inlined into

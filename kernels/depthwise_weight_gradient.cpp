@@ -207,8 +207,8 @@ torch::Tensor depthwise_weight_gradient(
   const int64_t count = images.size(0) * blocks;
   const int64_t threads = std::clamp<int64_t>(count, 1, at::get_num_threads());
   const auto floats = images.options().dtype(torch::kFloat);
-  // One set of sums per thread and a fixed share of the work, so that the
-  // result does not depend on timing.
+  // One set of sums per thread and a fixed part of the work, so that the result
+  // does not depend on timing.
   const torch::Tensor sums = at::zeros({threads, blocks, numbers}, floats);
   const AddImage add = add_image_of(sizes.kernel_width);
   parallel_for(0, threads, 1, [&](int64_t first, int64_t end) {

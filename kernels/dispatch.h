@@ -21,7 +21,7 @@ namespace tern {
 std::string describe(const at::Tensor& tensor);
 
 /// \param index  Index of `tensor` in the list `name`, if it is in a list.
-/// \throws c10::ValueError unless `tensor` is one kFloat on `device`.
+/// \throws c10::ValueError unless `tensor` is a single kFloat on `device`.
 void check_device_scalar(
     const char* where,
     const char* name,

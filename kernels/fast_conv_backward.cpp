@@ -144,7 +144,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_backward(
 }
 
 // LibTorch has one kernel for all devices, so the slot for the CPU is free.
-// Other devices do not get here.
+// Other devices never reach it.
 void take_over_convolution_backward() {
   static std::once_flag once;
   std::call_once(once, [] {

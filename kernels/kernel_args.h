@@ -81,7 +81,7 @@ int unscale_and_check_cuda(
 // ---- Images ----
 
 /// Padding mode outside an image: black, the nearest edge pixel, or the image
-/// mirrored at its edge.
+/// reflected at its edge.
 enum class Padding { zeros, border, reflection };
 
 /// A rectangle of an image that is erased.

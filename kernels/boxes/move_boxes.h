@@ -10,11 +10,12 @@
 namespace tern {
 
 /// Transforms the boxes of a batch together with their images, in place: each
-/// becomes the smallest upright box around the part of the old box that the new
-/// image shows. A box with too little left gets the label -1 and zeros. Boxes
-/// entirely inside the new image get the values of torchvision.transforms.v2.
-/// For rotated boxes that are cut, torchvision returns a larger box, or even a
-/// box where the image shows nothing of the object.
+/// becomes the smallest upright box around the part of the old box that is
+/// visible in the new image. A box with too little left gets the label -1 and
+/// zeros. Boxes entirely inside the new image get the values of
+/// torchvision.transforms.v2. For rotated boxes that are cut, torchvision
+/// returns a larger box, or even a box where the image shows nothing of the
+/// object.
 ///
 /// \param boxes     [N, K, 4] kFloat, x1, y1, x2, y2 in pixels; contiguous.
 /// \param labels    [N, K] kLong; boxes with a negative label are unchanged.
@@ -24,7 +25,7 @@ namespace tern {
 /// \param matrices  One per image, from its old pixels to its new ones.
 /// \param height, width  Of the new images.
 /// \param min_share  A box is kept if its area inside the image is above zero
-///                   and at least this share of its transformed area.
+///                   and at least this fraction of its transformed area.
 /// \throws c10::ValueError if a shape, dtype or count differs from the above.
 void move_boxes_(
     const torch::Tensor& boxes,

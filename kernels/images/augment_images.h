@@ -18,8 +18,8 @@ struct ImageChange {
   Warp warp = {};
   /// For three channels: x becomes the sigmoid of `scale * mix + shift`. The
   /// mix interpolates between the gray value of the pixel's logits (saturation
-  /// 0) and the logit of x (saturation 1). Then the hue is rotated by the share
-  /// `hue` of the color circle.
+  /// 0) and the logit of x (saturation 1). Then the hue is rotated by the
+  /// fraction `hue` of the color circle.
   bool mixes_colors = false;
   float scale = 1, shift = 0, saturation = 1, hue = 0;
   /// Lookup table applied to every byte.
@@ -35,9 +35,9 @@ struct ImageChange {
   }
 };
 
-/// Applies to each image of a batch its own augmentation and normalizes it. On
-/// a GPU this is one kernel launch that reads and writes the batch once, and
-/// one asynchronous copy of `changes`.
+/// Augments each image of a batch separately and normalizes it. On a GPU this
+/// is one kernel launch that reads and writes the batch once, and one
+/// asynchronous copy of `changes`.
 ///
 /// \param images   [N, H, W, 1 or 3] kByte, contiguous.
 /// \param changes  One per image.

@@ -64,7 +64,7 @@ TERN_ELEMENT_MATH AxisTap axis_tap(float at, int32_t size, Padding padding) {
     return tap;
   }
   if (padding == Padding::reflection) {
-    // Mirrored at -0.5 and size - 0.5, with a period of twice the size.
+    // Reflected at -0.5 and size - 0.5, with a period of twice the size.
     const float shifted = at + 0.5f;
     const float turns = floorf(shifted / (2 * span));
     at = span - fabsf(shifted - turns * 2 * span - span) - 0.5f;

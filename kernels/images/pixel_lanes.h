@@ -38,7 +38,7 @@ TERN_CPU_LOOP ByteLanes load_16_bytes(const void* from) {
   return lanes;
 }
 
-/// Followed by zeros.
+/// Loads 8 bytes, followed by zeros.
 TERN_CPU_LOOP ByteLanes load_8_bytes(const void* from) {
   uint64_t bytes = 0;
   __builtin_memcpy(&bytes, from, sizeof bytes);

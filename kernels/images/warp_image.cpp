@@ -83,7 +83,7 @@ keep_inside(float* at, int count, int64_t size, bool reflect) {
   const float last = span - 1;
   if (reflect) {
     for (int i = 0; i < count; ++i) {
-      // Mirrored at -0.5 and size - 0.5, with a period of twice the size.
+      // Reflected at -0.5 and size - 0.5, with a period of twice the size.
       const float shifted = at[i] + 0.5f;
       const float turns = std::floor(shifted / (2 * span));
       const float in_period = shifted - turns * 2 * span;

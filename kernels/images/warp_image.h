@@ -37,7 +37,7 @@ struct Matrix3 {
     return {(m[0] * x + m[1] * y + m[2]) / w, (m[3] * x + m[4] * y + m[5]) / w};
   }
 
-  /// Negative if the map also mirrors.
+  /// Negative if the map also flips.
   double determinant() const {
     const auto& m = values;
     return m[0] * (m[4] * m[8] - m[5] * m[7]) -

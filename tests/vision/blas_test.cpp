@@ -8,12 +8,13 @@
 namespace tern::blas_test {
 namespace {
 
-// Links OpenCV, and with it a reference BLAS, as every program of tern::vision.
-TEST(Blas, IsLibTorchsOwnBesideOpenCV) {
+// Links OpenCV, and with it a reference BLAS, like every program that uses
+// tern::vision.
+TEST(Blas, UsesLibTorchsBlasWhenLinkedWithOpenCV) {
   ASSERT_NE(reinterpret_cast<void*>(&read_image), nullptr);
   EXPECT_TRUE(tools::has_blas_of_libtorch())
       << "sgemm_ comes from " << tools::blas_library()
-      << "; name LibTorch before OpenCV when this program is linked";
+      << "; link LibTorch before OpenCV";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-"""Asks exported models by the programs that were written beside them.
+"""Runs exported models with the Python scripts exported beside them.
 
-Usage: check_python_loader.py FOLDER, which vision/predictor has filled.
+Usage: check_python_loader.py FOLDER, which the test vision/predictor has filled.
 """
 
 import importlib.util
@@ -35,13 +35,13 @@ for path in models:
     names = list(expected)
     answers = predictor.predict([folder / "images" / name for name in names])
     for name, answer in zip(names, answers):
-        # Pixels may differ by 1 of 255: Tern's weights have 14 bits.
+        # Pixels may differ by 1 of 255: Tern's resize weights have 14 bits.
         worst = (answer - expected[name]).abs().max().item()
         scale = 90 if path.stem == "ages" else 1
         assert worst < 2e-3 * scale, (path.stem, name, answer, expected[name])
         print(f"{path.stem:18} {name:8} differs by {worst:.1e}")
         text, first = predictor.text(answer), answer.flatten()[0].item()
-        if path.stem == "tags":  # above the threshold of the file
+        if path.stem == "tags":  # above the file's threshold
             pairs = zip(("cat", "dog"), answer.tolist())
             above = [f"{label} ({p:.4f})" for label, p in pairs if p > 0.3]
             assert text == (", ".join(above) or "none"), text
@@ -57,8 +57,8 @@ for path in models:
 missing = set(program.NETWORKS) - set(torchvision.models.list_models())
 assert missing == {"simple_cnn"}, missing
 
-# The bodies of transformers, whose files would be large: small ones of them
-# beside torchvision's own answers.
+# The bodies of transformers would make large files, so small bodies are compared with
+# torchvision's own outputs.
 vision = torchvision.models
 transformers = {
     "vit": lambda: vision.VisionTransformer(64, 16, 2, 4, 64, 256),
@@ -79,6 +79,6 @@ for name, make in transformers.items():
         model = program.VisionModel(name, 3, 2, [], 0, True).eval()
         model.head = torch.nn.Identity()
         answer = model(x)
-    if name == "swin":  # after the largest values of the maps
+    if name == "swin":  # after the max-pooled features
         answer = answer[:, features[0].shape[1] :]
     torch.testing.assert_close(answer, features[0], atol=1e-5, rtol=0)

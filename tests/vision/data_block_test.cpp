@@ -29,7 +29,7 @@ std::set<std::string> names_of(const std::shared_ptr<DataLoader>& loader) {
   return names;
 }
 
-/// All targets, in the order of the dataset.
+/// Returns all targets in dataset order.
 torch::Tensor targets_of(const std::shared_ptr<DataLoader>& loader) {
   const ImageDataset& images = images_of(loader);
   std::vector<int64_t> all(static_cast<size_t>(images.size()));
@@ -84,7 +84,7 @@ TEST_F(DataBlockTest, NamesTheFileThatARegularExpressionDoesNotMatch) {
   expect_error<c10::ValueError>([] { label_from_re("x"); }, {"no group"});
 }
 
-TEST_F(DataBlockTest, TakesImagesAndClassesFromATable) {
+TEST_F(DataBlockTest, ReadsImagesAndClassesFromATable) {
   for (const char* name : {"x/a.png", "x/b.png", "x/c.png"}) {
     write(name);
   }
@@ -98,8 +98,8 @@ TEST_F(DataBlockTest, TakesImagesAndClassesFromATable) {
   EXPECT_EQ(targets_of(data.valid)[0].item<int64_t>(), 1);
 }
 
-// Where the first line names a picture, it is a row as any other.
-TEST_F(DataBlockTest, TakesATableWithoutAHeader) {
+// If the first line names an image, it is a normal row.
+TEST_F(DataBlockTest, ReadsATableWithoutAHeader) {
   for (const char* name : {"a.png", "b.png", "c.png", "d.png"}) {
     write(name);
   }
@@ -128,7 +128,7 @@ TEST_F(DataBlockTest, TakesATableWithoutAHeader) {
   EXPECT_EQ(
       names_of(suffixed.train).size() + names_of(suffixed.valid).size(),
       4U);
-  // As one would say it who wants the first line to be left out.
+  // `header = true` skips the first line even if it names an image.
   const DataBunch left_out = ImageDataBunch::from_csv(
       temp_.path(),
       {.header = true, .suffix = ".png"},
@@ -138,7 +138,7 @@ TEST_F(DataBlockTest, TakesATableWithoutAHeader) {
       3U);
 }
 
-TEST_F(DataBlockTest, NamesTheIndexThatPandasWrites) {
+TEST_F(DataBlockTest, ErrorNamesTheIndexColumnOfPandas) {
   write("a.png");
   write_table(",name,label\n0,a.png,cat\n");
   expect_error<DataError>(
@@ -146,7 +146,7 @@ TEST_F(DataBlockTest, NamesTheIndexThatPandasWrites) {
       {"labels.csv", "first column without a name", "index=False"});
 }
 
-TEST_F(DataBlockTest, RefusesLabelsThatAreNotUtf8WhereTheyAreRead) {
+TEST_F(DataBlockTest, RejectsLabelsThatAreNotUtf8) {
   write("a.png");
   write("b.png");
   options_.valid_pct = 0.5;
@@ -162,9 +162,9 @@ TEST_F(DataBlockTest, RefusesLabelsThatAreNotUtf8WhereTheyAreRead) {
       {"caf\\xe9", "not UTF-8"});
 }
 
-// A row for each label of a picture: in training and in validation it would be
-// learnt by heart.
-TEST_F(DataBlockTest, KeepsTheRowsOfAPictureInOneSplit) {
+// With several rows for one image, an image in both splits would leak from
+// training into validation.
+TEST_F(DataBlockTest, KeepsTheRowsOfAnImageInOneSplit) {
   std::string table = "name,label\n";
   for (int i = 0; i < 12; ++i) {
     const std::string name = std::to_string(i) + ".png";
@@ -205,7 +205,7 @@ TEST_F(DataBlockTest, KeepsTheRowsOfAPictureInOneSplit) {
       << said;
 }
 
-TEST_F(DataBlockTest, MakesSeveralClassesOneHot) {
+TEST_F(DataBlockTest, EncodesSeveralClassesAsMultiHot) {
   for (const char* name : {"a.png", "b.png", "c.png"}) {
     write(name);
   }
@@ -224,7 +224,7 @@ TEST_F(DataBlockTest, MakesSeveralClassesOneHot) {
       torch::tensor({1.f, 0.f}).view({1, 2})));
 }
 
-TEST_F(DataBlockTest, MakesNumbersOfOneOrMoreColumns) {
+TEST_F(DataBlockTest, ReadsNumbersFromOneOrMoreColumns) {
   for (const char* name : {"a.png", "b.png", "c.png"}) {
     write(name);
   }
@@ -243,7 +243,7 @@ TEST_F(DataBlockTest, MakesNumbersOfOneOrMoreColumns) {
       torch::tensor({1.5f, -3.f})));
 }
 
-TEST_F(DataBlockTest, TakesNumbersOfAFunctionAsTheyAre) {
+TEST_F(DataBlockTest, TakesNumbersFromAFunctionUnchanged) {
   for (const char* name : {"1.png", "2.png", "3.png"}) {
     write(name);
   }
@@ -328,7 +328,7 @@ TEST_F(DataBlockTest, SplitsByFolderListAndFunction) {
       {"one validation image"});
 }
 
-TEST_F(DataBlockTest, SplitsAtRandomInTheSameWayForTheSameSeed) {
+TEST_F(DataBlockTest, RandomSplitsDependOnlyOnTheSeed) {
   for (int i = 0; i < 20; ++i) {
     write("a/" + std::to_string(i) + ".png");
   }
@@ -343,14 +343,14 @@ TEST_F(DataBlockTest, SplitsAtRandomInTheSameWayForTheSameSeed) {
   EXPECT_NE(valid_for(1), valid_for(2));
 }
 
-TEST(DrawSplit, IsUnrelatedToTheOrderOfTheFirstEpoch) {
+TEST(DrawSplit, IsIndependentOfTheOrderOfTheFirstEpoch) {
   std::vector<int64_t> first = RandomSampler(100).indices(1, /*epoch=*/0);
   first.resize(20);
   std::ranges::sort(first);
   EXPECT_NE(draw_split(100, 0.2, 1).valid, first);
 }
 
-TEST_F(DataBlockTest, NamesTheRowThatIsWrong) {
+TEST_F(DataBlockTest, NamesTheInvalidRow) {
   write("a.png");
   write("b.png");
   const auto error_for = [&](const std::string& table,
@@ -422,7 +422,7 @@ TEST_F(DataBlockTest, TakesListsOfPathsAndLabels) {
       {"10 images and 9 labels"});
 }
 
-TEST_F(DataBlockTest, DrawsRareClassesAsOftenAsOthers) {
+TEST_F(DataBlockTest, SamplesRareClassesAsOftenAsOthers) {
   for (int i = 0; i < 60; ++i) {
     write(
         "train/" + std::string(i < 5 ? "rare" : "common") + "/" +
@@ -444,7 +444,7 @@ TEST_F(DataBlockTest, DrawsRareClassesAsOftenAsOthers) {
   EXPECT_NEAR(static_cast<double>(rare) / static_cast<double>(all), 0.5, 0.1);
 }
 
-TEST_F(DataBlockTest, KeepsNamesOfAnyBytes) {
+TEST_F(DataBlockTest, KeepsFileNamesWithAnyBytes) {
   for (const char* name :
        {"cafe\xcc\x81/1.png",
         "cafe\xcc\x81/a b\xff.png",
@@ -460,7 +460,7 @@ TEST_F(DataBlockTest, KeepsNamesOfAnyBytes) {
       (std::vector<std::string>{"cafe\xcc\x81", "\xf0\x9f\x90\xb1"}));
 }
 
-TEST_F(DataBlockTest, DividesItsImagesIntoStratifiedFolds) {
+TEST_F(DataBlockTest, SplitsImagesIntoStratifiedFolds) {
   for (int i = 0; i < 9; ++i) {
     write("cat_" + std::to_string(i) + ".png");
     if (i < 6) write("dog_" + std::to_string(i) + ".png");

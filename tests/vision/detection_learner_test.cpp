@@ -37,7 +37,7 @@ class DetectionLearnerTest : public testing::Test {
   Squares squares_;
 };
 
-/// Keeps the outputs that it is given in `seen`, which copies share.
+/// Records the outputs it receives in `seen`, which copies share.
 class SeenOutputs final : public MetricImpl {
  public:
   explicit SeenOutputs(bool takes_detections)
@@ -62,7 +62,7 @@ class SeenOutputs final : public MetricImpl {
   bool takes_detections_;
 };
 
-TEST_F(DetectionLearnerTest, MetricsGetTheDetectionsOfGetPreds) {
+TEST_F(DetectionLearnerTest, MetricsReceiveTheDetectionsOfGetPreds) {
   const auto detections = std::make_shared<SeenOutputs>(true);
   const auto outputs = std::make_shared<SeenOutputs>(false);
   Learner learn = learner(
@@ -85,11 +85,11 @@ TEST_F(DetectionLearnerTest, MetricsGetTheDetectionsOfGetPreds) {
   Metric by_hand = mean_average_precision({.iou = 0.01});
   by_hand.update(all.outputs, all.all_targets);
   EXPECT_EQ(map, by_hand.compute().item<double>());
-  // With the default of 300 detections more of the objects are found.
+  // The default of 300 detections finds more of the objects.
   learn.data().outputs[0].detection = {.score_thresh = 0};
   EXPECT_NE(learn.validate()["map_1"], map);
 
-  // And in training: two steps, then the validation.
+  // Also while training: two steps, then validation.
   detections->seen->clear();
   learn.data().outputs[0].detection.detections_per_img = 5;
   learn.add<TrainMetrics>();
@@ -100,7 +100,7 @@ TEST_F(DetectionLearnerTest, MetricsGetTheDetectionsOfGetPreds) {
       (std::vector<int64_t>{4, 5}));
 }
 
-TEST_F(DetectionLearnerTest, HasTheLossOfEachImage) {
+TEST_F(DetectionLearnerTest, ReturnsTheLossOfEachImage) {
   Learner learn = learner();
   const DataLoader& valid = *learn.data().valid;
   const Predictions all = learn.get_preds(valid, /*with_losses=*/true);
@@ -109,13 +109,13 @@ TEST_F(DetectionLearnerTest, HasTheLossOfEachImage) {
   EXPECT_NE(all.losses[0].item<float>(), all.losses[1].item<float>());
 }
 
-TEST_F(DetectionLearnerTest, RefusesToMixBoxes) {
+TEST_F(DetectionLearnerTest, RejectsMixupOfBoxes) {
   Learner learn = learner();
   learn.add<CutMix>();
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
       {"[CutMix] the targets are boxes or points", "Leave CutMix out"});
-  // Data of one's own may not say what they are, but the loss does.
+  // Custom data may lack a description of the targets, but the loss has one.
   Learner other = learner();
   other.data().outputs.clear();
   other.add<MixUp>();
@@ -124,8 +124,9 @@ TEST_F(DetectionLearnerTest, RefusesToMixBoxes) {
       {"[MixUp] the targets are boxes or points"});
 }
 
-// The raw outputs, as of every Learner, or what get_preds gives; compared there.
-TEST_F(DetectionLearnerTest, WritesItsDetectionsAsOnnx) {
+// Exports the raw outputs, like every Learner, or the detections of get_preds;
+// the tests of models/detection compare the values.
+TEST_F(DetectionLearnerTest, ExportsItsDetectionsToOnnx) {
   Learner learn = learner();
   const Tensors x = {torch::rand({1, 3, 64, 64})};
   const auto has_labels = [&](const OnnxOptions& options) {
@@ -143,7 +144,7 @@ TEST_F(DetectionLearnerTest, WritesItsDetectionsAsOnnx) {
        .nms = true}));
 }
 
-TEST_F(DetectionLearnerTest, AnswersWithBoxesScoresAndLabels) {
+TEST_F(DetectionLearnerTest, PredictsBoxesScoresAndLabels) {
   Learner learn = learner();
   const Predictions answers = learn.get_preds(Split::valid);
   ASSERT_EQ(answers.outputs.size(), 3u);
@@ -154,7 +155,7 @@ TEST_F(DetectionLearnerTest, AnswersWithBoxesScoresAndLabels) {
   EXPECT_EQ(answers.outputs[2].scalar_type(), torch::kLong);
   ASSERT_EQ(answers.all_targets.size(), 5u);
 
-  // As many as the options allow, with the scores that they ask for.
+  // At most as many as the options allow, above their score threshold.
   learn.data().outputs[0].detection = {
       .score_thresh = 0,
       .detections_per_img = 7};
@@ -171,7 +172,7 @@ TEST_F(DetectionLearnerTest, AnswersWithBoxesScoresAndLabels) {
       {"[Learner::tta]", "get_preds"});
 }
 
-TEST_F(DetectionLearnerTest, APredictorGivesBoxesOfThePhotograph) {
+TEST_F(DetectionLearnerTest, PredictorReturnsBoxesInPixelsOfThePhoto) {
   Learner learn = learner();
   learn.data().outputs[0].detection = {
       .score_thresh = 0,
@@ -200,7 +201,8 @@ TEST_F(DetectionLearnerTest, APredictorGivesBoxesOfThePhotograph) {
         0,
         0.05));
     ASSERT_EQ(on_photo.boxes.sizes(), on_input.boxes.sizes());
-    // 96 wide became 64, and 64 high 43 below 10 rows of padding.
+    // The photo's width of 96 became 64, and its height of 64 became 43, below
+    // 10 rows of padding.
     torch::Tensor expected = on_input.boxes.clone();
     expected = (expected + torch::tensor({0.f, -11.f, 0.f, -11.f})) *
                torch::tensor({1.5f, 64 / 43.f, 1.5f, 64 / 43.f});
@@ -211,7 +213,7 @@ TEST_F(DetectionLearnerTest, APredictorGivesBoxesOfThePhotograph) {
   }
 }
 
-TEST_F(DetectionLearnerTest, HasThreeLayerGroupsOfWhichWeightsFreezeTwo) {
+TEST_F(DetectionLearnerTest, HasThreeLayerGroupsAndFreezesTwoIfPretrained) {
   const auto first_trained = [](Learner& learn) {
     for (const ModelTensor& parameter : learn.model().parameters()) {
       const bool is_norm = parameter.tensor.dim() == 1;
@@ -237,7 +239,7 @@ TEST_F(DetectionLearnerTest, HasThreeLayerGroupsOfWhichWeightsFreezeTwo) {
       weights["conv1.weight"]));
 }
 
-TEST_F(DetectionLearnerTest, PicturesShowBoxesInTheColorsOfTheirClasses) {
+TEST_F(DetectionLearnerTest, PlotsDrawBoxesInTheColorsOfTheirClasses) {
   Learner learn = learner();
   learn.data().outputs[0].detection.score_thresh = 0;
   learn.data().outputs[0].detection.detections_per_img = 3;
@@ -255,7 +257,7 @@ TEST_F(DetectionLearnerTest, PicturesShowBoxesInTheColorsOfTheirClasses) {
   EXPECT_TRUE(shows("results.png", 0) || shows("results.png", 1));
 }
 
-TEST_F(DetectionLearnerTest, SaysWhatItNeeds) {
+TEST_F(DetectionLearnerTest, RejectsUnusableDataAndArchitectures) {
   const Shades shades;
   expect_error<c10::ValueError>(
       [&] { detection_learner(shades.data(), "retinanet_resnet18_fpn"); },
@@ -268,7 +270,7 @@ TEST_F(DetectionLearnerTest, SaysWhatItNeeds) {
   expect_error<c10::ValueError>(
       [&] { detection_learner(unnamed, "retinanet_resnet18_fpn"); },
       {"classes is 0", ".classes"});
-  // Without a loss, a Learner of one's own says which there is.
+  // A custom Learner without a loss shows which loss is needed.
   Learner learn(
       squares_.data(),
       detection_model("retinanet_resnet18_fpn", 2),

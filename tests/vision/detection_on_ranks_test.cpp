@@ -1,4 +1,4 @@
-// A detector that several processes train.
+// A detector trained by several processes.
 
 #include <chrono>
 #include <memory>
@@ -19,8 +19,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-/// All weights, the losses and the average precision of the validation images,
-/// kDouble.
+/// Returns all weights, the losses and the average precision on the validation
+/// images as kDouble.
 torch::Tensor result_of(Learner& learn) {
   Tensors all;
   for (const torch::Tensor& p : parameters_of(learn)) {
@@ -31,11 +31,12 @@ torch::Tensor result_of(Learner& learn) {
   return torch::cat(all);
 }
 
-TEST(DetectionOnRanks, TrainsAndEvaluatesAsOneProcess) {
+TEST(DetectionOnRanks, TrainsAndEvaluatesLikeOneProcess) {
   const Squares squares;
   for (const int64_t world_size : {1, 2, 3}) {
     expect_ranks(world_size, [&](const LaunchEnvironment&) {
-      // A step of 6 of 9 images an epoch, and 3 to evaluate.
+      // Each epoch has one step of 6 of the 9 training images; 3 images are for
+      // evaluation.
       Learner learn = squares.learner(
           {.frozen_norm = true,
            .learner =

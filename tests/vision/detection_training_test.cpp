@@ -1,4 +1,4 @@
-// A detector under what else a Learner can do.
+// A detector trained with other features of a Learner.
 
 #include <cmath>
 #include <vector>
@@ -21,7 +21,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-// Without statistics of the batch, so that its size does not count.
+// Without batch statistics, so that the batch size has no effect.
 const DetectionLearnerOptions kFrozenNorm = {
     .frozen_norm = true,
     .learner = {
@@ -35,7 +35,7 @@ void expect_same_weights(Learner& learn, Learner& expected, double error) {
   }
 }
 
-TEST(DetectionTraining, LearnsWhereSquaresAreAndWhichTheyAre) {
+TEST(DetectionTraining, LearnsToLocateAndClassifySquares) {
   const Squares squares;
   Learner learn = squares.learner();
   learn.data().valid = learn.data().train;
@@ -44,7 +44,7 @@ TEST(DetectionTraining, LearnsWhereSquaresAreAndWhichTheyAre) {
   EXPECT_GT(learn.validate()["map_50"], 0.9);
 }
 
-TEST(DetectionTraining, In16BitsIsNearlyThatIn32) {
+TEST(DetectionTraining, LossesIn16BitsAreCloseToThoseIn32) {
   const Squares squares;
   const auto losses_of = [&](const auto& convert) {
     Learner learn = squares.learner();
@@ -69,7 +69,7 @@ TEST(DetectionTraining, In16BitsIsNearlyThatIn32) {
   }
 }
 
-TEST(DetectionTraining, AccumulatesAsInOneBatch) {
+TEST(DetectionTraining, AccumulatedBatchesEqualOneLargeBatch) {
   const Squares squares;
   Learner whole = squares.learner(kFrozenNorm, /*batch_size=*/4);
   whole.fit(1, 1e-3);
@@ -80,7 +80,7 @@ TEST(DetectionTraining, AccumulatesAsInOneBatch) {
   expect_same_weights(parts, whole, 1e-5);
 }
 
-TEST(DetectionTraining, OnTwoReplicasIsThatOnOne) {
+TEST(DetectionTraining, TwoReplicasTrainLikeOne) {
   const Squares squares;
   Learner one = squares.learner(kFrozenNorm);
   one.fit(1, 1e-3);
@@ -91,7 +91,7 @@ TEST(DetectionTraining, OnTwoReplicasIsThatOnOne) {
   EXPECT_NEAR(two.validate().loss, one.validate().loss, 1e-4);
 }
 
-TEST(DetectionTraining, ResumesInTheMiddleOfAnEpochExactly) {
+TEST(DetectionTraining, ResumesExactlyInTheMiddleOfAnEpoch) {
   const Squares squares;
   const auto make = [&](const char* name) {
     Learner learn = squares.learner(

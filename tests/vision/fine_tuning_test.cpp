@@ -57,7 +57,7 @@ std::vector<std::string> firsts(Learner& learn) {
   return names;
 }
 
-TEST(LayerDecay, MakesAGroupOfEachBlock) {
+TEST(LayerDecay, CreatesAGroupForEachBlock) {
   Learner learn = learner(convnext);
   layer_decay(learn, 1e-3);
   EXPECT_EQ(
@@ -84,9 +84,9 @@ TEST(LayerDecay, MakesAGroupOfEachBlock) {
           "head.2.weight"}));
 }
 
-// The numbers of timm 1.0's group_matcher, but for densenet121: there of the
-// coarse one, which others have for their stages.
-TEST(LayerDecay, MakesAsManyGroupsAsTimm) {
+// The numbers are from timm 1.0's group_matcher. For densenet121 it is the
+// coarse matcher, which groups by stages for the other networks.
+TEST(LayerDecay, CreatesAsManyGroupsAsTimm) {
   const std::vector<std::pair<const char*, size_t>> groups = {
       {"resnet18", 10},
       {"convnext_tiny", 20},
@@ -96,7 +96,7 @@ TEST(LayerDecay, MakesAsManyGroupsAsTimm) {
       {"densenet121", 6},
       {"swin_t", 14},
       {"vit_s_16", 14},
-      {"xresnet18", 10}};  // resnet18's: timm has none
+      {"xresnet18", 10}};  // as resnet18; not in timm
   for (const auto& [name, count] : groups) {
     Learner learn = learner(name);
     layer_decay(learn, 1e-3);
@@ -104,31 +104,31 @@ TEST(LayerDecay, MakesAsManyGroupsAsTimm) {
   }
 }
 
-TEST(LayerDecay, LetsEarlierLayersLearnMoreSlowly) {
+TEST(LayerDecay, EarlierLayersGetLowerLearningRates) {
   Learner learn = learner(vit);
   const LearningRates rates = layer_decay(learn, 1e-3, 0.5);
   learn.fit(1, rates);
   const std::vector<double> now = learn.learning_rates();
-  ASSERT_EQ(now.size(), 9u);  // patches, seven blocks, a head
+  ASSERT_EQ(now.size(), 9u);  // patch embedding, seven blocks, head
   for (size_t i = 0; i < now.size(); ++i) {
     EXPECT_DOUBLE_EQ(now[i], 1e-3 * std::pow(0.5, 8. - static_cast<double>(i)));
   }
-  // Other rates for these groups, after a fit too.
+  // Other learning rates for these groups also work after a fit.
   learn.fit(1, layer_decay(learn, 1e-2, 1));
   EXPECT_DOUBLE_EQ(learn.learning_rates().front(), 1e-2);
 }
 
-TEST(LayerDecay, LeavesFrozenWhatIs) {
+TEST(LayerDecay, KeepsFrozenLayersFrozen) {
   Learner learn = learner(convnext);
   learn.freeze();
   layer_decay(learn, 1e-3);
   for (const ModelTensor& item : learn.model().parameters()) {
-    if (item.layer != LayerKind::other) continue;  // norms go on learning
+    if (item.layer != LayerKind::other) continue;  // norms keep training
     EXPECT_EQ(item.tensor.requires_grad(), item.name.starts_with("head."));
   }
 }
 
-TEST(LayerDecay, SaysWhatItNeeds) {
+TEST(LayerDecay, RejectsUnusableArguments) {
   Learner learn = learner(convnext);
   expect_error<c10::ValueError>(
       [&] { layer_decay(learn, 1e-3, 1.5); },
@@ -153,7 +153,7 @@ std::vector<double> shares(Learner& learn) {
   return all;
 }
 
-TEST(StochasticDepth, RisesFromBlockToBlock) {
+TEST(StochasticDepth, IncreasesFromBlockToBlock) {
   for (const VisionArch& arch : {VisionArch(vit), VisionArch(convnext)}) {
     Learner learn = learner(arch);
     const size_t blocks = shares(learn).size();
@@ -167,7 +167,7 @@ TEST(StochasticDepth, RisesFromBlockToBlock) {
   }
 }
 
-TEST(StochasticDepth, IsForTrainingAlone) {
+TEST(StochasticDepth, IsActiveOnlyInTraining) {
   Learner learn = learner(vit);
   for (const ModelTensor& item : learn.model().parameters()) {
     const torch::NoGradGuard no_grad;
@@ -185,7 +185,7 @@ TEST(StochasticDepth, IsForTrainingAlone) {
   EXPECT_TRUE(torch::allclose(answer(), all));
 }
 
-TEST(StochasticDepth, SaysWhichNetworksHaveIt) {
+TEST(StochasticDepth, RejectsUnsupportedNetworksAndInvalidValues) {
   Learner learn = learner(resnet18);
   expect_error<c10::ValueError>(
       [&] { set_stochastic_depth(learn, 0.1); },
@@ -199,7 +199,7 @@ TEST(StochasticDepth, SaysWhichNetworksHaveIt) {
 
 // ---- LoRA ----
 
-TEST(AddLora, AdaptsTheAttentionOfAViTUnderEitherNames) {
+TEST(AddLora, AdaptsTheAttentionOfAViTWithTorchvisionOrTimmNames) {
   const auto adapted = [](const Model& model, const char* target) {
     std::vector<std::string> names;
     for (const ModelTensor& item :
@@ -220,7 +220,7 @@ TEST(AddLora, AdaptsTheAttentionOfAViTUnderEitherNames) {
       (std::vector<std::string>{"blocks.0.attn.qkv.lora_A.weight"}));
 }
 
-TEST(AddLora, IsPeftsFormulaInAViTAndMergedOnExport) {
+TEST(AddLora, MatchesPeftInAViTAndIsMergedOnExport) {
   const TempFolder temp;
   Learner learn = learner(vit);
   add_lora(learn, {.rank = 2, .alpha = 8, .targets = {"self_attention"}});
@@ -252,7 +252,7 @@ TEST(AddLora, IsPeftsFormulaInAViTAndMergedOnExport) {
       1e-6 * expected.abs().max().item<double>());
 }
 
-// Master weights, gradients and moments.
+// Returns the bytes of master weights, gradients and moments.
 int64_t optimizer_bytes(Learner& learn) {
   const TrainingPlan plan = learn.to_bf16().plan({.batches = 1});
   int64_t bytes = plan.optimizer_bytes + plan.gradient_bytes;
@@ -262,7 +262,7 @@ int64_t optimizer_bytes(Learner& learn) {
   return bytes;
 }
 
-TEST(AddLora, NeedsATwentiethOfTheOptimizersMemory) {
+TEST(AddLora, ReducesOptimizerMemoryToATwentieth) {
   const auto whole = [] {
     return vision_learner(
         noise(32),
@@ -272,7 +272,7 @@ TEST(AddLora, NeedsATwentiethOfTheOptimizersMemory) {
   Learner full = whole(), adapted = whole();
   add_lora(adapted, {.rank = 8, .targets = {"attn.qkv", "attn.proj"}});
   const int64_t all = optimizer_bytes(full);
-  EXPECT_GT(all, 14 * 20'000'000);  // 4, 2 and 8 bytes a weight
+  EXPECT_GT(all, 14 * 20'000'000);  // 4 + 2 + 8 bytes per weight
   EXPECT_LE(20 * optimizer_bytes(adapted), all);
 }
 

@@ -1,4 +1,4 @@
-"""Writes grad_cam_fixture.json: Grad-CAM by PyTorch's hooks and autograd.
+"""Writes grad_cam_fixture.json: Grad-CAM with PyTorch's hooks and autograd.
 
 python grad_cam_fixture.py grad_cam_fixture.json
 """
@@ -10,7 +10,7 @@ import torch
 
 
 def fill(tensor, index):
-    """Weights that C++ can make too: no random numbers."""
+    """Fills with weights that C++ can compute too, without random numbers."""
     steps = torch.arange(tensor.numel(), dtype=torch.float64)
     tensor.copy_((torch.cos(steps * 0.37 + index) * 0.4).reshape(tensor.shape))
 

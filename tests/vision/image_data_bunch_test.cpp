@@ -47,7 +47,7 @@ std::string error_for(
       [&] { ImageDataBunch::from_folder(path, options); });
 }
 
-TEST(ImageDataBunch, TakesTheFoldersTrainAndValid) {
+TEST(ImageDataBunch, ReadsTheFoldersTrainAndValid) {
   const TempFolder temp;
   write_class(temp / "train/3", 4);
   write_class(temp / "train/7", 3);
@@ -56,17 +56,17 @@ TEST(ImageDataBunch, TakesTheFoldersTrainAndValid) {
       ImageDataBunch::from_folder(temp.path(), {.batch_size = 2});
   EXPECT_EQ(data.classes, (std::vector<std::string>{"3", "7"}));
   EXPECT_EQ(data.train->dataset().size(), 7);
-  // Label 1 although valid has no 3.
+  // The label stays 1 although valid lacks class 3.
   EXPECT_EQ(labels_of(*data.valid), (std::vector<int64_t>{1, 1}));
 }
 
-TEST(ImageDataBunch, WarnsThroughItsSinkAndInNoOtherWay) {
+TEST(ImageDataBunch, WarnsOnlyThroughItsSink) {
   const TempFolder temp;
   write_class(temp / "train/cat", 4);
   write_class(temp / "valid/cat", 4);
   fs::create_symlink("nowhere.png", temp / "train/cat/lost.png");
   fs::copy_file(temp / "train/cat/1.png", temp / "valid/cat/copy.png");
-  // OpenCV and libjpeg write to stderr where nothing keeps them from it.
+  // OpenCV and libjpeg write to stderr unless it is captured.
   write_file(temp / "train/cat/bad.jpg", std::string("no image"));
   std::vector<uint8_t> damaged = encode(random_image(8, 8), ".tif");
   damaged.resize(damaged.size() / 2);
@@ -101,7 +101,7 @@ TEST(ImageDataBunch, WarnsThroughItsSinkAndInNoOtherWay) {
   }
 }
 
-TEST(ImageDataBunch, FollowsLinksThatStayInTheDataSetsFolder) {
+TEST(ImageDataBunch, FollowsLinksInsideTheDatasetFolder) {
   const TempFolder temp;
   write_class(temp / "pets/images", 4);
   write_class(temp / "pets/dogs", 2);
@@ -128,7 +128,7 @@ TEST(ImageDataBunch, FollowsLinksThatStayInTheDataSetsFolder) {
       {"is a link to", "outside of", "boundary", "links_outside"});
 }
 
-TEST(ImageDataBunch, FollowsLinksOutOfItsFolderOnlyIfAllowed) {
+TEST(ImageDataBunch, FollowsLinksOutOfTheDatasetFolderOnlyIfAllowed) {
   const TempFolder temp;
   write_class(temp / "elsewhere", 2);
   write_class(temp / "pets/train/cat", 2);
@@ -153,7 +153,7 @@ TEST(ImageDataBunch, AcceptsAClassWithoutImagesOnlyIfAllowed) {
   EXPECT_EQ(data.classes, (std::vector<std::string>{"cat", "dog"}));
 }
 
-TEST(ImageDataBunch, TakesNumbersAsNumbers) {
+TEST(ImageDataBunch, KeepsNumericTargetsUnchanged) {
   const TempFolder temp;
   std::vector<std::string> paths;
   for (int i = 0; i < 4; ++i) {
@@ -174,7 +174,7 @@ TEST(ImageDataBunch, TakesNumbersAsNumbers) {
   }
 }
 
-TEST(ImageDataBunch, OrdersClassesThatAreNumbersAsNumbers) {
+TEST(ImageDataBunch, SortsNumericClassNamesByValue) {
   const TempFolder temp;
   std::vector<std::string> paths;
   for (int i = 0; i < 6; ++i) {
@@ -189,7 +189,7 @@ TEST(ImageDataBunch, OrdersClassesThatAreNumbersAsNumbers) {
   EXPECT_EQ(data.outputs.at(0).kind, TargetKind::category);
 }
 
-TEST(ImageDataBunch, TakesNumbersOfATable) {
+TEST(ImageDataBunch, ReadsNumericTargetsFromATable) {
   const TempFolder temp;
   std::string table = "file,age\n";
   for (int i = 0; i < 4; ++i) {
@@ -206,7 +206,7 @@ TEST(ImageDataBunch, TakesNumbersOfATable) {
   EXPECT_EQ(data.outputs.at(0).kind, TargetKind::number);
 }
 
-TEST(ImageDataBunch, TakesOneNumberForASquare) {
+TEST(ImageDataBunch, OneNumberAsSizeMeansASquare) {
   const TempFolder temp;
   write_class(temp / "train/a", 2);
   write_class(temp / "valid/a", 1);
@@ -252,7 +252,7 @@ TEST(ImageDataBunch, KeepsTheOnlyBatchWhenItIsShort) {
   EXPECT_EQ(data.train->size(), 1);
 }
 
-TEST(ImageDataBunch, HasItsOwnBatchSizeForValidation) {
+TEST(ImageDataBunch, AcceptsASeparateBatchSizeForValidation) {
   const TempFolder temp;
   write_class(temp / "train/a", 5);
   write_class(temp / "valid/a", 5);
@@ -288,7 +288,7 @@ TEST(ImageDataBunch, SplitsAtRandomWithoutTrainAndValid) {
       valid);
 }
 
-TEST(ImageDataBunch, PutsTheFoldersTogetherWhenAShareIsGiven) {
+TEST(ImageDataBunch, ValidPctSplitsAllFoldersTogether) {
   const TempFolder temp;
   write_class(temp / "train/a", 6);
   write_class(temp / "valid/a", 4);
@@ -298,7 +298,7 @@ TEST(ImageDataBunch, PutsTheFoldersTogetherWhenAShareIsGiven) {
   EXPECT_EQ(data.valid->dataset().size(), 5);
 }
 
-TEST(ImageDataBunch, RefusesAShareThatLeavesNothing) {
+TEST(ImageDataBunch, RejectsAValidPctThatLeavesASplitEmpty) {
   const TempFolder temp;
   write_class(temp / "a", 3);
   for (const double share : {0.0, 1.0, -1.0, 0.1}) {
@@ -314,7 +314,7 @@ TEST(ImageDataBunch, NamesAMissingFolderAndWhatWasExpected) {
   EXPECT_NE(error.find("train and valid"), std::string::npos) << error;
 }
 
-TEST(ImageDataBunch, NamesTheOneOfTheTwoFoldersThatIsMissing) {
+TEST(ImageDataBunch, NamesTheFolderThatIsMissingOfTrainAndValid) {
   const TempFolder temp;
   write_class(temp / "train/a", 1);
   write_class(temp / "validation/a", 1);
@@ -325,7 +325,7 @@ TEST(ImageDataBunch, NamesTheOneOfTheTwoFoldersThatIsMissing) {
       ImageDataBunch::from_folder(temp.path(), {.valid = "validation"}));
 }
 
-TEST(ImageDataBunch, NamesAClassThatOnlyValidHas) {
+TEST(ImageDataBunch, NamesAClassThatOccursOnlyInValid) {
   const TempFolder temp;
   write_class(temp / "train/a", 1);
   write_class(temp / "valid/a", 1);
@@ -335,7 +335,7 @@ TEST(ImageDataBunch, NamesAClassThatOnlyValidHas) {
       std::string::npos);
 }
 
-TEST(SetImageSize, ChangesFurtherBatches) {
+TEST(SetImageSize, ChangesTheSizeOfLaterBatches) {
   const TempFolder temp;
   write_class(temp / "train/a", 2);
   write_class(temp / "valid/a", 2);
@@ -385,7 +385,7 @@ TEST(ImageDataBunch, NormalizesOnTheDevice) {
   EXPECT_TRUE(torch::allclose(batch.inputs[0], torch::full({1}, 2.0f)));
 }
 
-TEST(ImageDataBunch, ReadsTrainingImagesInTheOrderOfASampler) {
+TEST(ImageDataBunch, ReadsTrainingImagesInSamplerOrder) {
   const TempFolder temp;
   write_class(temp / "train/3", 4);
   write_class(temp / "train/7", 4);
@@ -402,12 +402,12 @@ TEST(ImageDataBunch, ReadsTrainingImagesInTheOrderOfASampler) {
     EXPECT_FALSE(torch::equal(batch.targets[0], torch::zeros({2})));
   }
   EXPECT_EQ(data.valid->options().sampler, nullptr);
-  // Of fewer samples than a batch the short one stays.
+  // A single batch is kept even if it is short.
   options.sampler = std::make_shared<SequentialSampler>(1);
   EXPECT_EQ(ImageDataBunch::from_folder(temp.path(), options).train->size(), 1);
 }
 
-TEST(ImageDataBunch, RefusesASamplerThatDoesNotFit) {
+TEST(ImageDataBunch, RejectsASamplerOfADifferentSize) {
   const TempFolder temp;
   write_class(temp / "train/3", 4);
   write_class(temp / "valid/3", 2);
@@ -424,7 +424,7 @@ TEST(ImageDataBunch, RefusesASamplerThatDoesNotFit) {
       {"index 4 for 4 training images", "without those of validation"});
 }
 
-TEST(KFolds, GivesImagesOfBothFoldersTheTransformsOfTheirPart) {
+TEST(KFolds, AppliesTheTransformsOfTheirSplitToImagesOfBothFolders) {
   const TempFolder temp;
   write_class(temp / "train/3", 6);
   write_class(temp / "valid/3", 3);
@@ -452,7 +452,7 @@ TEST(KFolds, GivesImagesOfBothFoldersTheTransformsOfTheirPart) {
   EXPECT_EQ(valid.size(), 9u);
 }
 
-TEST(KFolds, RefusesImagesThatWouldLeakOrBeTransformedInTwoWays) {
+TEST(KFolds, RejectsImagesThatWouldLeakOrHaveTwoTransforms) {
   const TempFolder temp;
   write_class(temp / "3", 4);
   const std::string file = (temp / "3/0.png").string();
@@ -481,7 +481,7 @@ TEST(KFolds, RefusesImagesThatWouldLeakOrBeTransformedInTwoWays) {
   expect_error<c10::ValueError>(
       [&] { folds_of(augmented, images({})); },
       {"differ in transforms", "the same ImageDatasetOptions for both"});
-  // Also within one loader, around which there are Subsets.
+  // Also within one loader, wrapped in Subsets.
   expect_error<c10::ValueError>(
       [&] {
         const auto part =

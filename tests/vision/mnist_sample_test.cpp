@@ -11,7 +11,7 @@ namespace {
 
 struct Summary {
   int64_t images = 0, batches = 0;
-  double pixels = 0, targets = 0;  // of all, weighed by their batch
+  double pixels = 0, targets = 0;  // weighted by position
   friend bool operator==(const Summary&, const Summary&) = default;
 };
 
@@ -35,7 +35,7 @@ Summary summary_of(const DataLoader& loader, int64_t epoch) {
   return summary;
 }
 
-TEST(MnistSample, ComesInTheSameBatchesForAnyNumberOfWorkers) {
+TEST(MnistSample, BatchesAreTheSameForAnyNumberOfWorkers) {
   TERN_REQUIRE_DATA(folder);
   const auto images = untar_data(urls::mnist_sample, {.data = folder});
   Summary expected;

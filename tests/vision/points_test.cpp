@@ -1,4 +1,4 @@
-// Points, from a labeller through a Learner to the photograph's pixels.
+// Points, from a labeller through a Learner to pixels of the photo.
 
 #include <gtest/gtest.h>
 #include <opencv2/imgproc.hpp>
@@ -25,8 +25,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-/// Images of 40 x 60 with a white square, whose upper left and lower right
-/// corners are its points.
+/// Images of 40 x 60 pixels with a white square. Its upper left and lower right
+/// corners are the points.
 class PointsTest : public testing::Test {
  protected:
   PointsTest() {
@@ -70,7 +70,7 @@ class PointsTest : public testing::Test {
   std::map<std::string, std::vector<Point>> places_;
 };
 
-TEST_F(PointsTest, AVisionLearnerLearnsWhereTheyAre) {
+TEST_F(PointsTest, VisionLearnerLearnsThem) {
   Learner learn = learner();
   EXPECT_EQ(
       learn.model()
@@ -83,7 +83,7 @@ TEST_F(PointsTest, AVisionLearnerLearnsWhereTheyAre) {
   learn.fit_one_cycle(12, 2e-3);
   const double after = learn.validate().loss;
   EXPECT_LT(after, 0.7 * before);
-  // In pixels: the mean distance along an axis of what get_preds answers.
+  // Mean distance along an axis, in pixels, of the predictions of get_preds.
   const Predictions answers = learn.get_preds(Split::valid);
   EXPECT_NEAR(
       (answers.preds - answers.targets).abs().mean().item<double>(),
@@ -94,7 +94,7 @@ TEST_F(PointsTest, AVisionLearnerLearnsWhereTheyAre) {
       {"[Learner::tta]", "boxes or points", "get_preds"});
 }
 
-TEST_F(PointsTest, APredictorGivesPixelsOfThePhotograph) {
+TEST_F(PointsTest, PredictorReturnsPixelsOfThePhoto) {
   Learner learn = learner();
   learn.export_model(temp_ / "points.safetensors");
   const Predictor predictor = Predictor::load(
@@ -120,7 +120,8 @@ TEST_F(PointsTest, APredictorGivesPixelsOfThePhotograph) {
     EXPECT_TRUE(torch::allclose(same.points, on_photo.points, 0, 1e-3));
     EXPECT_EQ(same.label, on_photo.label);
   }
-  // 60 wide became 32; 40 high 21, between 5 and 6 rows of padding.
+  // The width of 60 became 32, and the height of 40 became 21, between 5 and 6
+  // rows of padding.
   const torch::Tensor scale = torch::tensor({60 / 32.0, 40 / 21.0});
   const torch::Tensor offset = torch::tensor({0.0, -6.0});
   EXPECT_TRUE(torch::allclose(
@@ -132,7 +133,7 @@ TEST_F(PointsTest, APredictorGivesPixelsOfThePhotograph) {
   EXPECT_EQ(on_photo.label.find("first ("), 0u);
 }
 
-TEST_F(PointsTest, PicturesShowThemWithTheirNames) {
+TEST_F(PointsTest, PlotsShowThemWithTheirNames) {
   Learner learn = learner();
   const auto shows = [&](const char* file, int64_t point) {
     return has_color(read_image((temp_ / file).string()), class_color(point));
@@ -146,12 +147,12 @@ TEST_F(PointsTest, PicturesShowThemWithTheirNames) {
   }
 }
 
-TEST_F(PointsTest, In16BitsTheyKeepTheirFractions) {
+TEST_F(PointsTest, KeepFractionalPixelsIn16Bits) {
   Learner learn = learner();
   learn.to_bf16();
   learn.fit(1, 1e-3);
   const torch::Tensor preds = learn.get_preds(Split::valid).preds;
-  // bfloat16 has steps of 1/8 from 16 on.
+  // bfloat16 has a step of 1/8 from 16 on.
   EXPECT_GT((preds * 8).frac().abs().max().item<double>(), 0.01);
 }
 

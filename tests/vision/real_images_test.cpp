@@ -1,4 +1,4 @@
-// Photographs and street scenes as they come, with TERN_DATA.
+// Unmodified photos and street scenes from TERN_DATA.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@
 namespace tern::real_images_test {
 namespace {
 
-/// The sum of each batch, an order of magnitude faster to compare than pixels.
+/// Returns the sum of each batch, which is ten times faster to compare than
+/// pixels.
 std::vector<int64_t> sums_of(const DataLoader& loader) {
   std::vector<int64_t> sums;
   for (auto epoch = loader.epoch(1); auto batch = epoch.next();) {
@@ -23,7 +24,7 @@ std::vector<int64_t> sums_of(const DataLoader& loader) {
   return sums;
 }
 
-TEST(RealImages, PhotographsGiveTheSameBatchesForAnyNumberOfWorkers) {
+TEST(RealImages, BatchesOfPhotosAreTheSameForAnyNumberOfWorkers) {
   TERN_REQUIRE_DATA(folder);
   const auto clothing = unpacked(folder / "clothing/clothing.tar");
   const auto report = verify_images(clothing / "validation");
@@ -44,7 +45,7 @@ TEST(RealImages, PhotographsGiveTheSameBatchesForAnyNumberOfWorkers) {
   }
 }
 
-TEST(RealImages, StreetScenesComeWithTheirMasks) {
+TEST(RealImages, StreetScenesAreLoadedWithTheirMasks) {
   TERN_REQUIRE_DATA(folder);
   const auto camvid = unpacked(folder / "camvid/camvid_small.tar");
   const DataBlock block{
@@ -65,7 +66,7 @@ TEST(RealImages, StreetScenesComeWithTheirMasks) {
   const auto batch = epoch.next();
   EXPECT_EQ(batch->targets[0].sizes(), (std::vector<int64_t>{8, 90, 120}));
   EXPECT_LE(batch->targets[0].max().item<int64_t>(), 11);
-  // Most of a street is no void.
+  // Only a small part of a street scene is void.
   EXPECT_LT(
       batch->targets[0].eq(11).to(torch::kFloat).mean().item<double>(),
       0.3);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Gray images of two classes, and a net that tells them apart by their mean.
+// Gray images of two classes, and a model that classifies them by their mean.
 
 #include <array>
 #include <string>
@@ -18,8 +18,8 @@
 
 namespace tern::testing_support {
 
-/// Of the images to check with, "dark" has one that is light, and "light" one
-/// that is dark, if only by a little.
+/// One validation image of class "dark" is light, and one of class "light" is
+/// slightly dark.
 class Shades {
  public:
   Shades() {
@@ -42,7 +42,7 @@ class Shades {
     return ImageDataBunch::from_folder(path(), options);
   }
 
-  /// "light" where the mean is above one half.
+  /// Predicts "light" if the mean is above one half.
   static torch::nn::Sequential net() {
     torch::nn::Sequential net(
         torch::nn::AdaptiveAvgPool2d(1),
@@ -67,7 +67,7 @@ class Shades {
   TempFolder temp_;
 };
 
-/// Whether a picture has pixels near this color.
+/// Returns true if a plot has pixels close to this color.
 inline bool has_color(
     const torch::Tensor& picture,
     const std::array<uint8_t, 3>& color) {

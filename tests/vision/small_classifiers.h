@@ -18,8 +18,8 @@ struct SmallNet {
   const char* name;
   std::function<Model()> make;
   int64_t side = 64;
-  // OpenCV 4.6 lacks Clip and LayerNormalization, and multiplies by gates of
-  // one size alone.
+  // OpenCV 4.6 lacks Clip and LayerNormalization, and supports the
+  // multiplication by squeeze-and-excitation gates at one size only.
   enum { any_batch, fixed_batch, decomposed, none } opencv = any_batch;
 };
 
@@ -27,7 +27,7 @@ inline ResNet small_resnet(const ResNetOptions& options) {
   return ResNet(ResNetShape{{1, 1, 1, 1}}, options);
 }
 
-// Of each family a small one, with all that larger ones have.
+// A small network of each family, with all features of the larger ones.
 inline std::vector<SmallNet> classifiers() {
   const auto resnet = [](const ResNetShape& shape) {
     return [shape] { return ResNet(shape, ResNetOptions{kClasses}); };
@@ -96,7 +96,7 @@ inline std::vector<SmallNet> classifiers() {
        },
        64,
        SmallNet::decomposed},
-      // Windows at an edge, shifted ones, and padding.
+      // Windows at an edge, shifted windows, and padding.
       {"swin",
        [] {
          return Swin(
@@ -109,7 +109,8 @@ inline std::vector<SmallNet> classifiers() {
        [] { return VisionModel(VisionArch(small_resnet), 3, kClasses); }}};
 }
 
-/// Statistics of `inputs`, so that no layer's output vanishes.
+/// Updates the running statistics with `inputs`, so that no layer's output
+/// vanishes.
 inline void prepare(Model model, const Tensors& inputs) {
   const torch::NoGradGuard no_grad;
   stir(model);

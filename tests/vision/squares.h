@@ -1,6 +1,6 @@
 #pragma once
 
-// Images with one square each, dark or light, and a detector of them.
+// Images with one dark or light square each, and a detector for them.
 
 #include <string>
 
@@ -17,7 +17,7 @@
 
 namespace tern::testing_support {
 
-/// Twelve images of 64 x 96, three of them for validation.
+/// Twelve images of 64 x 96 pixels; three are for validation.
 class Squares {
  public:
   Squares() {

@@ -28,7 +28,7 @@ class TarImageData : public testing::Test {
       write_image(temp_ / "train" / kind / name, 20 + i, 30);
       if (i < 6) write_image(temp_ / "valid" / kind / name, 30, 20 + i);
     }
-    // The order of the folder, so that samples can be compared.
+    // In the order of the folder, so that samples can be compared.
     shard_images(
         temp_ / "train",
         temp_ / "tar",
@@ -70,7 +70,7 @@ void expect_equal(const std::vector<Batch>& a, const std::vector<Batch>& b) {
   }
 }
 
-TEST_F(TarImageData, GivesTheBatchesOfTheFolderWithTransforms) {
+TEST_F(TarImageData, ReturnsTheSameBatchesAsTheFolder) {
   ImageDataBunchOptions options = {
       .size = ImageSize{16, 16},
       .transforms = get_transforms(),
@@ -85,7 +85,7 @@ TEST_F(TarImageData, GivesTheBatchesOfTheFolderWithTransforms) {
   expect_equal(all_batches(*folder.train, 3), all_batches(*shards.train, 3));
 }
 
-TEST_F(TarImageData, MixesNeighborsOnlyWhereThatIsWanted) {
+TEST_F(TarImageData, ShufflesOnlyWithinTheShuffleBuffer) {
   const ImageDataBunchOptions options = {
       .size = ImageSize{8, 8},
       .batch_size = 2,
@@ -93,12 +93,12 @@ TEST_F(TarImageData, MixesNeighborsOnlyWhereThatIsWanted) {
   const DataBunch data = from_tar({.shuffle_buffer = 3}, options);
   const auto order = data.train->sampler()->indices(1, 0);
   ASSERT_EQ(order.size(), 20u);
-  // Shards hold 6, 6, 6 and 2.
+  // The shards have 6, 6, 6 and 2 samples.
   EXPECT_EQ(order[0] / 6, order[1] / 6);
   EXPECT_EQ(all_batches(*data.train).size(), 10u);
 }
 
-TEST_F(TarImageData, SplitsAtRandomWithoutShardsToCheckWith) {
+TEST_F(TarImageData, SplitsAtRandomWithoutValidationShards) {
   const DataBunch data = ImageDataBunch::from_tar(
       {tar("train-{000000..000003}.tar")},
       {},
@@ -108,7 +108,7 @@ TEST_F(TarImageData, SplitsAtRandomWithoutShardsToCheckWith) {
   EXPECT_EQ(data.valid->dataset().size(), 5);
 }
 
-TEST_F(TarImageData, TellsItsSinkOfAShardThatIsLeftOut) {
+TEST_F(TarImageData, WarnsAboutASkippedShardThroughItsSink) {
   std::filesystem::resize_file(tar("train-000001.tar"), 3000);
   std::string of_bunch, of_shards;
   const ImageDataBunchOptions options = {
@@ -137,7 +137,7 @@ TEST_F(TarImageData, PresizesLikeAFolder) {
   expect_equal(all_batches(*folder.train), all_batches(*shards.train));
 }
 
-TEST_F(TarImageData, NamesTheSampleThatIsBad) {
+TEST_F(TarImageData, NamesTheInvalidSample) {
   const auto error_for = [&](const std::string& field,
                              const std::string& text) {
     TarWriter shard(temp_ / "tar/bad-0.tar");
@@ -175,7 +175,7 @@ TEST_F(TarImageData, NamesShardAndSampleOfABrokenImage) {
       {"bad-0.tar, sample '2'"});
 }
 
-TEST_F(TarImageData, NamesClassesByNumberWithoutAList) {
+TEST_F(TarImageData, NumbersClassesWithoutAClassList) {
   std::filesystem::remove(temp_ / "tar/classes.txt");
   const ImageDataBunchOptions options = {.size = ImageSize{8, 8}};
   EXPECT_EQ(
@@ -247,7 +247,7 @@ class TarBoxes : public testing::Test {
         options);
   }
 
-  /// The error for a shard with one sample, of 8 x 8 pixels.
+  /// Returns the error for a shard with one sample of 8 x 8 pixels.
   std::string error_for(const std::string& json, ImageTar options = {}) const {
     const auto path = temp_ / "bad" / "bad.tar";
     make_folders(path.parent_path());
@@ -280,7 +280,7 @@ void expect_equal_boxes(const DataLoader& a, const DataLoader& b) {
   }
 }
 
-TEST_F(TarBoxes, GivesTheBatchesOfADataBlockBitForBit) {
+TEST_F(TarBoxes, BatchesAreBitIdenticalToThoseOfADataBlock) {
   ImageDataBunchOptions options = {
       .size = ImageSize{24, 24},
       .transforms = get_transforms(),
@@ -299,16 +299,16 @@ TEST_F(TarBoxes, GivesTheBatchesOfADataBlockBitForBit) {
   }
   const Batch batch = *block.valid->epoch(0).next();
   EXPECT_GT(batch.targets[1].max().item<int64_t>(), 0);
-  EXPECT_GE(batch.targets[4].max().item<int64_t>(), 0);  // a crowd
+  EXPECT_GE(batch.targets[4].max().item<int64_t>(), 0);  // has a crowd
 }
 
-TEST_F(TarBoxes, WithoutAListClassesAreTheLabelsOfTheTrainingShards) {
+TEST_F(TarBoxes, TakesClassesFromTheTrainingShardsWithoutAClassList) {
   std::filesystem::remove(tar("classes.txt"));
   const DataBunch data = of_shards({.size = ImageSize{8, 8}, .workers = 0});
   EXPECT_EQ(data.classes, (std::vector<std::string>{"cat", "dog"}));
 }
 
-TEST_F(TarBoxes, NamesSampleFieldAndValueOfABadMember) {
+TEST_F(TarBoxes, NamesSampleFieldAndValueOfAnInvalidMember) {
   const auto box = [&](const std::string& fields) {
     return error_for(R"({"width":8,"height":8,"boxes":[{)" + fields + "}]}");
   };
@@ -341,7 +341,7 @@ TEST_F(TarBoxes, NamesSampleFieldAndValueOfABadMember) {
       std::string::npos);
 }
 
-TEST_F(TarBoxes, RefusesASampleWithoutTheFieldAndAnImageOfAnotherSize) {
+TEST_F(TarBoxes, RejectsASampleWithoutTheFieldAndAnImageOfADifferentSize) {
   expect_error<DataError>(
       [&] {
         ImageDataBunch::from_tar(
@@ -368,7 +368,7 @@ TEST_F(TarBoxes, RefusesASampleWithoutTheFieldAndAnImageOfAnotherSize) {
       {"size.tar, sample '000'", "annotations are for an image of 9 x 8"});
 }
 
-TEST_F(TarBoxes, ClipsWhatReachesOutIfToldTo) {
+TEST_F(TarBoxes, ClipsBoxesToTheImageIfEnabled) {
   const auto path = temp_ / "bad" / "clip.tar";
   make_folders(path.parent_path());
   {

@@ -11,7 +11,7 @@
 
 namespace tern {
 
-/// An image of random bytes, the same for the same size and type.
+/// Returns an image of random bytes, which depend only on its size and type.
 inline cv::Mat random_image(int height, int width, int type = CV_8UC3) {
   cv::Mat image(height, width, type);
   cv::RNG rng(static_cast<uint64_t>(height * 1000 + width));
@@ -33,7 +33,7 @@ inline std::vector<uint8_t> encode(
   return bytes;
 }
 
-/// A JPEG with EXIF data that says how it is turned.
+/// Returns a JPEG with an EXIF orientation.
 inline std::vector<uint8_t> with_orientation(
     const std::vector<uint8_t>& jpeg,
     uint8_t orientation) {
@@ -47,7 +47,7 @@ inline std::vector<uint8_t> with_orientation(
   return bytes;
 }
 
-/// Writes a random PNG, and the folders above it.
+/// Writes a random PNG and creates its parent folders.
 inline void
 write_image(const std::filesystem::path& path, int height = 8, int width = 8) {
   make_folders(path.parent_path());

@@ -9,8 +9,8 @@
 
 namespace tern {
 
-/// Writes a TIFF file whose directory comes before its pixels, as Pillow and
-/// tifffile write it: where it is cut, the tags are there and pixels are not.
+/// Writes a TIFF file whose directory precedes its pixels, like Pillow and
+/// tifffile. A truncated file then has its tags, but lacks pixels.
 struct TiffFile {
   /// Without the offsets and sizes of the blocks.
   std::map<uint16_t, std::vector<uint32_t>> tags;
@@ -23,7 +23,7 @@ struct TiffFile {
     const bool is_tiled = tags.contains(TiffTags::kTileWidth);
     std::vector<uint32_t>& offsets =
         all[is_tiled ? TiffTags::kTileOffsets : TiffTags::kStripOffsets];
-    offsets.assign(blocks.size(), 0xffffffff);  // until they are known
+    offsets.assign(blocks.size(), 0xffffffff);  // placeholders
     for (const auto& block : blocks) {
       if (!has_sizes) break;
       all[is_tiled ? TiffTags::kTileByteCounts : TiffTags::kStripByteCounts]
@@ -46,7 +46,7 @@ struct TiffFile {
     file.number(8, 4);
     file.number(static_cast<uint32_t>(all.size()), 2);
     for (const auto& [tag, values] : all) {
-      // The offsets keep the type that the space was made for.
+      // The offsets keep the type for which space was reserved.
       const uint32_t type = &values == &offsets ? kLong : type_of(tag, values);
       file.number(tag, 2);
       file.number(type, 2);
@@ -96,8 +96,8 @@ struct TiffFile {
   }
 };
 
-/// What a TIFF file in strips holds, as libtiff wrote it: with its directory
-/// behind the pixels.
+/// Parses a TIFF file in strips as written by libtiff, with its directory after
+/// the pixels.
 inline TiffFile read_tiff_file(const std::vector<uint8_t>& bytes) {
   const TiffTags tags(bytes);
   constexpr uint16_t kPredictor = 317;

@@ -24,7 +24,7 @@
 namespace tern::vision_learner_test {
 namespace {
 
-// Three convolutions: enough to learn from squares, and fast.
+// Three convolutions: fast, and enough to learn the squares.
 class TinyBodyImpl final : public torch::nn::Cloneable<TinyBodyImpl>,
                            public Backbone {
  public:
@@ -52,8 +52,8 @@ VisionArch tiny() {
       "classifier."};
 }
 
-// Bright squares in dark images: left is class 0, right class 1; or masks that
-// have the number `square` there.
+// Bright squares in dark images: class 0 on the left, class 1 on the right.
+// With masks, the square's pixels have the value `square`.
 DataBunch squares(bool with_masks, int64_t square = 1, int64_t count = 64) {
   torch::manual_seed(3);
   torch::Tensor images = torch::randint(60, {count, 32, 32, 3}, torch::kByte);
@@ -100,7 +100,7 @@ std::vector<std::string> learning(Learner& learn) {
   return names;
 }
 
-TEST(VisionLearner, HasThreeLayerGroupsWhateverTheNetwork) {
+TEST(VisionLearner, HasThreeLayerGroupsForEveryNetwork) {
   const auto first_of_group = [](const VisionArch& arch, int64_t group) {
     auto learn = vision_learner(squares(false), arch, {.learner = quiet()});
     EXPECT_EQ(parts_of(learn).groups.size(), 3) << arch.name();
@@ -123,7 +123,7 @@ TEST(VisionLearner, StartsFrozenBelowTheHeadWhenPretrained) {
   EXPECT_EQ(
       learning(learn),
       (std::vector<std::string>{"head.4.weight", "head.8.weight"}));
-  // The norms of what is frozen go on learning, as fastai's.
+  // Norms of frozen layers keep training, as in fastai.
   const StateDict before = learn.state_dict();
   const torch::Tensor conv = before["body.coarse.0.weight"].clone();
   const torch::Tensor norm = before["body.coarse.1.weight"].clone();
@@ -145,7 +145,7 @@ TEST(VisionLearner, SpreadsLearningRatesOverItsGroups) {
   EXPECT_DOUBLE_EQ(rates[2], 1e-3);
 }
 
-TEST(VisionLearner, FineTunesToTheTruth) {
+TEST(VisionLearner, FineTunesToAHighAccuracy) {
   const TempFolder temp;
   auto learn = vision_learner(
       squares(false),
@@ -156,7 +156,7 @@ TEST(VisionLearner, FineTunesToTheTruth) {
   EXPECT_GE(learn.validate().metrics[0].value, 0.9);
 }
 
-TEST(VisionLearner, TakesTheBodyOfAnotherVisionLearner) {
+TEST(VisionLearner, LoadsTheBodyOfADifferentVisionLearner) {
   const TempFolder temp;
   LearnerOptions options = quiet();
   options.path = temp.path();
@@ -182,7 +182,7 @@ TEST(VisionLearner, KeepsBatchesChannelsLast) {
   EXPECT_TRUE(batch.inputs[0].is_contiguous(torch::MemoryFormat::ChannelsLast));
 }
 
-TEST(VisionLearner, AsksForEachOfSeveralClasses) {
+TEST(VisionLearner, UsesSigmoidForSeveralLabels) {
   const TempFolder temp;
   std::vector<std::string> paths;
   for (int i = 0; i < 2; ++i) {
@@ -202,7 +202,7 @@ TEST(VisionLearner, AsksForEachOfSeveralClasses) {
   EXPECT_EQ(learn.options().loss.activation(), Activation::sigmoid);
 }
 
-TEST(VisionLearner, SaysWhatItNeeds) {
+TEST(VisionLearner, RejectsUnusableDataAndOptions) {
   DataBunch data = squares(false);
   data.classes.clear();
   expect_error<c10::ValueError>(
@@ -221,8 +221,8 @@ TEST(UnetLearner, LearnsAMask) {
   EXPECT_GE(learn.validate().metrics[0].value, 0.9);
 }
 
-// Of any size, where a graph would take one alone.
-TEST(UnetLearner, TravelsByItsName) {
+// The exported network supports any size, where a graph would support only one.
+TEST(UnetLearner, IsExportedByItsArchitectureName) {
   const TempFolder temp;
   auto learn =
       unet_learner(squares(true, 1, 8), regnet_y_400mf, unet_options());
@@ -238,7 +238,7 @@ TEST(UnetLearner, TravelsByItsName) {
   }
 }
 
-TEST(UnetLearner, BuildsTheNetworkThatItsOptionsDescribe) {
+TEST(UnetLearner, BuildsTheNetworkFromItsOptions) {
   UnetLearnerOptions options = unet_options();
   options.in_channels = 1;
   options.blur = true;
@@ -257,7 +257,7 @@ TEST(UnetLearner, BuildsTheNetworkThatItsOptionsDescribe) {
   EXPECT_EQ(net->architecture(), expected->architecture());
 }
 
-TEST(VisionLearner, TakesImagesOfAnotherNumberOfChannels) {
+TEST(VisionLearner, AcceptsImagesWithAnyNumberOfChannels) {
   auto learn = vision_learner(squares(false), resnet18, {.in_channels = 1});
   const torch::NoGradGuard no_grad;
   EXPECT_EQ(
@@ -265,7 +265,7 @@ TEST(VisionLearner, TakesImagesOfAnotherNumberOfChannels) {
       torch::IntArrayRef({2, 2}));
 }
 
-TEST(VisionLearner, AnswersNumbersWithinARangeWhichItsArchitectureNames) {
+TEST(VisionLearner, PredictsNumbersWithinYRangeAndStoresTheRange) {
   DataBunch data = squares(false);
   data.classes.clear();
   const auto images =
@@ -303,7 +303,7 @@ TEST(SegmentationReport, CountsEachClassOfPixels) {
   const auto report = segmentation_report(learn);
   ASSERT_EQ(report.classes.size(), 2u);
   EXPECT_EQ(report.classes[0].name, "left");
-  // Of 64 images, a quarter of each is square.
+  // The square covers a quarter of each of the 64 images.
   EXPECT_EQ(report.classes[1].pixels, 64 * 256);
   EXPECT_EQ(report.classes[0].pixels, 64 * 768);
   EXPECT_NEAR(report.accuracy, learn.validate().metrics[0].value, 1e-9);
@@ -314,7 +314,7 @@ TEST(SegmentationReport, CountsEachClassOfPixels) {
   EXPECT_NE(report.to_string().find("right"), std::string::npos);
 }
 
-TEST(SegmentationReport, LeavesOutPixelsOfNoClass) {
+TEST(SegmentationReport, SkipsPixelsWithoutAClass) {
   auto options = unet_options();
   options.learner.loss = torch::nn::CrossEntropyLoss(
       torch::nn::CrossEntropyLossOptions().ignore_index(5));

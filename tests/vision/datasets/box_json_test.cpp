@@ -12,7 +12,7 @@
 namespace tern::box_json_test {
 namespace {
 
-/// An image of 40 x 30 pixels with one object, whose fields are `box`.
+/// Returns an image of 40 x 30 pixels with one object whose fields are `box`.
 std::string with_box(const std::string& box) {
   return R"({"width":40,"height":30,"boxes":[{)" + box + "}]}";
 }
@@ -26,7 +26,7 @@ void expect_fault(
       {"a.tar, x", "Correct "});
 }
 
-TEST(BoxJson, WritesWhatTheHeaderShows) {
+TEST(BoxJson, WritesTheFormatDocumentedInTheHeader) {
   const ImageBoxes objects(
       {{10, 20.5, 30, 40, "car", true, 12.5}, {0, 0, 1, 2, "a \"b\""}},
       ImageSize{480, 640});
@@ -50,7 +50,7 @@ TEST(BoxJson, ReadsBackTheSameNumbers) {
   EXPECT_EQ(read_box_json(R"( {"boxes": [] } )", "a").image, ImageSize());
 }
 
-TEST(BoxJson, ABoxOutsideIsAnErrorUnlessItIsClipped) {
+TEST(BoxJson, RejectsABoxOutsideTheImageUnlessItIsClipped) {
   const std::string outside = with_box(R"("bbox":[1,2,41.5,9],"label":"cow")");
   expect_fault(
       outside,

@@ -17,8 +17,8 @@
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/pixels.h"
 
-// Boxes and points lie where the transformed image shows what they mark: each
-// test draws white rectangles and dots and looks for them in the batch.
+// Boxes and points must match the transformed image: each test draws white
+// rectangles and dots and finds them in the batch.
 namespace tern::box_targets_test {
 namespace {
 
@@ -30,10 +30,10 @@ std::vector<float> values_of(const torch::Tensor& tensor) {
   return {first, first + flat.numel()};
 }
 
-/// The box around all pixels of [H, W, C] kByte that are bright, as x1, y1, x2,
-/// y2; empty if there is none.
+/// Returns the box around all bright pixels of [H, W, C] kByte as x1, y1, x2,
+/// y2, or nothing if there are none.
 std::vector<float> bright_box(const torch::Tensor& image) {
-  // A sharp corner covers a small part of its pixel.
+  // A sharp corner covers only a small part of its pixel.
   const torch::Tensor bright = image.select(2, 0) > 60;
   const torch::Tensor rows = bright.any(1).nonzero();
   const torch::Tensor columns = bright.any(0).nonzero();
@@ -45,7 +45,7 @@ std::vector<float> bright_box(const torch::Tensor& image) {
       rows.max().item<float>() + 1};
 }
 
-/// The middle of all that is bright.
+/// Returns the center of all bright pixels.
 std::pair<float, float> bright_center(const torch::Tensor& image) {
   const torch::Tensor weight = image.select(2, 0).to(torch::kFloat);
   const auto center = [&](int dim) {
@@ -61,7 +61,7 @@ struct Drawing {
   Box box;
 };
 
-/// Where a box of the upright image lies on the image as it is stored.
+/// Converts a box of the upright image to pixels of the image as stored.
 Box as_stored(const Box& box, int orientation, ImageSize stored) {
   const Matrix3 matrix = stored_from_upright(orientation, stored);
   const auto [x1, y1] = matrix.apply(box.x1, box.y1);
@@ -74,7 +74,7 @@ Box as_stored(const Box& box, int orientation, ImageSize stored) {
   return moved;
 }
 
-/// Writes an image, stored with an EXIF orientation, that shows the box white.
+/// Writes an image, stored with an EXIF orientation, in which the box is white.
 void write_drawing(
     const std::filesystem::path& file,
     const Drawing& drawing,
@@ -99,7 +99,7 @@ void write_drawing(
   write_file(file, with_orientation(jpeg, static_cast<uint8_t>(orientation)));
 }
 
-/// All transforms that move pixels, each with the probability 1/2 or so.
+/// All transforms that move pixels, most with a probability near 1/2.
 Transforms all_geometry() {
   return {
       rand_crop(),
@@ -119,7 +119,7 @@ class BoxTargetsTest : public testing::Test {
   std::string path(const std::string& name) const {
     return (temp_ / name).string();
   }
-  /// A training batch of images that all have one box.
+  /// Returns a training batch of images that all have one box.
   Batch batch_of(
       const std::vector<std::string>& paths,
       const std::vector<ImageBoxes>& boxes,
@@ -150,19 +150,19 @@ class BoxTargetsTest : public testing::Test {
   TempFolder temp_;
 };
 
-/// Expects the box around all that is bright.
+/// Expects a box around all bright pixels.
 void expect_around(
     const torch::Tensor& image,
     const torch::Tensor& box,
     double slack) {
   const std::vector<float> seen = bright_box(image), said = values_of(box);
-  // A sliver may be too thin to be bright.
+  // A thin sliver may not be bright.
   if (std::min(said[2] - said[0], said[3] - said[1]) < 2 * slack) return;
   ASSERT_FALSE(seen.empty());
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(seen[i], said[i], slack) << i;
 }
 
-TEST_F(BoxTargetsTest, BoxesLieWhereTheTransformedImageShowsThem) {
+TEST_F(BoxTargetsTest, BoxesMatchTheTransformedImage) {
   for_random_cases(25, [&](uint64_t seed) {
     SampleRng rng(seed, 0, 0);
     const auto between = [&](int64_t low, int64_t high) {
@@ -212,7 +212,7 @@ TEST_F(BoxTargetsTest, BoxesLieWhereTheTransformedImageShowsThem) {
         std::vector<std::string>{"cat", "dog"},
         annotations);
     const ImageDataset files({paths, targets}, options);
-    // From a pack, smaller than the image, too.
+    // Also from a pack that is smaller than the image.
     std::filesystem::remove(temp_ / "p.pack");
     const auto packed =
         files.with_pack(presize_images(files, temp_ / "p.pack", {50, 50}));
@@ -225,13 +225,13 @@ TEST_F(BoxTargetsTest, BoxesLieWhereTheTransformedImageShowsThem) {
       for (int64_t i = 0; i < 4; ++i) {
         const torch::Tensor label = batch.targets[1][i];
         const bool is_packed = images == packed.get();
-        // A pixel of the pack may be several of the image.
+        // A pixel of the pack may cover several of the image.
         const double packed =
             static_cast<double>(std::min(size.height, size.width)) / 50;
         const double slack =
             2.5 + scale * (is_packed ? 1 + 2 * std::max(packed, 1.0) : 1);
         if (label.item<int64_t>() < 0) {
-          // Nothing is left of it, or what interpolation makes of its edge.
+          // The box has left the image, except for its interpolated edge.
           const std::vector<float> seen = bright_box(batch.inputs[0][i]);
           EXPECT_TRUE(
               seen.empty() ||
@@ -247,7 +247,7 @@ TEST_F(BoxTargetsTest, BoxesLieWhereTheTransformedImageShowsThem) {
   });
 }
 
-TEST_F(BoxTargetsTest, PointsLieWhereTheTransformedImageShowsThem) {
+TEST_F(BoxTargetsTest, PointsMatchTheTransformedImage) {
   for_random_cases(25, [&](uint64_t seed) {
     SampleRng rng(seed, 0, 0);
     std::vector<std::string> paths;
@@ -287,7 +287,7 @@ TEST_F(BoxTargetsTest, PointsLieWhereTheTransformedImageShowsThem) {
   });
 }
 
-TEST_F(BoxTargetsTest, BatchTransformsMoveThemAsTheLoaderDoes) {
+TEST_F(BoxTargetsTest, BatchTransformsMoveThemLikeTheLoader) {
   for_random_cases(10, [&](uint64_t seed) {
     torch::manual_seed(static_cast<int64_t>(seed));
     const int64_t count = 5, size = 96;
@@ -314,7 +314,7 @@ TEST_F(BoxTargetsTest, BatchTransformsMoveThemAsTheLoaderDoes) {
     };
     const Tensors given = {boxes.clone(), labels.clone()};
     const Batch with_boxes = augmented(TargetKind::boxes, given);
-    // What was given may be in the loader's memory.
+    // The given tensors may be memory of the loader, so they must not change.
     EXPECT_TRUE(torch::equal(given[0], boxes));
     EXPECT_TRUE(torch::equal(given[1], labels));
     const Batch with_points = augmented(
@@ -337,7 +337,7 @@ TEST_F(BoxTargetsTest, BatchTransformsMoveThemAsTheLoaderDoes) {
   });
 }
 
-TEST_F(BoxTargetsTest, ABatchHasRoomForTheMostBoxesOfAnImage) {
+TEST_F(BoxTargetsTest, ABatchIsPaddedToItsLargestNumberOfBoxes) {
   for (const char* name : {"a.jpg", "b.jpg", "c.jpg"}) {
     write_drawing(path(name), {{40, 60}, {10, 10, 20, 20}});
   }
@@ -375,7 +375,7 @@ TEST_F(BoxTargetsTest, ABatchHasRoomForTheMostBoxesOfAnImage) {
 
 TEST_F(
     BoxTargetsTest,
-    AnImageThatExifTurnsIsRefusedUnlessItIsKnownWhatWasAnnotated) {
+    RejectsAnImageRotatedByExifUnlessAnnotatedPixelsAreKnown) {
   const std::vector<std::string> paths = {path("a.jpg")};
   const Drawing drawing = {{40, 60}, {10, 10, 20, 20}};
   const auto batch = [&](int orientation,
@@ -402,13 +402,14 @@ TEST_F(
   EXPECT_EQ(
       values_of(batch(3, {}, {.pixels = AnnotatedPixels::stored}).targets[0]),
       (std::vector<float>{40, 20, 50, 30}));
-  // The image as stored is 60 high and 40 wide; 6 turns it by a quarter.
+  // The stored image is 60 high and 40 wide; orientation 6 rotates it by 90
+  // degrees.
   EXPECT_EQ(
       values_of(batch(6, {60, 40}).targets[0]),
       (std::vector<float>{40, 10, 50, 20}));
 }
 
-TEST_F(BoxTargetsTest, MirroredPointsOfAPairChangePlaces) {
+TEST_F(BoxTargetsTest, FlipsSwapThePointsOfAPair) {
   const std::vector<std::string> paths = {path("a.png")};
   write_image(paths[0], 20, 20);
   const std::vector<std::vector<Point>> points = {
@@ -432,12 +433,12 @@ TEST_F(BoxTargetsTest, MirroredPointsOfAPairChangePlaces) {
   EXPECT_TRUE(torch::equal(
       mirrored[1],
       torch::tensor({true, true, false, true}).view({1, 4})));
-  // Half a turn mirrors nothing.
+  // A rotation by 180 degrees flips nothing.
   const Tensors turned = moved({rotate({180, 180}, 1)});
   EXPECT_NEAR(turned[0][0][0][0].item<float>(), 18, 1e-4);
 }
 
-TEST_F(BoxTargetsTest, BadBoxesNameTheImageAndSayWhatToDo) {
+TEST_F(BoxTargetsTest, ErrorsOfInvalidBoxesNameTheImageAndTheRemedy) {
   const std::vector<std::string> paths = {path("a.jpg")};
   write_drawing(paths[0], {{40, 60}, {10, 10, 20, 20}});
   const auto refused = [&](const ImageBoxes& boxes,
@@ -464,7 +465,7 @@ TEST_F(BoxTargetsTest, BadBoxesNameTheImageAndSayWhatToDo) {
   refused(
       {{Box{1, 5, 6, 9, "cat"}}, {80, 120}},
       {"is 60 x 40 pixels", "for an image of 120 x 80"});
-  // A pixel too many is rounding, and more is clipped if that is asked for.
+  // One pixel too many counts as rounding; more is clipped only on request.
   EXPECT_EQ(
       values_of(
           batch_of(paths, {{{Box{-0.5, 5, 61, 9, "cat"}}}}, {}).targets[0]),
@@ -479,7 +480,7 @@ TEST_F(BoxTargetsTest, BadBoxesNameTheImageAndSayWhatToDo) {
       {"[BoxTargets] min_share is 2", "from 0 to 1"});
 }
 
-TEST_F(BoxTargetsTest, BadPointsNameTheImageAndSayWhatToDo) {
+TEST_F(BoxTargetsTest, ErrorsOfInvalidPointsNameTheImageAndTheRemedy) {
   const std::vector<std::string> paths = {path("a.png"), path("b.png")};
   expect_error<DataError>(
       [&] {
@@ -503,7 +504,7 @@ TEST_F(BoxTargetsTest, BadPointsNameTheImageAndSayWhatToDo) {
       {"has a point twice"});
 }
 
-TEST_F(BoxTargetsTest, ADataBlockTakesThemFromALabeller) {
+TEST_F(BoxTargetsTest, DataBlockGetsThemFromALabeller) {
   BoxAnnotations all;
   for (int i = 0; i < 6; ++i) {
     const std::string name = path(fmt::format("{}.jpg", i));

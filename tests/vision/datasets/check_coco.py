@@ -1,10 +1,10 @@
-"""Reads with pycocotools what write_coco_test.cpp has written.
+"""Reads the files of write_coco_test.cpp with pycocotools.
 
 check_coco.py FOLDER
 
-N.json are annotations, N_found.json detections; N_expected.json has what Tern
-reads of the former and was given for the latter: image, category, left, upper,
-right and lower edge, and the area (negative of a crowd) or the score.
+N.json has annotations and N_found.json detections. N_expected.json has the boxes
+that Tern read from N.json or wrote to N_found.json: image, category, left, upper,
+right and lower edge, and the area (negative for a crowd) or the score.
 """
 import contextlib
 import io
@@ -35,7 +35,7 @@ def check(folder, name):
     results = coco.loadRes(str(folder / f"{name}_found.json"))
     found = [row(one, one["score"]) for one in results.dataset["annotations"]]
     assert found == expected["detections"], f"{name}: {found} are read; expected {expected['detections']}"
-    # All that evaluation looks at is there.
+    # The files have every field that the evaluation reads.
     evaluation = COCOeval(coco, results, "bbox")
     evaluation.evaluate()
     evaluation.accumulate()

@@ -48,14 +48,14 @@ TEST_F(DuplicateImagesTest, FindsCopiesHardLinksAndSymbolicLinks) {
   EXPECT_TRUE(found[2].is_link);
 }
 
-TEST_F(DuplicateImagesTest, EqualSizesAreNotEnough) {
+TEST_F(DuplicateImagesTest, ComparesTheBytesOfFilesWithEqualSizes) {
   const std::string text = "1234";
   write_file(temp_ / "a", text);
   write_file(temp_ / "b", std::string("1235"));
   EXPECT_TRUE(duplicate_images({path("a")}, {path("b")}).empty());
 }
 
-TEST_F(DuplicateImagesTest, ABunchTellsOfThemWhenAsked) {
+TEST_F(DuplicateImagesTest, DataBunchReportsThemOnRequest) {
   fs::copy_file(path("train/cat/1.png"), path("valid/cat/copy.png"));
   std::vector<std::string> lines;
   const ImageDataBunchOptions options = {
@@ -73,7 +73,7 @@ TEST_F(DuplicateImagesTest, ABunchTellsOfThemWhenAsked) {
   EXPECT_NE(lines[0].find("copy.png = "), std::string::npos) << lines[0];
 }
 
-TEST_F(DuplicateImagesTest, NamesAFileThatIsGone) {
+TEST_F(DuplicateImagesTest, NamesAMissingFile) {
   expect_error<IoError>(
       [&] { duplicate_images({path("none.png")}, {}); },
       {"none.png"});

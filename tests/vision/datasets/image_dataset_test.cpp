@@ -21,7 +21,7 @@
 namespace tern::image_dataset_test {
 namespace {
 
-TEST(ImageDataset, PutsEachImageInItsPlaceOfTheBatch) {
+TEST(ImageDataset, PutsEachImageAtItsPositionInTheBatch) {
   const TempFolder temp;
   std::vector<std::string> paths;
   for (int i = 0; i < 3; ++i) {
@@ -40,7 +40,7 @@ TEST(ImageDataset, PutsEachImageInItsPlaceOfTheBatch) {
       torch::equal(batch.targets.at(0), torch::tensor({9, 7}, torch::kLong)));
 }
 
-TEST(ImageDataset, GivesOneChannelWhenAsked) {
+TEST(ImageDataset, ReturnsOneChannelOnRequest) {
   const TempFolder temp;
   write_image(temp / "a.png", 4, 5);
   const ImageDataset images(
@@ -52,7 +52,7 @@ TEST(ImageDataset, GivesOneChannelWhenAsked) {
       (std::vector<int64_t>{1, 4, 5, 1}));
 }
 
-TEST(ImageDataset, SqueezesAllImagesIntoTheSize) {
+TEST(ImageDataset, SquishesAllImagesToTheSize) {
   const TempFolder temp;
   write_image(temp / "a.png", 40, 50);
   write_image(temp / "b.png", 8, 9);
@@ -65,13 +65,13 @@ TEST(ImageDataset, SqueezesAllImagesIntoTheSize) {
       (std::vector<int64_t>{2, 16, 12, 3}));
 }
 
-TEST(ImageDataset, EvaluationResizesAsPillowDoes) {
+TEST(ImageDataset, ResizesLikePillowInEvaluation) {
   namespace F = torch::nn::functional;
   const TempFolder temp;
   for (const char* suffix : {".png", ".jpg"}) {
     const std::string path = (temp / (std::string("a") + suffix)).string();
     write_file(path, encode(random_image(260, 390), suffix));
-    // Shrunk by 3.25, cropped to the middle; enlarged and padded with black.
+    // Shrinks by 3.25 and crops the center; enlarges and pads with black.
     for (const bool is_crop : {true, false}) {
       const int64_t side = is_crop ? 80 : 450;
       const ImageDataset images(
@@ -123,7 +123,7 @@ TEST(ImageDataset, NamesBothFilesWhenSizesDiffer) {
   EXPECT_NE(error.find("Set `size`"), std::string::npos) << error;
 }
 
-TEST(ImageDataset, NamesTheFileThatIsBroken) {
+TEST(ImageDataset, NamesADamagedFile) {
   const TempFolder temp;
   write_image(temp / "a.png");
   write_file(temp / "b.png", "not an image");
@@ -138,7 +138,7 @@ TEST(ImageDataset, NamesTheFileThatIsBroken) {
   EXPECT_EQ(images.describe(1), (temp / "b.png").string());
 }
 
-TEST(ImageDataset, NamesAFileThatVanished) {
+TEST(ImageDataset, NamesAFileThatWasDeleted) {
   const TempFolder temp;
   write_image(temp / "a.png");
   const ImageDataset images({(temp / "a.png").string()}, {0});
@@ -164,7 +164,7 @@ TEST(ImageDataset, MayBeEmpty) {
   EXPECT_EQ(ImageDataset(TargetedImages{}).size(), 0);
 }
 
-/// Paths of `count` images, of which those in `bad` are broken.
+/// Returns the paths of `count` images; those in `bad` are damaged.
 std::vector<std::string> write_images(
     const TempFolder& temp,
     int count,
@@ -198,7 +198,7 @@ std::vector<Batch> all_batches(
   return batches;
 }
 
-TEST(ImageDataset, AugmentsInTheSameWayForAnyNumberOfWorkers) {
+TEST(ImageDataset, AugmentsIdenticallyForAnyNumberOfWorkers) {
   const TempFolder temp;
   const auto paths = write_images(temp, 23);
   Transforms train = get_transforms().train;
@@ -219,13 +219,13 @@ TEST(ImageDataset, AugmentsInTheSameWayForAnyNumberOfWorkers) {
       EXPECT_TRUE(torch::equal(batches[i].inputs[0], expected[i].inputs[0]));
     }
   }
-  // Only for training.
+  // Only in training.
   const auto plain = all_batches(images, 0, /*training=*/false);
   EXPECT_FALSE(torch::equal(plain[0].inputs[0], expected[0].inputs[0]));
 }
 
-// With balance_classes a rare image comes many times in an epoch.
-TEST(ImageDataset, AugmentsAnImageDifferentlyEachTimeThatItComesInAnEpoch) {
+// With balance_classes, an image of a rare class occurs many times per epoch.
+TEST(ImageDataset, AugmentsRepeatsOfAnImageInAnEpochDifferently) {
   const TempFolder temp;
   write_image(temp / "a.png", 40, 50);
   write_image(temp / "b.png", 40, 50);
@@ -260,7 +260,7 @@ TEST(ImageDataset, AugmentsAnImageDifferentlyEachTimeThatItComesInAnEpoch) {
   EXPECT_EQ(seen.size(), 48u);
 }
 
-TEST(ImageDataset, SkipsBadImagesAndSaysWhich) {
+TEST(ImageDataset, SkipsBadImagesAndNamesThem) {
   const TempFolder temp;
   const auto paths = write_images(temp, 20, {3, 7});
   std::vector<int64_t> labels(20);
@@ -301,8 +301,8 @@ TEST(ImageDataset, SkipsBadImagesAndSaysWhich) {
   }
 }
 
-// In evaluation another image in its place would count twice.
-TEST(ImageDataset, LeavesBadImagesOutOfAnEvaluation) {
+// A replacement would be counted twice.
+TEST(ImageDataset, OmitsBadImagesFromEvaluation) {
   const TempFolder temp;
   const auto paths = write_images(temp, 9, {3, 4, 5, 7});
   std::vector<int64_t> labels(9);
@@ -338,7 +338,7 @@ TEST(ImageDataset, LeavesBadImagesOutOfAnEvaluation) {
   }
 }
 
-TEST(ImageDataset, EndsWhenEveryImageIsBad) {
+TEST(ImageDataset, FailsIfAllImagesAreBad) {
   const TempFolder temp;
   const auto paths = write_images(temp, 3, {0, 1, 2});
   const ImageDataset images(
@@ -354,7 +354,7 @@ TEST(ImageDataset, EndsWhenEveryImageIsBad) {
   EXPECT_THROW(evaluated.get_batch({2}, {}), DataError);
 }
 
-TEST(ImageDataset, TurnsMasksWithTheirImages) {
+TEST(ImageDataset, RotatesMasksWithTheirImages) {
   const TempFolder temp;
   // The mask is the image's brightness.
   const cv::Mat mask = random_image(30, 40, CV_8UC1) / 64;
@@ -374,9 +374,9 @@ TEST(ImageDataset, TurnsMasksWithTheirImages) {
       batch.inputs[0].select(3, 0).to(torch::kLong)));
 }
 
-// Whether the mask is of the pixels as stored or as shown, nobody knows but who
-// drew it.
-TEST(ImageDataset, RefusesAMaskThatTheExifOfItsImageMayOrMayNotTurn) {
+// Only the annotator knows if the mask matches the pixels as stored or as
+// shown.
+TEST(ImageDataset, RejectsAMaskIfTheImagesExifOrientationMayNotApplyToIt) {
   const TempFolder temp;
   for (const ImageSize stored : {ImageSize{24, 24}, ImageSize{24, 32}}) {
     cv::Mat pixels(stored.height, stored.width, CV_8UC1, cv::Scalar(0));
@@ -432,7 +432,7 @@ TEST(ImageDataset, RefusesAMaskThatTheExifOfItsImageMayOrMayNotTurn) {
             batch.inputs[0].select(3, 0) > 100));
       };
       for (const bool is_packed : {false, true}) {
-        // As stored, and read so.
+        // The mask and the image are both read as stored.
         check(pixels / 200, {.exif_orientation = false}, is_packed, nullptr);
         const bool is_open =
             orientation > 1 && (!lies || stored.height == stored.width);
@@ -446,7 +446,7 @@ TEST(ImageDataset, RefusesAMaskThatTheExifOfItsImageMayOrMayNotTurn) {
   }
 }
 
-TEST(ImageDataset, NamesAMaskOfAnotherShapeOrWithoutSuchAClass) {
+TEST(ImageDataset, NamesAMaskWithAWrongShapeOrClass) {
   const TempFolder temp;
   write_file(temp / "image.png", encode(random_image(30, 40), ".png"));
   write_file(temp / "shape.png", encode(random_image(30, 30, CV_8UC1), ".png"));

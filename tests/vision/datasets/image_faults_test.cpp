@@ -1,4 +1,4 @@
-// Rows of the fault list that no other test stands for.
+// Rows of the fault list that no other test covers.
 
 #include <atomic>
 #include <chrono>
@@ -28,7 +28,7 @@ namespace {
 using namespace testing_support;  // NOLINT
 
 // I01
-TEST(ImageFaults, AnEmptyFileAndAWebPageAreNoImages) {
+TEST(ImageFaults, RejectsAnEmptyFileAndAWebPage) {
   const TempFolder temp;
   write_file(temp / "empty.jpg", std::string());
   write_file(temp / "page.jpg", std::string("<!DOCTYPE html><html>404</html>"));
@@ -40,14 +40,14 @@ TEST(ImageFaults, AnEmptyFileAndAWebPageAreNoImages) {
       {"page.jpg"});
 }
 
-// I05: libjpeg calls it a warning; for data to learn from it is an error.
+// I05: libjpeg only warns; in training data it is an error.
 TEST(ImageFaults, DamagedPixelsOfAJpegAreAnErrorUnlessLenient) {
   std::mt19937 random(3);
   const std::vector<uint8_t> whole = encode(random_image(64, 64), ".jpg");
   int seen = 0;
   for (int i = 0; i < 40; ++i) {
     std::vector<uint8_t> bytes = whole;
-    // A marker where pixels should be: what the decoder is sure to see.
+    // A marker among the pixels is certain to be detected by the decoder.
     const size_t at = bytes.size() / 2 + random() % (bytes.size() / 4);
     bytes[at] = 0xff;
     bytes[at + 1] = 0xd3;
@@ -92,7 +92,7 @@ TEST(ImageFaults, ThinImagesOfAnyFormatFitIntoABatch) {
   }
 }
 
-/// `depth` folders named `name` inside of each other, and an image in the last.
+/// Writes an image below `depth` nested folders named `name`.
 void write_deep(
     const std::filesystem::path& root,
     const std::string& name,
@@ -114,7 +114,7 @@ void write_deep(
 }
 
 // I18
-TEST(ImageFaults, AThousandFoldersDeepIsStillFound) {
+TEST(ImageFaults, FindsAnImageAThousandFoldersDeep) {
   const TempFolder temp;
   write_deep(temp.path(), "d", 1000);
   const std::vector<std::string> paths = find_image_files(temp.path());
@@ -122,7 +122,7 @@ TEST(ImageFaults, AThousandFoldersDeepIsStillFound) {
   EXPECT_EQ(read_image(paths[0]).size(0), 8);
 }
 
-TEST(ImageFaults, ANameLongerThanTheSystemTakesIsAnError) {
+TEST(ImageFaults, RejectsANameLongerThanTheSystemAllows) {
   const TempFolder temp;
   write_deep(temp.path(), std::string(250, 'n'), 20);
   expect_error<IoError>(
@@ -130,9 +130,9 @@ TEST(ImageFaults, ANameLongerThanTheSystemTakesIsAnError) {
       {"nnnn", "too long"});
 }
 
-// I22 asks for a million in 10 s.
-TEST(ImageFaults, FiveThousandFilesAreScannedInTime) {
-  if (std::getenv("TERN_EMULATOR")) GTEST_SKIP() << "its time is no measure";
+// I22 requires a million files in 10 s.
+TEST(ImageFaults, ScansFiveThousandFilesQuickly) {
+  if (std::getenv("TERN_EMULATOR")) GTEST_SKIP() << "an emulator is too slow";
   const TempFolder temp;
   make_folders(temp / "train/many");
   const int folder =
@@ -143,7 +143,7 @@ TEST(ImageFaults, FiveThousandFilesAreScannedInTime) {
     ::close(::openat(folder, name.c_str(), O_WRONLY | O_CREAT, 0644));
   }
   ::close(folder);
-  // Less than it takes to ask for the size of each.
+  // Scanning takes less time than reading the size of each file.
   double scan = 1e9, list = 1e9;
   for (int i = 0; i < 5; ++i) {
     keep_least(scan, [&] {
@@ -161,7 +161,7 @@ TEST(ImageFaults, FiveThousandFilesAreScannedInTime) {
   EXPECT_LT(scan, list);
 }
 
-/// Does something to each image.
+/// Calls a function for each image.
 class Doing final : public Transform {
  public:
   explicit Doing(std::function<void()> action) : action_(std::move(action)) {}
@@ -172,7 +172,7 @@ class Doing final : public Transform {
 };
 
 // S07
-TEST(ImageFaults, WhatATransformThrowsEndsFitWithTheImagesName) {
+TEST(ImageFaults, AnExceptionInATransformStopsFitAndNamesTheImage) {
   const Shades shades;
   for (const int64_t workers : {0, 2, 8}) {
     ImageDataBunchOptions options = {
@@ -195,7 +195,7 @@ TEST(ImageFaults, WhatATransformThrowsEndsFitWithTheImagesName) {
 }
 
 // S08
-TEST(ImageFaults, AnImageThatNeverComesEndsFitAfterTheTimeout) {
+TEST(ImageFaults, AnImageThatNeverLoadsStopsFitAfterTheTimeout) {
   const Shades shades;
   std::atomic<bool> is_stuck = false, release = false;
   ImageDataBunchOptions options = {

@@ -53,7 +53,7 @@ TEST(ImageFolder, SortsClassesAndFilesByName) {
   EXPECT_EQ(images.labels, (std::vector<int64_t>{0, 0, 1, 1}));
 }
 
-TEST(ImageFolder, TakesImageSuffixesInAnyCaseAndNothingElse) {
+TEST(ImageFolder, AcceptsOnlyImageSuffixesInUpperOrLowerCase) {
   const TempFolder temp;
   for (const char* name :
        {"a/1.PNG", "a/2.JpEg", "a/3.webp", "a/4.txt", "a/5", "a/Thumbs.db"}) {
@@ -64,7 +64,7 @@ TEST(ImageFolder, TakesImageSuffixesInAnyCaseAndNothingElse) {
       (Names{"a/1.PNG", "a/2.JpEg", "a/3.webp"}));
 }
 
-TEST(ImageFolder, IgnoresWhatIsHidden) {
+TEST(ImageFolder, IgnoresHiddenFiles) {
   const TempFolder temp;
   for (const char* name :
        {"a/1.png", "a/._1.png", ".git/2.png", "a/.cache/3.png", "top.png"}) {
@@ -87,14 +87,14 @@ TEST(ImageFolder, LabelsNestedFoldersByTheirClass) {
   EXPECT_EQ(images.labels, (std::vector<int64_t>{0, 0, 1}));
 }
 
-TEST(ImageFolder, KeepsNamesOfAnyBytes) {
+TEST(ImageFolder, KeepsFileNamesWithAnyBytes) {
   const TempFolder temp;
   const std::string name = "a/-\xff \n\xf0\x9f\x90\xa6.png";
   touch(temp / name);
   EXPECT_EQ(names(scan_image_folder(temp.path()), temp.path()), Names{name});
 }
 
-TEST(ImageFolder, KeepsTheLabelsThatItIsGiven) {
+TEST(ImageFolder, KeepsTheGivenLabels) {
   const TempFolder temp;
   touch(temp / "c/1.png");
   const ImageFolder images =
@@ -103,7 +103,7 @@ TEST(ImageFolder, KeepsTheLabelsThatItIsGiven) {
   EXPECT_EQ(images.labels, std::vector<int64_t>{2});
 }
 
-TEST(ImageFolder, NamesAClassThatTrainingDoesNotHave) {
+TEST(ImageFolder, NamesAClassThatIsMissingInTraining) {
   const TempFolder temp;
   touch(temp / "d/1.png");
   const std::string error = error_for(temp.path(), {.classes = {"a", "b"}});
@@ -142,7 +142,7 @@ TEST(ImageFolder, NamesAFolderWithoutClasses) {
   EXPECT_NE(error.find("contains no folders"), std::string::npos) << error;
 }
 
-TEST(ImageFolder, RefusesFoldersAndPipesWithAnImagesName) {
+TEST(ImageFolder, RejectsFoldersAndPipesNamedLikeImages) {
   const TempFolder temp;
   fs::create_directories(temp / "a/x.jpg");
   EXPECT_NE(
@@ -156,7 +156,7 @@ TEST(ImageFolder, RefusesFoldersAndPipesWithAnImagesName) {
       std::string::npos);
 }
 
-TEST(ImageFolder, VisitsEachFolderOnceHoweverLinksLeadBack) {
+TEST(ImageFolder, VisitsEachFolderOnceDespiteCyclicLinks) {
   const TempFolder temp;
   touch(temp / "a/1.png");
   touch(temp / "b/deep/2.png");
@@ -168,7 +168,7 @@ TEST(ImageFolder, VisitsEachFolderOnceHoweverLinksLeadBack) {
   EXPECT_EQ(images.labels, (std::vector<int64_t>{0, 1}));
 }
 
-TEST(ImageFolder, RefusesAClassThatIsALinkToAnother) {
+TEST(ImageFolder, RejectsAClassThatLinksToAnotherClass) {
   const TempFolder temp;
   touch(temp / "a/1.png");
   fs::create_directory_symlink(temp / "a", temp / "b");
@@ -177,7 +177,7 @@ TEST(ImageFolder, RefusesAClassThatIsALinkToAnother) {
       std::string::npos);
 }
 
-TEST(ImageFolder, LeavesOutLinksThatLeadNowhere) {
+TEST(ImageFolder, SkipsBrokenLinks) {
   const TempFolder temp;
   touch(temp / "a/1.png");
   fs::create_symlink("gone.png", temp / "a/2.png");

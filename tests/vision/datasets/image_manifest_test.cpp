@@ -28,12 +28,12 @@ class ImageManifestTest : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(ImageManifestTest, FindsNothingInWhatHasNotChanged) {
+TEST_F(ImageManifestTest, ReportsNothingForUnchangedFiles) {
   EXPECT_EQ(write(), 3);
   EXPECT_TRUE(check().empty());
 }
 
-TEST_F(ImageManifestTest, IsSha256sums) {
+TEST_F(ImageManifestTest, IsReadableBySha256sum) {
   write_image(temp_ / "photos/back\\slash\nand line.png");
   write();
   const std::string command = "cd '" + (temp_ / "photos").string() +
@@ -43,7 +43,7 @@ TEST_F(ImageManifestTest, IsSha256sums) {
   EXPECT_TRUE(check().empty());
 }
 
-// Row I26: the decoder takes most of them for other pixels.
+// Row I26: the decoder accepts most of them and returns different pixels.
 TEST_F(ImageManifestTest, FindsEveryFlippedBitOfAJpeg) {
   write();
   const std::vector<uint8_t> whole = read_file(temp_ / "photos/c.jpg");
@@ -63,7 +63,7 @@ TEST_F(ImageManifestTest, FindsEveryFlippedBitOfAJpeg) {
   EXPECT_LT(seen_by_decoder, 50);
 }
 
-TEST_F(ImageManifestTest, NamesWhatIsMissingAndWhatIsNew) {
+TEST_F(ImageManifestTest, NamesMissingAndNewFiles) {
   write();
   std::filesystem::remove(temp_ / "photos/deep/er/b.png");
   write_image(temp_ / "photos/new.png");
@@ -74,7 +74,7 @@ TEST_F(ImageManifestTest, NamesWhatIsMissingAndWhatIsNew) {
   EXPECT_EQ(bad[1].reason, "is not in the manifest");
 }
 
-TEST_F(ImageManifestTest, SaysWhichLineIsNoHash) {
+TEST_F(ImageManifestTest, NamesALineWithoutAHash) {
   for (const char* text :
        {"nonsense\n",
         "0123  a.png\n",

@@ -23,7 +23,7 @@ Bytes pixels_of(int64_t count, int start) {
   return pixels;
 }
 
-/// Three images, of which the second is missing.
+/// Writes three images; the second is missing.
 void write_pack(const std::filesystem::path& file) {
   ImagePackWriter writer(file, 3, 3, "key");
   writer.write(2, 4, 5, pixels_of(60, 1).data());
@@ -31,7 +31,7 @@ void write_pack(const std::filesystem::path& file) {
   writer.publish();
 }
 
-TEST(ImagePack, GivesBackWhatWasWritten) {
+TEST(ImagePack, ReadsBackWhatWasWritten) {
   const TempFolder temp;
   write_pack(temp / "cache/a.pack");
   const auto pack = ImagePack::open(temp / "cache/a.pack");
@@ -47,7 +47,7 @@ TEST(ImagePack, GivesBackWhatWasWritten) {
   EXPECT_EQ(pack->image(0).pixels[17], pixels_of(18, 9)[17]);
 }
 
-TEST(ImagePack, LeavesNothingBehindWhenItIsNotEnded) {
+TEST(ImagePack, LeavesNoFileBehindIfWritingIsNotFinished) {
   const TempFolder temp;
   {
     ImagePackWriter writer(temp / "a.pack", 1, 3, "key");
@@ -56,7 +56,7 @@ TEST(ImagePack, LeavesNothingBehindWhenItIsNotEnded) {
   EXPECT_EQ(temp.entries(), 0);
 }
 
-TEST(ImagePack, FindsEveryFlippedBitAndEveryCut) {
+TEST(ImagePack, DetectsEveryFlippedBitAndEveryTruncation) {
   const TempFolder temp;
   const auto file = temp / "a.pack";
   write_pack(file);
@@ -80,7 +80,7 @@ TEST(ImagePack, FindsEveryFlippedBitAndEveryCut) {
   }
 }
 
-TEST(ImagePack, SaysWhatToDoWithADamagedFile) {
+TEST(ImagePack, ErrorForADamagedFileNamesTheRemedy) {
   const TempFolder temp;
   write_file(temp / "a.pack", std::string(200, 'x'));
   expect_error<DataError>(

@@ -7,22 +7,23 @@
 namespace tern::image_stats_test {
 namespace {
 
-TEST(ImageStats, AreThePublishedNumbers) {
+TEST(ImageStats, MatchThePublishedNumbers) {
   const auto expect = [](const ImageStats& stats,
                          const std::vector<double>& mean,
                          const std::vector<double>& stddev) {
     EXPECT_EQ(stats.mean, mean);
     EXPECT_EQ(stats.stddev, stddev);
   };
-  // torchvision.models' weights; fastai.vision.core for the other two.
+  // From torchvision.models' weights, and from fastai.vision.core for the
+  // others.
   expect(stats::imagenet(), {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225});
   expect(stats::cifar(), {0.491, 0.482, 0.447}, {0.247, 0.243, 0.261});
   expect(stats::mnist(), {0.131}, {0.308});
   expect(stats::none(), {0}, {1});
 }
 
-TEST(ImageStats, AreThoseOfThePixelsOfCifar10) {
-  // Counted over its 50,000 training images; fastai's 0.261 is cut off.
+TEST(ImageStats, MatchThePixelsOfCifar10) {
+  // Computed over its 50,000 training images; fastai's 0.261 is truncated.
   const std::vector<double> mean = {0.49140, 0.48216, 0.44653};
   const std::vector<double> stddev = {0.24703, 0.24349, 0.26159};
   for (size_t i = 0; i < 3; ++i) {
@@ -41,7 +42,7 @@ TEST(ImageStats, AveragesColorsForGray) {
   EXPECT_DOUBLE_EQ(stats::imagenet().with_channels(1).mean.at(0), 1.347 / 3);
 }
 
-TEST(ImageStats, RefusesNumbersThatDoNotFitTheChannels) {
+TEST(ImageStats, RejectsAWrongNumberOfChannels) {
   expect_error<c10::ValueError>(
       [&] {
         (ImageStats{{0, 0}, {1, 1}}.with_channels(3));

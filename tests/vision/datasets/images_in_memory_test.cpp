@@ -20,7 +20,7 @@
 namespace tern::images_in_memory_test {
 namespace {
 
-/// Images of several sizes and types; alpha is dropped from files too.
+/// Images of several sizes and types; alpha is dropped, as from files.
 std::vector<cv::Mat> various_images() {
   std::vector<cv::Mat> images;
   for (const int type : {CV_8UC3, CV_8UC1, CV_8UC4, CV_16UC3, CV_16UC1}) {
@@ -43,7 +43,7 @@ void expect_equal(const Tensors& a, const Tensors& b) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].equal(b[i])) << i;
 }
 
-TEST(ImagesInMemory, GiveTheBatchesOfTheSameImagesInFiles) {
+TEST(ImagesInMemory, ProduceTheSameBatchesAsFiles) {
   const TempFolder temp;
   const std::vector<cv::Mat> images = various_images();
   std::vector<std::string> paths, labels;
@@ -84,8 +84,8 @@ TEST(ImagesInMemory, AreCopied) {
   EXPECT_GT(before[0].max().item<int64_t>(), 0);
 }
 
-// A part of an image, whose rows are not one after the other.
-TEST(ImagesInMemory, MayBePartsOfAnother) {
+// Rows of a view are not contiguous.
+TEST(ImagesInMemory, MayBeViewsOfLargerImages) {
   const cv::Mat whole = random_image(20, 30);
   const cv::Mat part = whole(cv::Rect(3, 5, 8, 6));
   const ImageItems items = items_from_images({part, part.clone()});
@@ -120,7 +120,7 @@ TEST(ImagesInMemory, MayBeTensorsWithTensorsOfLabels) {
       (std::vector<int64_t>{2, 10, 14, 1}));
 }
 
-TEST(ImagesInMemory, TrainAndAreShown) {
+TEST(ImagesInMemory, CanBeTrainedOnAndShown) {
   const TempFolder temp;
   std::vector<cv::Mat> images;
   std::vector<std::string> labels;
@@ -144,7 +144,7 @@ TEST(ImagesInMemory, TrainAndAreShown) {
   EXPECT_EQ(learn.predict(images[1]).label, "light");
 }
 
-TEST(ImagesInMemory, HaveBoxesAsFilesHave) {
+TEST(ImagesInMemory, CanHaveBoxesLikeFiles) {
   const DataBlock block{
       .items = items_from_images(
           {random_image(20, 20), random_image(22, 22), random_image(24, 24)},
@@ -160,7 +160,7 @@ TEST(ImagesInMemory, HaveBoxesAsFilesHave) {
   EXPECT_TRUE(targets[0][0][0].allclose(torch::tensor({0.5F, 1.F, 12.F, 4.F})));
 }
 
-TEST(ImagesInMemory, StandBesideFiles) {
+TEST(ImagesInMemory, CanBeMixedWithFiles) {
   const TempFolder temp;
   write_image(temp / "a.png");
   ImageItems items = items_from_images({random_image(8, 8)});
@@ -174,7 +174,7 @@ TEST(ImagesInMemory, StandBesideFiles) {
   EXPECT_EQ(source_of({items[1]}), nullptr);
 }
 
-TEST(ImagesInMemory, ArePackedAnewWhenOneHasChanged) {
+TEST(ImagesInMemory, ArePackedAgainWhenAnImageHasChanged) {
   const TempFolder temp;
   std::vector<cv::Mat> images = {random_image(40, 40), random_image(44, 44)};
   const auto mean_of_pack = [&] {
@@ -195,7 +195,7 @@ TEST(ImagesInMemory, ArePackedAnewWhenOneHasChanged) {
   EXPECT_EQ(mean_of_pack(), 7);
 }
 
-TEST(ImagesInMemory, AreRefusedInASentence) {
+TEST(ImagesInMemory, AreRejectedIfInvalid) {
   const std::vector<cv::Mat> images = {random_image(8, 8), random_image(9, 9)};
   expect_error<c10::ValueError>(
       [] {

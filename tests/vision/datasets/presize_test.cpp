@@ -24,7 +24,7 @@ class Ears final : public SinkImpl {
   std::vector<Progress> heard;
 };
 
-/// A slope, so that any size of it looks alike.
+/// Returns a gradient, which looks similar at any size.
 std::vector<uint8_t> slope(int height, int width) {
   cv::Mat image(height, width, CV_8UC3);
   for (int y = 0; y < height; ++y) {
@@ -54,17 +54,17 @@ class Presize : public testing::Test {
   std::vector<std::string> paths_;
 };
 
-TEST_F(Presize, KeepsProportionsAndJustCoversTheSize) {
+TEST_F(Presize, KeepsTheAspectRatioAndCoversTheSize) {
   const auto pack = presize_images(images(), temp_ / "p.pack", {50, 50});
   const PixelView image = pack->image(0);
   EXPECT_EQ(image.height, 50);
   EXPECT_EQ(image.width, 70);
-  // Never enlarged.
+  // Images are never enlarged.
   const auto large = presize_images(images(), temp_ / "l.pack", {500, 500});
   EXPECT_EQ(large->image(1).height, 110);
 }
 
-TEST_F(Presize, GivesNearlyTheSameBatches) {
+TEST_F(Presize, ProducesNearlyTheSameBatches) {
   const ImageDataset plain =
       images({.transforms = {{random_resized_crop({0.5f, 1})}, {}}});
   const auto packed =
@@ -77,7 +77,7 @@ TEST_F(Presize, GivesNearlyTheSameBatches) {
       3);
 }
 
-TEST_F(Presize, UsesTheFileAgainUntilASourceChanges) {
+TEST_F(Presize, ReusesTheFileUntilASourceChanges) {
   const auto file = temp_ / "p.pack";
   const auto time_of = [&] { return std::filesystem::last_write_time(file); };
   const auto ears = std::make_shared<Ears>();
@@ -99,7 +99,7 @@ TEST_F(Presize, UsesTheFileAgainUntilASourceChanges) {
   EXPECT_EQ(pack->image(2).width, 60);
 }
 
-TEST_F(Presize, MakesADamagedFileAgain) {
+TEST_F(Presize, RecreatesADamagedFile) {
   const auto file = temp_ / "p.pack";
   write_file(file, std::string(1000, 'x'));
   std::string heard;
@@ -111,7 +111,7 @@ TEST_F(Presize, MakesADamagedFileAgain) {
   EXPECT_NE(heard.find("created again"), std::string::npos);
 }
 
-TEST_F(Presize, NamesABadImageOrLeavesItOut) {
+TEST_F(Presize, NamesOrSkipsABadImage) {
   write_file(paths_[4], std::string("no image"));
   expect_error<DataError>(
       [&] {
@@ -126,7 +126,7 @@ TEST_F(Presize, NamesABadImageOrLeavesItOut) {
        .sink = [&](const std::string& line) { heard += line; }});
   const auto pack = presize_images(tolerant, temp_ / "p.pack", {50, 50});
   EXPECT_FALSE(pack->has(4));
-  // Without a sink of its own presize has that of the images.
+  // Without its own sink, presize uses the sink of the images.
   EXPECT_NE(heard.find("4.jpg"), std::string::npos) << heard;
   const auto packed = tolerant.with_pack(pack);
   EXPECT_EQ(packed->get_batch({3, 4}, {.training = true}).size(), 2);

@@ -12,7 +12,7 @@
 namespace tern::read_boxes_csv_test {
 namespace {
 
-/// A table and images a.jpg, b.jpg, c.jpg.
+/// A table, and the images a.jpg, b.jpg and c.jpg.
 class BoxTable : public testing::Test {
  protected:
   BoxTable() {
@@ -44,7 +44,7 @@ class BoxTable : public testing::Test {
 const Box kDog{.x1 = 1, .y1 = 2, .x2 = 30.5, .y2 = 40, .label = "dog"};
 const Box kCat{.x1 = 5, .y1 = 6, .x2 = 7, .y2 = 8, .label = "cat"};
 
-TEST_F(BoxTable, HasARowForEachObject) {
+TEST_F(BoxTable, ReadsARowPerObject) {
   const BoxAnnotations boxes = read(
       "image,label,x1,y1,x2,y2\n"
       "b.jpg,dog,1,2,30.5,40\n"
@@ -68,7 +68,7 @@ TEST_F(BoxTable, ReadsRetinaNetsTablesWithoutAHeader) {
   ASSERT_EQ(boxes.images.size(), 2u);
   EXPECT_EQ(boxes.images[0].objects.boxes, (std::vector<Box>{kDog, kCat}));
   EXPECT_TRUE(boxes.images[1].objects.boxes.empty());
-  // Files that are not there need to be told.
+  // Detecting a header needs the files; without them, set `header`.
   EXPECT_EQ(
       read("x.jpg,5,6,7,8,cat\n", {.header = false, .check_files = false})
           .images[0]
@@ -76,7 +76,7 @@ TEST_F(BoxTable, ReadsRetinaNetsTablesWithoutAHeader) {
       std::vector<Box>{kCat});
 }
 
-TEST_F(BoxTable, TakesOtherColumnsAndWidthsAndHeights) {
+TEST_F(BoxTable, ReadsCustomColumnsAndXywhBoxes) {
   EXPECT_EQ(
       read(
           "h;w;top;left;class;name\n38;29.5;2;1;dog;a\n",
@@ -98,7 +98,7 @@ TEST_F(BoxTable, TakesOtherColumnsAndWidthsAndHeights) {
       std::vector<Box>{kDog});
 }
 
-TEST_F(BoxTable, NamesTheLineThatIsWrong) {
+TEST_F(BoxTable, NamesTheInvalidLine) {
   const std::string header = "path,x1,y1,x2,y2,label\n";
   EXPECT_EQ(
       fault(header + "a.jpg,1,2,x,4,cat\n"),
@@ -129,7 +129,7 @@ TEST_F(BoxTable, NamesTheLineThatIsWrong) {
       "ymax, label.");
 }
 
-TEST_F(BoxTable, NamesTheLineOfABadBox) {
+TEST_F(BoxTable, NamesTheLineOfAnInvalidBox) {
   const std::string header = "path,x1,y1,x2,y2,label\n";
   const std::string cure =
       " Correct it, or leave such boxes out with bad_boxes = BadBoxes::skip.";
@@ -155,7 +155,7 @@ TEST_F(BoxTable, NamesTheLineOfABadBox) {
           cure);
 }
 
-TEST_F(BoxTable, SkipsBadBoxesWithOneWarning) {
+TEST_F(BoxTable, SkipsInvalidBoxesWithOneWarning) {
   std::vector<std::string> lines;
   const BoxAnnotations boxes = read(
       "path,x1,y1,x2,y2,label\n"

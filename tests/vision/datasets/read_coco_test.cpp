@@ -20,7 +20,7 @@ constexpr const char* kCategories =
     R"({"id": 18, "name": "dog"}, {"id": 1, "name": "person"},
        {"id": 90, "name": "cat"})";
 
-/// A file of annotations, and its images.
+/// An annotation file and its images.
 class Coco : public testing::Test {
  protected:
   std::string write(
@@ -42,7 +42,7 @@ class Coco : public testing::Test {
     return read_coco(temp_ / "a.json", temp_ / "images", options);
   }
 
-  /// The error of what was written, without the folder's name.
+  /// Returns the error for the written file, without the folder's name.
   std::string fault(const CocoOptions& options = {}) {
     std::string text = error_of<DataError>([&] { read(options); });
     const std::string folder = temp_.path().string() + "/";
@@ -67,7 +67,7 @@ std::string annotation(
          std::to_string(category) + R"(, "bbox": [)" + bbox + "]" + more + "}";
 }
 
-TEST_F(Coco, HasClassesByCategoryIdAndImagesInTheirOrder) {
+TEST_F(Coco, OrdersClassesByCategoryIdAndKeepsTheOrderOfImages) {
   write(
       annotation(1, 4, 90, "1.5, 2, 10, 20", R"(, "area": 77.5)") + "," +
       annotation(2, 9, 18, "0, 0, 640, 480", R"(, "iscrowd": 1)") + "," +
@@ -103,14 +103,14 @@ TEST_F(Coco, HasClassesByCategoryIdAndImagesInTheirOrder) {
   EXPECT_EQ(coco.images[2].objects.image, ImageSize());
 }
 
-TEST_F(Coco, LeavesImagesWithoutBoxesOutIfToldTo) {
+TEST_F(Coco, SkipsImagesWithoutBoxesIfEnabled) {
   write(annotation(1, 4, 90, "1, 2, 10, 20"));
   const BoxAnnotations coco = read({.keep_empty = false});
   ASSERT_EQ(coco.images.size(), 1u);
   EXPECT_EQ(coco.images[0].id, 4);
 }
 
-TEST_F(Coco, NamesABadBoxWithItsImage) {
+TEST_F(Coco, NamesAnInvalidBoxAndItsImage) {
   const std::string cure =
       "; expected left, upper edge, width and height in the image. Correct it, "
       "or leave such boxes out with bad_boxes = BadBoxes::skip.";
@@ -167,7 +167,7 @@ TEST_F(Coco, NamesAnUnknownImageOrCategory) {
       "with bad_boxes = BadBoxes::skip.");
 }
 
-TEST_F(Coco, KeepsABoxThatReachesAPixelBeyondTheImage) {
+TEST_F(Coco, KeepsABoxThatExtendsOnePixelBeyondTheImage) {
   write(annotation(7, 4, 1, "-1, -0.5, 66, 33.5"));
   EXPECT_EQ(
       read().images[1].objects.boxes,
@@ -175,7 +175,7 @@ TEST_F(Coco, KeepsABoxThatReachesAPixelBeyondTheImage) {
           {.x1 = -1, .y1 = -0.5, .x2 = 65, .y2 = 33, .label = "person"}}));
 }
 
-TEST_F(Coco, SkipsBadBoxesWithOneWarning) {
+TEST_F(Coco, SkipsInvalidBoxesWithOneWarning) {
   const std::string json = write(
       annotation(1, 9, 1, "1, 2, 0, 4") + "," +
       annotation(2, 9, 1, "1, 2, 3, 4") + "," +
@@ -199,7 +199,7 @@ TEST_F(Coco, SkipsBadBoxesWithOneWarning) {
           "upper edge, width and height in the image."}));
 }
 
-TEST_F(Coco, RefusesIdsAndNamesThatAreDuplicated) {
+TEST_F(Coco, RejectsDuplicateIdsAndNames) {
   write(
       "",
       R"({"id": 1, "file_name": "b.jpg"}, {"id": 1, "file_name": "d.jpg"})");
@@ -233,7 +233,7 @@ TEST_F(Coco, RefusesIdsAndNamesThatAreDuplicated) {
       "Correct the file.");
 }
 
-TEST_F(Coco, NamesAnImageThatIsMissingOrOutside) {
+TEST_F(Coco, NamesAnImageThatIsMissingOrOutsideTheFolder) {
   const std::string json = write("", R"({"id": 1, "file_name": "x.jpg"})");
   EXPECT_EQ(
       fault(),
@@ -247,7 +247,7 @@ TEST_F(Coco, NamesAnImageThatIsMissingOrOutside) {
   }
 }
 
-TEST_F(Coco, RefusesSizesAndClassesThatAreNone) {
+TEST_F(Coco, RejectsInvalidSizesAndClasses) {
   write("", R"({"id": 1, "file_name": "b.jpg", "width": 5})");
   EXPECT_EQ(
       fault(),

@@ -22,7 +22,7 @@ std::string object(
          box[3] + "</ymax></bndbox></object>\n";
 }
 
-/// Two folders, of annotations and of images.
+/// Two folders: annotations and images.
 class Voc : public testing::Test {
  protected:
   Voc() {
@@ -60,7 +60,7 @@ class Voc : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(Voc, TurnsPixelsThatCountFrom1IntoEdges) {
+TEST_F(Voc, ConvertsOneBasedPixelsToEdges) {
   write(
       "b",
       object("dog", {"1", "1", "500", "375"}) +
@@ -81,7 +81,7 @@ TEST_F(Voc, TurnsPixelsThatCountFrom1IntoEdges) {
           {.x1 = 7.5, .y1 = 11, .x2 = 352, .y2 = 49.8, .label = "cat"}}));
 }
 
-TEST_F(Voc, TakesEdgesThatCountFrom0AsTheyAre) {
+TEST_F(Voc, KeepsZeroBasedEdgesUnchanged) {
   write("a", object("dog", {"0", "0", "500", "375"}));
   EXPECT_EQ(
       read({.zero_based = true}).images[0].objects.boxes,
@@ -96,7 +96,7 @@ TEST_F(Voc, MarksKeepsOrSkipsDifficultObjects) {
           object("cat", {"1", "1", "9", "9"}, true));
   const auto crowds = [&](DifficultObjects difficult) {
     const BoxAnnotations voc = read({.difficult = difficult});
-    // The classes do not depend on it.
+    // The classes are the same for all three.
     EXPECT_EQ(voc.classes, (std::vector<std::string>{"cat", "dog"}));
     std::vector<bool> found;
     for (const Box& box : voc.images[0].objects.boxes) {
@@ -110,7 +110,7 @@ TEST_F(Voc, MarksKeepsOrSkipsDifficultObjects) {
   EXPECT_EQ(crowds(DifficultObjects::skip), std::vector<bool>{false});
 }
 
-TEST_F(Voc, ReadsTheImagesOfASet) {
+TEST_F(Voc, ReadsTheImagesOfAnImageSet) {
   for (const char* name : {"a", "b", "c"}) write(name, "");
   write_file(temp_ / "train.txt", "c\r\na\n");
   const BoxAnnotations voc = read({.image_set = temp_ / "train.txt"});
@@ -130,7 +130,7 @@ TEST_F(Voc, ReadsTheImagesOfASet) {
       "expected names of .xml files. Correct the list.");
 }
 
-TEST_F(Voc, HasTheGivenClassesInTheirOrder) {
+TEST_F(Voc, KeepsTheOrderOfTheGivenClasses) {
   write("a", object("dog", {"1", "1", "9", "9"}));
   EXPECT_EQ(
       read({.classes = {"dog", "cat"}}).classes,
@@ -146,7 +146,7 @@ TEST_F(Voc, HasTheGivenClassesInTheirOrder) {
       {"[read_voc] the option classes has 'cat' twice"});
 }
 
-TEST_F(Voc, NamesTheLineOfABadBox) {
+TEST_F(Voc, NamesTheLineOfAnInvalidBox) {
   write(
       "a",
       object("dog", {"1", "1", "9", "9"}) +
@@ -159,7 +159,7 @@ TEST_F(Voc, NamesTheLineOfABadBox) {
       "boxes out with bad_boxes = BadBoxes::skip.");
 }
 
-TEST_F(Voc, SkipsBadBoxesWithOneWarning) {
+TEST_F(Voc, SkipsInvalidBoxesWithOneWarning) {
   write("a", object("dog", {"nan", "1", "9", "9"}));
   write(
       "b",
@@ -184,7 +184,7 @@ TEST_F(Voc, SkipsBadBoxesWithOneWarning) {
           "(set zero_based for files that count from 0).");
 }
 
-TEST_F(Voc, FindsTheImageByTheNameOfTheFileIfToldTo) {
+TEST_F(Voc, FindsTheImageByTheFileNameIfEnabled) {
   write("a", "", "C:\\old\\1.jpg");
   EXPECT_EQ(
       fault(),
@@ -206,7 +206,7 @@ TEST_F(Voc, FindsTheImageByTheNameOfTheFileIfToldTo) {
       "Correct the folder.");
 }
 
-TEST_F(Voc, RefusesImagesThatAreMissingOrNamedTwice) {
+TEST_F(Voc, RejectsMissingAndDuplicateImages) {
   EXPECT_EQ(
       fault(),
       "xml: has no .xml files; expected one for each image. Correct the folder "

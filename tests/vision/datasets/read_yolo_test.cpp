@@ -13,7 +13,7 @@
 namespace tern::read_yolo_test {
 namespace {
 
-/// Folders of labels and of images.
+/// Two folders: labels and images.
 class Yolo : public testing::Test {
  protected:
   void image(const std::string& name, int height, int width) {
@@ -47,7 +47,7 @@ class Yolo : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(Yolo, HasBoxesInPixelsOfEachImage) {
+TEST_F(Yolo, ConvertsBoxesToPixelsOfTheirImage) {
   image("b.png", 100, 200);
   image("a/c.png", 8, 16);
   image("d.png", 8, 8);
@@ -74,7 +74,7 @@ TEST_F(Yolo, HasBoxesInPixelsOfEachImage) {
   EXPECT_TRUE(yolo.images[3].objects.boxes.empty());
 }
 
-TEST_F(Yolo, IsRelativeToTheUprightImageUnlessToldOtherwise) {
+TEST_F(Yolo, IsRelativeToTheUprightImageByDefault) {
   make_folders(temp_ / "images");
   write_file(
       temp_ / "images/a.jpg",
@@ -87,7 +87,7 @@ TEST_F(Yolo, IsRelativeToTheUprightImageUnlessToldOtherwise) {
   EXPECT_EQ(stored.images[0].objects.boxes[0].x2, 32);
 }
 
-TEST_F(Yolo, TakesTheClassesOfTheFolder) {
+TEST_F(Yolo, ReadsTheClassesFromTheFolder) {
   image("a.png", 8, 8);
   label("a.txt", "1 0.5 0.5 1 1");
   EXPECT_EQ(
@@ -100,7 +100,7 @@ TEST_F(Yolo, TakesTheClassesOfTheFolder) {
   EXPECT_EQ(read({}, {}).images[0].objects.boxes[0].label, "hare");
 }
 
-TEST_F(Yolo, TakesPolygonsAsBoxesIfToldTo) {
+TEST_F(Yolo, ConvertsPolygonsToBoxesIfEnabled) {
   image("a.png", 8, 16);
   label("a.txt", "1 0.5 0.25 1 0.5 0.25 0.75");
   EXPECT_NE(fault().find("labels/a.txt:1: there are 7"), std::string::npos);
@@ -110,7 +110,7 @@ TEST_F(Yolo, TakesPolygonsAsBoxesIfToldTo) {
           {.x1 = 4, .y1 = 2, .x2 = 16, .y2 = 6, .label = "dog"}}));
 }
 
-TEST_F(Yolo, NamesTheLineOfABadBox) {
+TEST_F(Yolo, NamesTheLineOfAnInvalidBox) {
   image("a.png", 10, 10);
   const std::string cure =
       "; expected center, width and height relative to the image, from 0 to 1. "
@@ -137,7 +137,7 @@ TEST_F(Yolo, NamesTheLineOfABadBox) {
   }
 }
 
-TEST_F(Yolo, SkipsBadBoxesWithOneWarning) {
+TEST_F(Yolo, SkipsInvalidBoxesWithOneWarning) {
   image("a.png", 10, 10);
   label("a.txt", "7 0.5 0.5 1 1\n0 0.5 0.5 0 1\n0 0.5 0.5 1 1");
   std::vector<std::string> lines;
@@ -157,7 +157,7 @@ TEST_F(Yolo, SkipsBadBoxesWithOneWarning) {
           "classes."}));
 }
 
-TEST_F(Yolo, RefusesFoldersThatDoNotBelongTogether) {
+TEST_F(Yolo, RejectsFoldersThatDoNotMatch) {
   image("a.png", 8, 8);
   make_folders(temp_ / "labels");
   EXPECT_EQ(

@@ -56,7 +56,7 @@ TEST_F(ShardImages, KeepsEveryFileWithItsClass) {
   EXPECT_EQ(found.at(read_file(temp_ / "images/dog/3.PNG")), 1);
 }
 
-TEST_F(ShardImages, GivesTheSameBytesForAnyNumberOfWorkers) {
+TEST_F(ShardImages, WritesTheSameBytesForAnyNumberOfWorkers) {
   shard_images(temp_ / "images", temp_ / "a", {.max_samples = 2, .workers = 1});
   shard_images(temp_ / "images", temp_ / "b", {.max_samples = 2, .workers = 4});
   EXPECT_EQ(
@@ -69,7 +69,7 @@ TEST_F(ShardImages, GivesTheSameBytesForAnyNumberOfWorkers) {
       read_file(temp_ / "c/SHA256SUMS"));
 }
 
-TEST_F(ShardImages, EndsAShardBeforeItGrowsTooLarge) {
+TEST_F(ShardImages, StartsANewShardBeforeOneGrowsTooLarge) {
   const auto size = fs::file_size(temp_ / "images/cat/8.PNG");
   const ShardedImages written = shard_images(
       temp_ / "images",
@@ -78,21 +78,21 @@ TEST_F(ShardImages, EndsAShardBeforeItGrowsTooLarge) {
   EXPECT_EQ(written.shards.size(), 9u);
 }
 
-TEST_F(ShardImages, KeepsTheClassesOfTheFirstSet) {
+TEST_F(ShardImages, KeepsTheClassesOfTheFirstSplit) {
   write_image(temp_ / "valid/dog/1.png");
   shard_images(temp_ / "images", temp_ / "out");
   shard_images(temp_ / "valid", temp_ / "out", {.name = "valid"});
   const auto valid =
       TarShards::open({(temp_ / "out/valid-000000.tar").string()});
   EXPECT_EQ(valid->sample(0).integer("cls"), 1);
-  EXPECT_EQ(verify_shards(temp_ / "out"), 2);  // the sums of both
+  EXPECT_EQ(verify_shards(temp_ / "out"), 2);  // the checksums of both
   write_image(temp_ / "other/cow/1.png");
   expect_error<DataError>(
       [&] { shard_images(temp_ / "other", temp_ / "out", {.name = "test"}); },
       {"cow", "training images do not have"});
 }
 
-TEST_F(ShardImages, RefusesToOverwriteAndBadOptions) {
+TEST_F(ShardImages, RejectsOverwritingAndInvalidOptions) {
   shard_images(temp_ / "images", temp_ / "out");
   expect_error<DataError>(
       [&] { shard_images(temp_ / "images", temp_ / "out"); },
@@ -105,7 +105,7 @@ TEST_F(ShardImages, RefusesToOverwriteAndBadOptions) {
       {"max_samples is 0"});
 }
 
-TEST_F(ShardImages, FindsAFlippedBit) {
+TEST_F(ShardImages, DetectsAFlippedBit) {
   const fs::path shard =
       shard_images(temp_ / "images", temp_ / "out").shards[0];
   auto bytes = read_file(shard);
@@ -144,7 +144,7 @@ TEST_F(ShardImages, KeepsEveryFileWithItsBoxes) {
   EXPECT_EQ(shards->sample(1).text("json"), R"({"boxes":[]})");
 }
 
-TEST_F(ShardImages, RefusesBoxesThatCouldNotBeReadBack) {
+TEST_F(ShardImages, RejectsBoxesThatCannotBeReadBack) {
   const auto path = (temp_ / "images/cat/4.PNG").string();
   const auto expect_refused =
       [&](const AnnotatedImage& image,
@@ -171,7 +171,7 @@ TEST_F(ShardImages, RefusesBoxesThatCouldNotBeReadBack) {
         shard_images(BoxAnnotations{.images = {{path, {}}}}, temp_ / "out");
       },
       {"no class"});
-  // Those of another set are kept, as for folders.
+  // Existing classes of a different split are kept, as for folders.
   const BoxAnnotations cats{
       .images = {{path, {{{1, 2, 3, 4, "cat"}}}}},
       .classes = {}};

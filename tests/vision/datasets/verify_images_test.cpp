@@ -8,7 +8,7 @@
 namespace tern::verify_images_test {
 namespace {
 
-/// Four good images and two bad ones.
+/// Writes four good images and two bad ones.
 void write_folder(const TempFolder& temp) {
   for (int i = 0; i < 4; ++i) {
     write_image(temp / "a" / (std::to_string(i) + ".png"));
@@ -20,7 +20,7 @@ void write_folder(const TempFolder& temp) {
   write_file(temp / "b/deep/page.png", std::string("<html>"));
 }
 
-TEST(VerifyImages, ListsThoseThatCannotBeDecoded) {
+TEST(VerifyImages, ListsImagesThatCannotBeDecoded) {
   const TempFolder temp;
   write_folder(temp);
   for (const int64_t workers : {1, 3}) {
@@ -34,7 +34,7 @@ TEST(VerifyImages, ListsThoseThatCannotBeDecoded) {
   }
 }
 
-TEST(VerifyImages, FindsATruncatedTiffAfterOneOfItsSize) {
+TEST(VerifyImages, FindsATruncatedTiffAfterAWholeOneOfTheSameSize) {
   const TempFolder temp;
   std::vector<uint8_t> bytes =
       read_tiff_file(encode(
@@ -53,7 +53,7 @@ TEST(VerifyImages, FindsATruncatedTiffAfterOneOfItsSize) {
   }
 }
 
-TEST(VerifyImages, AcceptsWhatTheDataSetsDecodeOptionsAccept) {
+TEST(VerifyImages, AcceptsWhatTheDatasetsDecodeOptionsAccept) {
   const TempFolder temp;
   write_file(temp / "large.png", encode(random_image(40, 50), ".png"));
   EXPECT_TRUE(verify_images(temp.path()).bad.empty());
@@ -65,7 +65,7 @@ TEST(VerifyImages, AcceptsWhatTheDataSetsDecodeOptionsAccept) {
                   .bad.empty());
 }
 
-TEST(VerifyImages, RemovesThemWhenAsked) {
+TEST(VerifyImages, RemovesThemOnRequest) {
   const TempFolder temp;
   write_folder(temp);
   EXPECT_EQ(verify_images(temp.path(), {.remove = true}).removed, 2);

@@ -24,7 +24,7 @@ std::string text_of(const std::filesystem::path& file) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Draws annotations whose numbers JSON can give back: multiples of 1/64.
+/// Draws annotations whose numbers JSON represents exactly: multiples of 1/64.
 class RandomAnnotations {
  public:
   explicit RandomAnnotations(uint64_t seed) : rng_(seed) {}
@@ -76,7 +76,7 @@ class RandomAnnotations {
     return drawn;
   }
 
-  /// Detections with gaps, of several dtypes.
+  /// Returns detections of several dtypes, with padding between them.
   std::vector<ImageDetections> detect(const BoxAnnotations& annotations) {
     std::vector<ImageDetections> found;
     for (size_t i = 0; i < annotations.images.size(); ++i) {
@@ -126,7 +126,7 @@ TEST(WriteCoco, ReadsBackWhatItWrote) {
   });
 }
 
-TEST(WriteCoco, NumbersClassesFrom0AndFillsAreasInWhereThereAreNone) {
+TEST(WriteCoco, NumbersClassesFrom0AndComputesMissingAreas) {
   const TempFolder temp;
   BoxAnnotations given{.classes = {"cat", "dog"}};
   given.images.push_back(
@@ -150,7 +150,7 @@ TEST(WriteCoco, NumbersClassesFrom0AndFillsAreasInWhereThereAreNone) {
       "]}\n");
 }
 
-TEST(WriteCoco, RefusesWhatTheFileCannotSay) {
+TEST(WriteCoco, RejectsWhatTheFormatCannotRepresent) {
   const TempFolder temp;
   BoxAnnotations given{.classes = {"cat"}};
   given.images.push_back({.path = "/elsewhere/a.jpg"});
@@ -179,7 +179,7 @@ TEST(WriteCoco, RefusesWhatTheFileCannotSay) {
   EXPECT_FALSE(std::filesystem::exists(temp / "a.json"));
 }
 
-/// Two images, ids 7 and 3; categories 1 and 18.
+/// Two images with ids 7 and 3; categories 1 and 18.
 BoxAnnotations two_images() {
   BoxAnnotations annotations{
       .classes = {"person", "dog"},
@@ -201,7 +201,7 @@ ImageDetections two_detections() {
       torch::tensor({1, -1}, torch::kLong)};
 }
 
-TEST(WriteCocoPredictions, WritesIdsAndSizesAndNothingForNoObject) {
+TEST(WriteCocoPredictions, WritesIdsAndBoxSizesAndSkipsPadding) {
   const TempFolder temp;
   write_coco_predictions(
       temp / "r.json",
@@ -215,7 +215,7 @@ TEST(WriteCocoPredictions, WritesIdsAndSizesAndNothingForNoObject) {
   EXPECT_EQ(text_of(temp / "r.json"), "[\n]\n");
 }
 
-TEST(WriteCocoPredictions, RefusesTensorsThatDoNotFitAndKeepsTheOldFile) {
+TEST(WriteCocoPredictions, RejectsTensorsOfWrongShapeAndKeepsTheOldFile) {
   const TempFolder temp;
   write_file(temp / "r.json", "old");
   const auto fault = [&](const ImageDetections& found) {
@@ -263,7 +263,7 @@ TEST(WriteCocoPredictions, RefusesTensorsThatDoNotFitAndKeepsTheOldFile) {
   EXPECT_EQ(text_of(temp / "r.json"), "old");
 }
 
-// For check_coco.py: what pycocotools reads of the same files.
+// For check_coco.py, which reads the same files with pycocotools.
 TEST(WriteCocoPredictions, WritesFilesForPycocotools) {
   const TempFolder temp;
   const char* const given = std::getenv("TERN_COCO_FOLDER");

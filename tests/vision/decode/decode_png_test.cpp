@@ -25,7 +25,7 @@ void put_be32(Bytes& bytes, uint32_t value) {
   }
 }
 
-// A PNG made by hand: of kinds, and with mistakes, that OpenCV does not write.
+// A PNG built by hand, for kinds and mistakes that OpenCV does not write.
 struct PngBytes {
   Bytes bytes{kPngSignature.begin(), kPngSignature.end()};
 
@@ -53,7 +53,7 @@ struct PngBytes {
     return chunk("IHDR", content);
   }
 
-  // \param rows  Filter bytes and pixels, not yet compressed.
+  // \param rows  Filter bytes and pixels, uncompressed.
   PngBytes& pixels(const Bytes& rows) { return chunk("IDAT", zlib(rows)); }
 
   static Bytes zlib(const Bytes& rows) {
@@ -110,7 +110,7 @@ TEST(DecodePng, EqualsOpenCvForEveryKindThatOpenCvWrites) {
 }
 
 TEST(DecodePng, UndoesEveryFilter) {
-  // Three pixels of gray a row; one row for each filter.
+  // Three gray pixels per row; one row per filter.
   const Bytes rows = {0, 10, 20, 30,  //
                       1, 1,  1,  1,   // left: 1 2 3
                       2, 5,  5,  5,   // above: 6 7 8
@@ -122,7 +122,7 @@ TEST(DecodePng, UndoesEveryFilter) {
       (Bytes{10, 20, 30, 1, 2, 3, 6, 7, 8, 7, 11, 13, 8, 12, 14}));
 }
 
-TEST(DecodePng, FiltersTheFirstRowAsIfBelowARowOfZeros) {
+TEST(DecodePng, TreatsTheRowAboveTheFirstAsZeros) {
   for (const auto& [filter, expected] :
        {std::pair<uint8_t, Bytes>{2, {4, 4, 4}},
         {3, {4, 6, 7}},
@@ -133,7 +133,7 @@ TEST(DecodePng, FiltersTheFirstRowAsIfBelowARowOfZeros) {
   }
 }
 
-TEST(DecodePng, SpreadsGrayOfFewBitsOverTheWholeRange) {
+TEST(DecodePng, ScalesGrayOfFewBitsToTheFullRange) {
   EXPECT_EQ(
       values(decode_image(
           PngBytes().header(3, 1, 1, 0).pixels({0, 0b10100000}).end(),
@@ -154,7 +154,7 @@ TEST(DecodePng, SpreadsGrayOfFewBitsOverTheWholeRange) {
       (Bytes{0, 255, 136}));
 }
 
-TEST(DecodePng, LooksColorsUpInThePaletteAndDropsItsAlpha) {
+TEST(DecodePng, LooksUpPaletteColorsAndDropsTheirAlpha) {
   const Bytes palette = {1, 2, 3, 40, 50, 60};
   const Bytes bytes = PngBytes()
                           .header(3, 1, 1, 3)
@@ -165,7 +165,7 @@ TEST(DecodePng, LooksColorsUpInThePaletteAndDropsItsAlpha) {
   EXPECT_EQ(values(decode_image(bytes)), (Bytes{1, 2, 3, 40, 50, 60, 1, 2, 3}));
 }
 
-TEST(DecodePng, TakesAColorOutsideOfThePaletteForBlack) {
+TEST(DecodePng, DecodesColorsOutsideThePaletteAsBlack) {
   const Bytes bytes = PngBytes()
                           .header(1, 1, 8, 3)
                           .chunk("PLTE", {1, 2, 3})
@@ -197,8 +197,8 @@ TEST(DecodePng, DropsAlpha) {
       (Bytes{1, 2, 3}));
 }
 
-TEST(DecodePng, PutsAnInterlacedImageTogether) {
-  // 5 x 5, the value of a pixel is 10 y + x; passes in the order of Adam7.
+TEST(DecodePng, DecodesInterlacedImages) {
+  // 5 x 5 pixels of value 10 y + x; passes in Adam7 order.
   Bytes rows;
   const int passes[7][4] = {
       {0, 0, 8, 8},
@@ -227,7 +227,7 @@ TEST(DecodePng, PutsAnInterlacedImageTogether) {
   }
 }
 
-TEST(DecodePng, JoinsPixelsThatAreSplitOverChunks) {
+TEST(DecodePng, JoinsPixelsSplitAcrossChunks) {
   const Bytes data = PngBytes::zlib({0, 1, 2, 3});
   PngBytes png;
   png.header(3, 1, 8, 0);
@@ -239,7 +239,7 @@ TEST(DecodePng, JoinsPixelsThatAreSplitOverChunks) {
       (Bytes{1, 2, 3}));
 }
 
-TEST(DecodePng, TurnsUprightByItsExif) {
+TEST(DecodePng, AppliesTheExifOrientation) {
   const Bytes exif = {'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 18, 1, 3,
                       0,   1,   0,  0, 0, 6, 0, 0, 0, 0, 0,  0, 0};
   const Bytes bytes =
@@ -249,7 +249,7 @@ TEST(DecodePng, TurnsUprightByItsExif) {
   EXPECT_EQ(values(image), (Bytes{1, 2}));
 }
 
-TEST(DecodePng, RefusesAFileThatIsCutAnywhere) {
+TEST(DecodePng, RejectsAFileTruncatedAnywhere) {
   const Bytes bytes = encode(random_image(4, 5), ".png");
   for (size_t size = 0; size < bytes.size(); ++size) {
     const std::string error =
@@ -263,14 +263,14 @@ TEST(DecodePng, RefusesAFileThatIsCutAnywhere) {
   }
 }
 
-TEST(DecodePng, FindsEveryFlippedBitOfPixelsAndHeader) {
+TEST(DecodePng, DetectsEveryFlippedBitOfPixelsAndHeader) {
   const Bytes bytes =
       PngBytes().header(3, 2, 8, 0).pixels({0, 1, 2, 3, 0, 4, 5, 6}).end();
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     Bytes flipped = bytes;
     flipped[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-    // Bit 5 of a chunk's first letter makes it one that may be left out; then
-    // something else is missing.
+    // Bit 5 of a chunk's first letter makes it optional; then a required chunk
+    // is missing.
     EXPECT_THROW(decode_image(flipped, "digit.png"), DataError) << bit;
   }
 }
@@ -283,7 +283,7 @@ struct Mistake {
 
 class DecodePngMistakes : public testing::TestWithParam<Mistake> {};
 
-TEST_P(DecodePngMistakes, GiveOneSentence) {
+TEST_P(DecodePngMistakes, AreReportedInOneSentence) {
   const std::string error = error_for(GetParam().bytes);
   EXPECT_EQ(error.find("digit.png: is a damaged PNG file"), 0) << error;
   EXPECT_NE(error.find(GetParam().words), std::string::npos) << error;

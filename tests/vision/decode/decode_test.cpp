@@ -23,7 +23,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-/// OpenCV's image as ours: RGB or gray, [H, W, C].
+/// Converts OpenCV's image to ours: RGB or gray, [H, W, C].
 torch::Tensor tensor_of(const cv::Mat& image) {
   cv::Mat rgb = image;
   if (image.channels() == 3) {
@@ -41,7 +41,7 @@ int64_t largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
   return (a.to(torch::kInt) - b.to(torch::kInt)).abs().max().item<int64_t>();
 }
 
-/// A picture without noise, so that JPEG and WebP keep most of it.
+/// Returns an image without noise, which JPEG and WebP preserve well.
 cv::Mat smooth_image(int height, int width) {
   cv::Mat image(height, width, CV_8UC3);
   for (int y = 0; y < height; ++y) {
@@ -119,7 +119,7 @@ TEST(Decode, DropsTheAlphaOfWebpAndTiff) {
   }
 }
 
-// A TIFF of one strip, uncompressed.
+// Returns an uncompressed TIFF of one strip.
 Bytes tiff(
     const cv::Mat& rgb,
     uint16_t orientation,
@@ -182,7 +182,7 @@ TEST(Decode, ReadsTiffsOfEitherByteOrderDepthAndAlpha) {
               ? color.data[i]
               : static_cast<uint8_t>(color.ptr<uint16_t>()[i] / 257.0 + 0.5);
     }
-    // Associated alpha, whose colors are stored multiplied, and unassociated.
+    // Associated alpha, with premultiplied colors, and unassociated alpha.
     for (const uint16_t alpha : {1, 2}) {
       for (const bool big_endian : {false, true}) {
         EXPECT_TRUE(
@@ -193,9 +193,9 @@ TEST(Decode, ReadsTiffsOfEitherByteOrderDepthAndAlpha) {
   }
 }
 
-TEST(Decode, ShrinksNoiseAsIfAllOfAJpegWereDecoded) {
+TEST(Decode, ShrinksNoiseAsIfTheWholeJpegWereDecoded) {
   namespace F = torch::nn::functional;
-  // The factors from which on libjpeg decodes at 1/2, 1/4 and 1/8.
+  // The factors from which libjpeg decodes at 1/2, 1/4 and 1/8.
   for (const int factor : {15, 16, 24, 40}) {
     const Bytes bytes = encode(random_image(factor * 9, factor * 12), ".jpg");
     torch::Tensor shrunk = torch::empty({9, 12, 3}, torch::kByte);
@@ -215,7 +215,7 @@ TEST(Decode, ShrinksNoiseAsIfAllOfAJpegWereDecoded) {
   }
 }
 
-TEST(Decode, TurnsATiffUprightOnceAndOnlyIfWanted) {
+TEST(Decode, AppliesTheOrientationOfATiffOnceAndOnlyIfEnabled) {
   for (const int type : {CV_8UC1, CV_8UC3, CV_8UC4}) {
     const cv::Mat stored = random_image(5, 7, type);
     cv::Mat color = stored;
@@ -244,14 +244,14 @@ TEST(Decode, TurnsATiffUprightOnceAndOnlyIfWanted) {
   }
 }
 
-TEST(Decode, RepeatsGrayWhenColorIsWanted) {
+TEST(Decode, RepeatsGrayForColorOutput) {
   const Bytes bytes = encode(random_image(20, 30, CV_8UC1), ".jpg");
   const torch::Tensor color = decode_image(bytes);
   const torch::Tensor gray = decode_image(bytes, "", {.channels = 1});
   EXPECT_TRUE(torch::equal(color, gray.expand({20, 30, 3})));
 }
 
-TEST(Decode, TurnsAJpegUprightLikeOpenCv) {
+TEST(Decode, AppliesTheOrientationOfAJpegLikeOpenCv) {
   const Bytes plain = encode(smooth_image(24, 40), ".jpg");
   for (uint8_t orientation = 0; orientation <= 9; ++orientation) {
     const Bytes bytes = with_orientation(plain, orientation);
@@ -266,7 +266,7 @@ TEST(Decode, TurnsAJpegUprightLikeOpenCv) {
   }
 }
 
-TEST(Decode, TurnsUprightAlsoWhenItResizes) {
+TEST(Decode, AppliesTheOrientationAlsoWhenItResizes) {
   const Bytes plain = encode(smooth_image(240, 400), ".jpg");
   for (uint8_t orientation = 1; orientation <= 8; ++orientation) {
     const Bytes bytes = with_orientation(plain, orientation);
@@ -311,8 +311,8 @@ TEST(Decode, WorksForImagesOfOneRowOrColumn) {
   }
 }
 
-TEST(Decode, TakesCmykAsAdobeWritesIt) {
-  // Inverted: 255 is no ink.
+TEST(Decode, ReadsCmykAsWrittenByAdobe) {
+  // Inverted: 255 means no ink.
   const std::vector<std::array<uint8_t, 4>> colors = {
       {255, 255, 255, 255},
       {255, 0, 0, 255},
@@ -348,13 +348,13 @@ TEST(Decode, Divides16BitTiffBy257) {
   }
 }
 
-TEST(Decode, RefusesFloatTiffByName) {
+TEST(Decode, RejectsFloatTiffByName) {
   const cv::Mat image(4, 4, CV_32FC1, cv::Scalar(0.5));
   const std::string error = error_for(encode(image, ".tiff"));
   EXPECT_NE(error.find("floating-point"), std::string::npos) << error;
 }
 
-TEST(Decode, RefusesAJpegThatIsCutAnywhere) {
+TEST(Decode, RejectsAJpegTruncatedAnywhere) {
   const Bytes bytes = encode(smooth_image(61, 47), ".jpg");
   for (size_t percent = 0; percent < 100; ++percent) {
     const size_t size = bytes.size() * percent / 100;
@@ -362,12 +362,13 @@ TEST(Decode, RefusesAJpegThatIsCutAnywhere) {
         error_for({bytes.begin(), bytes.begin() + static_cast<long>(size)});
     EXPECT_EQ(error.find("cat.jpg: is "), 0) << percent << ": " << error;
   }
-  // Without its last marker every pixel is there, but who knows.
+  // Without its last marker every pixel may be present, but this is not
+  // certain.
   const std::string error = error_for({bytes.begin(), bytes.end() - 2});
   EXPECT_NE(error.find("truncated"), std::string::npos) << error;
 }
 
-TEST(Decode, AcceptsACutJpegWhenLenient) {
+TEST(Decode, AcceptsATruncatedJpegIfLenient) {
   Bytes bytes = encode(smooth_image(61, 47), ".jpg");
   const torch::Tensor whole = decode_image(bytes);
   bytes.resize(bytes.size() - 200);
@@ -385,7 +386,7 @@ TEST(Decode, IgnoresWhatFollowsAJpegOrPng) {
   }
 }
 
-TEST(Decode, RefusesEveryCutOfTheOtherFormats) {
+TEST(Decode, RejectsEveryTruncationOfTheOtherFormats) {
   for (const char* suffix : {".webp", ".bmp"}) {
     const Bytes bytes = encode(smooth_image(20, 30), suffix);
     for (size_t size = 0; size < bytes.size(); size += 7) {
@@ -395,7 +396,7 @@ TEST(Decode, RefusesEveryCutOfTheOtherFormats) {
   }
 }
 
-TEST(Decode, TurnsWhateverOpenCvSaysIntoADataError) {
+TEST(Decode, ConvertsErrorsOfOpenCvToDataErrors) {
   for (const char* suffix : {".webp", ".tiff"}) {
     const Bytes bytes = encode(random_image(40, 30), suffix);
     for (size_t at = 0; at < bytes.size(); at += 1 + bytes.size() / 150) {
@@ -420,14 +421,14 @@ TEST(Decode, WritesNothingToStderrForABrokenJpegOrPng) {
       try {
         decode_image(damaged, "cat.jpg");
       } catch (const DataError&) {
-        // what the test is not about
+        // not covered by this test
       }
     }
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Decode, DecidesByContentAndNotByName) {
+TEST(Decode, DetectsTheFormatByContentAndNotByName) {
   const TempFolder temp;
   const Bytes bytes = encode(smooth_image(20, 30), ".png");
   write_file(temp / "photo.JPG", bytes);
@@ -436,7 +437,7 @@ TEST(Decode, DecidesByContentAndNotByName) {
       decode_image(bytes)));
 }
 
-TEST(Decode, RefusesOtherFormatsByName) {
+TEST(Decode, RejectsOtherFormatsByName) {
   const Bytes gif = {'G', 'I', 'F', '8', '9', 'a', 4, 0, 4, 0, 0, 0, 0};
   EXPECT_EQ(error_for(gif).find("cat.jpg: is a GIF"), 0);
   // These never reach a decoder.
@@ -449,7 +450,7 @@ TEST(Decode, RefusesOtherFormatsByName) {
   }
 }
 
-// GTSRB is published as PPM, X-rays are as 16-bit PGM.
+// GTSRB is published as PPM; X-rays are published as 16-bit PGM.
 TEST(Decode, ReadsTheBinaryFormatsOfNetpbm) {
   const cv::Mat color = random_image(5, 7), gray = random_image(5, 7, CV_8UC1);
   for (const auto& [image, suffix] :
@@ -462,7 +463,7 @@ TEST(Decode, ReadsTheBinaryFormatsOfNetpbm) {
         EXPECT_TRUE(torch::equal(decode_image(file, "a", options), pixels));
       };
       expect_pixels(bytes);
-      // With comments and other blanks, as the format allows them.
+      // With comments and other whitespace, which the format allows.
       const std::string head = {bytes.begin(), bytes.begin() + 2};
       const std::string text = head + "# by hand\n\t7 #w\n5\r\n255\n";
       const size_t size = image.total() * image.elemSize();
@@ -495,8 +496,8 @@ TEST(Decode, ReadsTheBinaryFormatsOfNetpbm) {
   EXPECT_NE(error("P55 1 1 255\n1").find("is not an image"), std::string::npos);
 }
 
-// What a thread decoded before must never show in what it decodes next.
-TEST(Decode, DamagedFilesShowNothingOfTheImageBefore) {
+// Memory of earlier images must never appear in the next one.
+TEST(Decode, DamagedFilesNeverReturnPixelsOfThePreviousImage) {
   const char* const suffixes[] =
       {".jpg", ".png", ".webp", ".bmp", ".tif", ".ppm", ".pgm"};
   const auto attempt = [](const Bytes& bytes, bool is_warped) -> torch::Tensor {
@@ -541,8 +542,8 @@ TEST(Decode, DamagedFilesShowNothingOfTheImageBefore) {
   });
 }
 
-// What a JPEG stores as brightness is another where colors are strong.
-TEST(Decode, MakesGrayOfAJpegAsPillowDoes) {
+// The luma stored in a JPEG differs from gray where colors are saturated.
+TEST(Decode, ConvertsAJpegToGrayLikePillow) {
   for (const char* const suffix : {".jpg", ".png", ".bmp", ".webp", ".tif"}) {
     for (const int64_t side : {64, 32, 7}) {
       const Bytes bytes = encode(random_image(64, 64), suffix);
@@ -553,7 +554,7 @@ TEST(Decode, MakesGrayOfAJpegAsPillowDoes) {
         image.decode({side, side}, pixels.mutable_data_ptr<uint8_t>());
         return pixels.to(torch::kLong);
       };
-      // ImagingConvert's L of RGB.
+      // Pillow's conversion from RGB to L.
       const torch::Tensor gray =
           (decoded(3) * torch::tensor({19595, 38470, 7471})).sum(-1, true) +
           0x8000;
@@ -564,9 +565,9 @@ TEST(Decode, MakesGrayOfAJpegAsPillowDoes) {
   }
 }
 
-TEST(Decode, RefusesAPixelBombBeforeItAllocates) {
+TEST(Decode, RejectsADecompressionBombBeforeItAllocates) {
   Bytes bytes = encode(smooth_image(8, 8), ".png");
-  // 65536 x 65536 in the header.
+  // 65536 x 65536 pixels in the header.
   bytes[16] = bytes[20] = 0;
   bytes[17] = bytes[21] = 1;
   bytes[18] = bytes[19] = bytes[22] = bytes[23] = 0;
@@ -575,7 +576,7 @@ TEST(Decode, RefusesAPixelBombBeforeItAllocates) {
   EXPECT_NE(error.find("max_pixels"), std::string::npos) << error;
 }
 
-TEST(Decode, RefusesAnImpossibleNumberOfChannels) {
+TEST(Decode, RejectsAnImpossibleNumberOfChannels) {
   const Bytes bytes = encode(smooth_image(8, 8), ".png");
   expect_error<c10::ValueError>(
       [&] { decode_image(bytes, "", {.channels = 2}); },
@@ -594,7 +595,7 @@ torch::Tensor sampled(
   return out;
 }
 
-TEST(Decode, DecodesAPartAsTheWholeHasIt) {
+TEST(Decode, DecodesARegionIdenticallyToTheWholeImage) {
   for (const std::vector<int>& parameters :
        {std::vector<int>{}, {cv::IMWRITE_JPEG_PROGRESSIVE, 1}}) {
     const Bytes bytes = encode(random_image(203, 311), ".jpg", parameters);
@@ -614,7 +615,7 @@ TEST(Decode, DecodesAPartAsTheWholeHasIt) {
   }
 }
 
-TEST(Decode, DecodesAPartSmallerAsTheWholeSmaller) {
+TEST(Decode, ShrinksARegionLikeTheWholeImage) {
   const Bytes bytes = encode(smooth_image(400, 600), ".jpg");
   for (const double scale : {1.5, 2.0, 4.5, 9.0, 30.0}) {
     const auto inner = Matrix3::scaling(scale, scale);
@@ -633,7 +634,7 @@ TEST(Decode, DecodesAPartSmallerAsTheWholeSmaller) {
   }
 }
 
-TEST(Decode, FindsACutJpegAlsoBelowThePartItDecodes) {
+TEST(Decode, DetectsATruncatedJpegAlsoBelowTheDecodedRegion) {
   const Bytes bytes = encode(random_image(203, 311), ".jpg");
   const Warp top_left = {.matrix = Matrix3::translation(3, 3)};
   for (size_t percent = 50; percent < 100; ++percent) {
@@ -652,10 +653,10 @@ TEST(Decode, FindsACutJpegAlsoBelowThePartItDecodes) {
   EXPECT_NO_THROW(sampled(followed, top_left, {20, 20}));
 }
 
-TEST(Decode, RefusesAProgressiveJpegOfEndlessScans) {
+TEST(Decode, RejectsAProgressiveJpegWithTooManyScans) {
   Bytes bytes =
       encode(smooth_image(64, 64), ".jpg", {cv::IMWRITE_JPEG_PROGRESSIVE, 1});
-  // The last scan again and again.
+  // The last scan, repeated.
   size_t start = bytes.size() - 2;
   while (bytes[start] != 0xff || bytes[start + 1] != 0xda) {
     --start;
@@ -671,7 +672,7 @@ TEST(Decode, RefusesAProgressiveJpegOfEndlessScans) {
       std::string::npos);
 }
 
-TEST(Decode, GivesTheNumbersOfAMaskAsTheyAreStored) {
+TEST(Decode, ReturnsMaskValuesAsStored) {
   const Bytes gray = encode(random_image(20, 30, CV_8UC1), ".png");
   EXPECT_TRUE(torch::equal(
       decode_image(gray, "", {.channels = 1, .indices = true}),

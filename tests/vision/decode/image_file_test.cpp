@@ -33,7 +33,7 @@ TEST(ImageFile, ReadsAllBytesIntoTheBuffer) {
       std::equal(bytes.begin(), bytes.end(), content.begin(), content.end()));
 }
 
-TEST(ImageFile, UsesTheMemoryOfTheBufferAgain) {
+TEST(ImageFile, ReusesTheMemoryOfTheBuffer) {
   const TempFolder temp;
   write_file(temp / "a.png", "first");
   write_file(temp / "b.png", "second");
@@ -49,7 +49,7 @@ TEST(ImageFile, NamesAMissingFileAndTheReason) {
   EXPECT_NE(error.find("No such file"), std::string::npos) << error;
 }
 
-TEST(ImageFile, RefusesAFolderWithAnImagesName) {
+TEST(ImageFile, RejectsAFolderNamedLikeAnImage) {
   const TempFolder temp;
   std::filesystem::create_directory(temp / "x.jpg");
   const std::string error = error_for(temp / "x.jpg");
@@ -57,19 +57,19 @@ TEST(ImageFile, RefusesAFolderWithAnImagesName) {
   EXPECT_NE(error.find("Remove or rename"), std::string::npos) << error;
 }
 
-TEST(ImageFile, RefusesAPipeWithoutWaitingForIt) {
+TEST(ImageFile, RejectsAPipeWithoutBlocking) {
   const TempFolder temp;
   ASSERT_EQ(::mkfifo((temp / "x.png").c_str(), 0600), 0);
   EXPECT_NE(error_for(temp / "x.png").find("is a pipe"), std::string::npos);
 }
 
-TEST(ImageFile, RefusesALinkToADeviceThatNeverEnds) {
+TEST(ImageFile, RejectsALinkToAnEndlessDevice) {
   const TempFolder temp;
   std::filesystem::create_symlink("/dev/zero", temp / "x.png");
   EXPECT_NE(error_for(temp / "x.png").find("is a device"), std::string::npos);
 }
 
-TEST(ImageFile, RefusesMoreBytesThanAllowed) {
+TEST(ImageFile, RejectsMoreBytesThanAllowed) {
   const TempFolder temp;
   write_file(temp / "a.png", "123456789");
   ScratchBuffer buffer;

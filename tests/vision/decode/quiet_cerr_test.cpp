@@ -13,7 +13,7 @@
 namespace tern::quiet_cerr_test {
 namespace {
 
-TEST(QuietCerr, KeepsWhatThisThreadWrites) {
+TEST(QuietCerr, CapturesWhatThisThreadWrites) {
   testing::internal::CaptureStderr();
   {
     const QuietCerr words;
@@ -24,7 +24,7 @@ TEST(QuietCerr, KeepsWhatThisThreadWrites) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "seen");
 }
 
-TEST(QuietCerr, LetsOtherThreadsSpeak) {
+TEST(QuietCerr, DoesNotCaptureOtherThreads) {
   testing::internal::CaptureStderr();
   {
     const QuietCerr words;
@@ -34,17 +34,17 @@ TEST(QuietCerr, LetsOtherThreadsSpeak) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "otherc");
 }
 
-TEST(QuietCerr, KeepsOnlySoMuch) {
+TEST(QuietCerr, LimitsTheLengthOfCapturedText) {
   const QuietCerr words;
   for (int i = 0; i < 1000; ++i) std::cerr << "0123456789";
   EXPECT_EQ(words.text().size(), 4096u);
 }
 
-TEST(QuietCerr, GivesTheBufferBack) {
+TEST(QuietCerr, RestoresTheBuffer) {
   std::streambuf* const before = std::cerr.rdbuf();
   { const QuietCerr words; }
   EXPECT_EQ(std::cerr.rdbuf(), before);
-  // And leaves one alone that somebody else has put there.
+  // A buffer installed in the meantime is kept.
   std::ostringstream own;
   {
     const QuietCerr words;
@@ -54,7 +54,7 @@ TEST(QuietCerr, GivesTheBufferBack) {
   std::cerr.rdbuf(before);
 }
 
-// Row I25: OpenCV's decoders talk, and their log level is not all of it.
+// Row I25: OpenCV's decoders write to stderr regardless of its log level.
 TEST(QuietCerr, NoDamagedImageWritesToStderr) {
   std::mt19937 random(1);
   testing::internal::CaptureStderr();
@@ -78,7 +78,7 @@ TEST(QuietCerr, NoDamagedImageWritesToStderr) {
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_GT(errors, 200);
-  EXPECT_GT(told, 0);  // what OpenCV has to say is a part of the error
+  EXPECT_GT(told, 0);  // errors include OpenCV's message
 }
 
 }  // namespace

@@ -23,20 +23,20 @@ using Named = std::pair<std::string, Bytes>;
 
 constexpr int kHeight = 70, kWidth = 47;
 
-/// A part of an image, its rows one after the other.
+/// Returns the contiguous bytes of a region.
 Bytes bytes_of(const cv::Mat& image) {
   const cv::Mat rows = image.clone();
   return {rows.datastart, rows.dataend};
 }
 
-/// An image that every compression makes smaller.
+/// Returns an image that every compression makes smaller.
 cv::Mat half_random_image(int type) {
   cv::Mat image = random_image(kHeight, kWidth, type);
   image.colRange(kWidth / 2, kWidth).setTo(cv::Scalar::all(77));
   return image;
 }
 
-/// The tags of an uncompressed TIFF file, but for its blocks.
+/// Returns the tags of an uncompressed TIFF file, except for its blocks.
 TiffFile tiff_like(const cv::Mat& image) {
   const auto samples = static_cast<uint32_t>(image.channels());
   const auto bits = static_cast<uint32_t>(8 * image.elemSize1());
@@ -62,7 +62,8 @@ TiffFile in_strips(const cv::Mat& image, int rows) {
 }
 
 TiffFile in_tiles(const cv::Mat& image) {
-  // libtiff 4.5 refuses plain tiles whose bytes do not fill whole kilobytes.
+  // libtiff 4.5 rejects uncompressed tiles whose size is not a multiple of 1
+  // KiB.
   constexpr int kTile = 32;
   TiffFile file = tiff_like(image);
   file.tags[TiffTags::kTileWidth] = file.tags[TiffTags::kTileHeight] = {kTile};
@@ -78,7 +79,7 @@ TiffFile in_tiles(const cv::Mat& image) {
   return file;
 }
 
-/// A plane for each color, each in strips of 20 rows.
+/// Returns a plane per color, each in strips of 20 rows.
 TiffFile in_planes(const cv::Mat& image) {
   TiffFile file = in_strips(image, 20);
   file.tags[TiffTags::kPlanarConfig] = {TiffTags::kSeparatePlanes};
@@ -93,7 +94,7 @@ TiffFile in_planes(const cv::Mat& image) {
   return file;
 }
 
-/// Uncompressed TIFF files of an RGB image.
+/// Returns uncompressed TIFF files of an RGB image.
 std::vector<std::pair<std::string, TiffFile>> plain_tiffs(const cv::Mat& rgb) {
   std::vector<std::pair<std::string, TiffFile>> files = {
       {"one strip", in_strips(rgb, kHeight)},
@@ -141,8 +142,8 @@ std::vector<Named> tiffs() {
   return images;
 }
 
-/// A BMP of `kHeight` x `kWidth`.
-/// \param compression  0 none, 1 and 2 run lengths, 3 masks behind the header.
+/// Returns a BMP of `kHeight` x `kWidth`.
+/// \param compression  0 none, 1 and 2 run lengths, 3 masks after the header.
 Bytes bmp(
     uint32_t bits,
     uint32_t compression,
@@ -171,7 +172,7 @@ Bytes bmp(
   return bytes;
 }
 
-/// A palette of `colors` colors, none of them gray.
+/// Returns a palette of `colors` colors, none of them gray.
 Bytes palette(int colors) {
   Bytes bytes;
   for (int i = 0; i < colors; ++i) {
@@ -181,8 +182,8 @@ Bytes palette(int colors) {
   return bytes;
 }
 
-/// Runs of random colors, with an end-of-line mark after each row. For 4 bits
-/// a byte is two colors that take turns.
+/// Returns runs of random colors, with an end-of-line mark after each row. For
+/// 4 bits, a byte holds two alternating colors.
 Bytes run_lengths() {
   std::mt19937 random(5);
   Bytes bytes;
@@ -219,7 +220,7 @@ std::vector<Named> bmps() {
       {"BMP, run lengths of 4 bits", bmp(4, 2, palette(16), run_lengths())}};
 }
 
-/// An image of every kind that Tern reads.
+/// Returns an image of every kind that Tern reads.
 std::vector<Named> every_kind() {
   std::vector<Named> images = tiffs();
   for (Named& image : bmps()) images.push_back(std::move(image));
@@ -233,7 +234,7 @@ std::vector<Named> every_kind() {
         "PNG of type " + std::to_string(type),
         encode(half_random_image(type), ".png"));
   }
-  for (const int quality : {50, 101}) {  // 101: without loss
+  for (const int quality : {50, 101}) {  // 101: lossless
     images.emplace_back(
         "WebP of quality " + std::to_string(quality),
         encode(color, ".webp", {cv::IMWRITE_WEBP_QUALITY, quality}));
@@ -241,8 +242,8 @@ std::vector<Named> every_kind() {
   return images;
 }
 
-/// Every length within the first 400 bytes, where the headers are, and some of
-/// the others.
+/// Returns every length in the first 400 bytes, which have the headers, and
+/// some of the other lengths.
 std::vector<size_t> cuts_of(size_t size, std::mt19937& random) {
   std::vector<size_t> cuts;
   for (size_t cut = 0; cut < std::min<size_t>(size, 400); ++cut) {
@@ -253,8 +254,9 @@ std::vector<size_t> cuts_of(size_t size, std::mt19937& random) {
   return cuts;
 }
 
-// Never what is missing as black, nor as the pixels of the image before.
-TEST(TruncatedImages, AreAnErrorUnlessEveryPixelIsThere) {
+// Missing pixels are never returned as black or as pixels of the previous
+// image.
+TEST(TruncatedImages, AreRejectedUnlessEveryPixelIsPresent) {
   const Bytes other = encode(random_image(kHeight, kWidth), ".bmp");
   const std::vector<Named> images = every_kind();
   testing::internal::CaptureStderr();
@@ -281,7 +283,7 @@ TEST(TruncatedImages, AreAnErrorUnlessEveryPixelIsThere) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(TruncatedImages, OfTiffAreCalledThat) {
+TEST(TruncatedImages, AreReportedAsTruncatedForTiff) {
   const cv::Mat rgb = half_random_image(CV_8UC3);
   for (const auto& [name, file] : plain_tiffs(rgb)) {
     const Bytes bytes = file.bytes();
@@ -295,8 +297,8 @@ TEST(TruncatedImages, OfTiffAreCalledThat) {
   }
 }
 
-// A whole file whose header OpenCV does not read.
-TEST(TruncatedImages, WhatOpenCvRefusesIsNotTheImageBefore) {
+// A whole file whose header OpenCV does not support.
+TEST(TruncatedImages, AFailureOfOpenCvNeverReturnsThePreviousImage) {
   const Bytes other = encode(random_image(kHeight, kWidth), ".bmp");
   decode_image(other);
   const Bytes bytes = bmp(24, 1, {}, Bytes(kHeight * kWidth * 3));
@@ -305,7 +307,7 @@ TEST(TruncatedImages, WhatOpenCvRefusesIsNotTheImageBefore) {
       {"odd.bmp: is a damaged or unusual BMP"});
 }
 
-TEST(TruncatedImages, WholeTiffsAreReadHoweverTheirPixelsAreDivided) {
+TEST(TruncatedImages, ReadsWholeTiffsInStripsTilesAndPlanes) {
   const cv::Mat rgb = half_random_image(CV_8UC3);
   const torch::Tensor expected =
       torch::from_blob(rgb.data, {kHeight, kWidth, 3}, torch::kByte);
@@ -314,8 +316,8 @@ TEST(TruncatedImages, WholeTiffsAreReadHoweverTheirPixelsAreDivided) {
   }
 }
 
-// OpenCV would read one plane and leave the others as they were in memory.
-TEST(TruncatedImages, RefusesPlanesOf16BitsByName) {
+// OpenCV would read one plane and leave the others uninitialized.
+TEST(TruncatedImages, RejectsPlanarTiffsOf16BitsByName) {
   const Bytes bytes = in_planes(half_random_image(CV_16UC3)).bytes();
   expect_error<DataError>(
       [&] { decode_image(bytes, "planes.tif"); },

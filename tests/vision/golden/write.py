@@ -1,7 +1,7 @@
-"""Writes an exported model of version 1 and its answer, by docs/inference.md.
+"""Writes an exported model of version 1, as docs/inference.md defines it, and its output.
 
-Usage: write.py FOLDER. Stored beside this program; later versions of Tern must
-go on reading it.
+Usage: write.py FOLDER. The files are stored beside this script; later versions of
+Tern must still read them.
 """
 
 import hashlib
@@ -79,7 +79,7 @@ def main(folder):
         "tern.preprocessing": json.dumps(preprocessing),
         "tern.metrics": '{"train_loss": 0.25, "valid_loss": null}',
     }
-    model(torch.randn(8, 3, 16, 16))  # running statistics
+    model(torch.randn(8, 3, 16, 16))  # updates the running statistics
     model.eval()
     save(folder / "model_1.safetensors", model.state_dict(), metadata)
     image = torch.linspace(-1, 1, 3 * 256).view(1, 3, 16, 16)

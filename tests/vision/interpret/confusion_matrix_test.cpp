@@ -23,7 +23,7 @@ std::vector<int64_t> cells(const ConfusionMatrix& matrix) {
 }
 
 // scikit-learn: confusion_matrix([0, 0, 1, 2, 2], [0, 2, 1, 2, 0])
-TEST(ConfusionMatrix, CountsRowsOfActualAndColumnsOfPredictedClasses) {
+TEST(ConfusionMatrix, HasActualClassesInRowsAndPredictedOnesInColumns) {
   const torch::Tensor targets = torch::tensor({0, 0, 1, 2, 2});
   const torch::Tensor predicted = torch::tensor({0, 2, 1, 2, 0});
   const std::vector<int64_t> expected = {1, 0, 1, 0, 1, 0, 1, 0, 1};
@@ -46,7 +46,7 @@ TEST(ConfusionMatrix, CountsRowsOfActualAndColumnsOfPredictedClasses) {
   EXPECT_TRUE(matrix.most_confused(2).empty());
 }
 
-TEST(ConfusionMatrix, CountsPixelsAndLeavesOutTheIgnoredClass) {
+TEST(ConfusionMatrix, CountsPixelsExceptThoseOfTheIgnoredClass) {
   torch::Tensor logits = torch::zeros({1, 3, 2, 2});
   logits[0][1] = 1;  // all pixels are predicted as class 1
   const torch::Tensor masks = torch::tensor({{{0, 1}, {2, 255}}});
@@ -63,7 +63,7 @@ TEST(ConfusionMatrix, CountsPixelsAndLeavesOutTheIgnoredClass) {
   EXPECT_EQ(without_first.report().classes.size(), 2u);
 }
 
-TEST(ConfusionMatrix, HasAsManyClassesAsItIsTold) {
+TEST(ConfusionMatrix, HasTheGivenNumberOfClasses) {
   const torch::Tensor ones = torch::ones({4}, torch::kLong);
   EXPECT_EQ(ConfusionMatrix(ones, ones).counts().size(0), 2);
   EXPECT_EQ(
@@ -95,7 +95,7 @@ TEST(ConfusionMatrix, PlotsAnSvgWithTheNamesOfTheClasses) {
       {"ConfusionMatrix::plot", ".svg"});
 }
 
-TEST(ConfusionMatrix, LooksAtNothingWhereTargetsAreIgnored) {
+TEST(ConfusionMatrix, SkipsPredictionsOfIgnoredTargets) {
   const torch::Tensor targets = torch::tensor({-100, 1, -100, 0});
   torch::Tensor scores =
       torch::tensor({{1., 0.}, {0., 1.}, {0., 1.}, {1., 0.}});
@@ -107,7 +107,7 @@ TEST(ConfusionMatrix, LooksAtNothingWhereTargetsAreIgnored) {
   expect_error<c10::ValueError>(
       [&] { ConfusionMatrix(scores, targets); },
       {"preds[3]", "NaN"});
-  // Positions in an error are those of what was given.
+  // Errors name positions in the given tensors.
   expect_error<c10::ValueError>(
       [&] {
         ConfusionMatrix(
@@ -118,7 +118,7 @@ TEST(ConfusionMatrix, LooksAtNothingWhereTargetsAreIgnored) {
       {"preds[3]", "is 7"});
 }
 
-TEST(ConfusionMatrix, RefusesWhatAreNoPredictionsOfClasses) {
+TEST(ConfusionMatrix, RejectsInvalidClassPredictions) {
   const torch::Tensor targets = torch::tensor({0, 1, 1});
   const auto refuses = [&](const torch::Tensor& preds,
                            const torch::Tensor& of,

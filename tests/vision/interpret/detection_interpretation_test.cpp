@@ -23,7 +23,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-/// Returns what is written for each image, whose number is its first pixel.
+/// Returns stored detections for each image, whose number is its first pixel.
 struct Written final : torch::nn::Module {
   explicit Written(Tensors outputs) : outputs(std::move(outputs)) {
     register_module("linear", torch::nn::Linear(1, 1));
@@ -49,7 +49,7 @@ struct Object {
 };
 using ObjectLists = std::vector<std::vector<Object>>;
 
-/// Boxes, labels and scores, padded.
+/// Returns padded boxes, labels and scores.
 Tensors tensors_of(const ObjectLists& images) {
   size_t most = 1;
   for (const auto& objects : images) most = std::max(most, objects.size());
@@ -101,18 +101,17 @@ Learner learner_of(
              })}));
 }
 
-/// Four images, of which one has no object, and one neither object nor
-/// detection.
+/// Four images: one without objects, and one without objects and detections.
 Learner small_learner() {
   return learner_of(
       {{{0, 0, 10, 9, 0, 0.9F},     // found
-        {20, 0, 30, 10, 0, 0.8F},   // a dog for a cat
-        {0, 0, 10, 10, 0, 0.7F},    // the cat a second time
+        {20, 0, 30, 10, 0, 0.8F},   // a dog detected as a cat
+        {0, 0, 10, 10, 0, 0.7F},    // the same cat again
         {0, 20, 10, 30, 2, 0.4F}},  // below the threshold
        {{5, 5, 15, 15, 1, 0.6F}, {5, 5, 15, 15, 2, 0.3F}},
        {{12, 12, 20, 20, 1, 0.9F},   // in the crowd of dogs
         {12, 12, 20, 20, 0, 0.85F},  // not a dog
-        {5, 5, 15, 15, 1, 0.7F},     // a quarter of it in the crowd
+        {5, 5, 15, 15, 1, 0.7F},     // a quarter of it is in the crowd
         {0, 0, 10, 10, 0, 0.6F}},    // found
        {}},
       {{{0, 0, 10, 10, 0}, {20, 0, 30, 10, 1}, {0, 20, 10, 30, 2}},
@@ -135,7 +134,7 @@ void expect_counts(
       expected);
 }
 
-TEST(DetectionInterpretation, CountsWhatBecameOfObjectsAndDetections) {
+TEST(DetectionInterpretation, CountsFoundMissedConfusedAndFalseDetections) {
   Learner learn = small_learner();
   const auto interp = DetectionInterpretation::from(learn);
   EXPECT_EQ(interp.size(), 4);
@@ -189,33 +188,34 @@ TEST(DetectionInterpretation, EvaluatesDetectionsOfAllScores) {
   EXPECT_EQ(result.images, 4);
   EXPECT_EQ(result.classes, learn.data().classes);
   EXPECT_EQ(result.objects_per_class, (std::vector<int64_t>{2, 1, 1}));
-  // Of five cats the first and the last are right: precision 1 up to a recall
-  // of 0.5, then 2 / 5. The bird has a score of 0.4 alone; one of 0.3 is wrong.
+  // The first and the last of five cats are right: precision 1 up to a recall
+  // of 0.5, then 2 / 5. The only correct detection of a bird has the score 0.4;
+  // a wrong one has 0.3.
   EXPECT_NEAR(result.map_50_per_class[0], (51 + 50 * 0.4) / 101, 1e-12);
   EXPECT_EQ(result.map_50_per_class[1], 0);
   EXPECT_EQ(result.map_50_per_class[2], 1);
 }
 
-TEST(DetectionInterpretation, ScoreAndIouAreOptions) {
+TEST(DetectionInterpretation, RespectsTheScoreAndIouThresholds) {
   Learner learn = small_learner();
-  // With 0.4 the bird is found.
+  // A threshold below 0.4 finds the bird.
   const auto lower =
       DetectionInterpretation::from(learn, Split::valid, {.score = 0.35});
   expect_counts(lower.counts()[2], {1, 1, 0, 0, 0});
   const auto all =
       DetectionInterpretation::from(learn, Split::valid, {.score = 0});
   expect_counts(all.counts()[2], {1, 1, 0, 0, 1});
-  // With an IoU of 0.95 the second, exact box finds the cat.
+  // With an IoU of 0.95 only the second, exact box matches the cat.
   const auto exact =
       DetectionInterpretation::from(learn, Split::valid, {.iou = 0.95});
   expect_counts(exact.counts()[0], {2, 2, 0, 0, 2});
-  // A quarter of a box in the crowd is enough for an IoU of 0.25.
+  // With an IoU of 0.25, a quarter of a box in the crowd is enough.
   const auto rough =
       DetectionInterpretation::from(learn, Split::valid, {.iou = 0.25});
   expect_counts(rough.counts()[1], {1, 0, 0, 1, 1});
 }
 
-TEST(DetectionInterpretation, AnObjectOfTheSameClassGoesFirst) {
+TEST(DetectionInterpretation, PrefersObjectsOfTheSameClass) {
   Learner learn = learner_of(
       {{{0, 0, 10, 10, 1, 0.6F}, {0, 0, 10, 10, 0, 0.9F}}},
       {{{0, 0, 10, 10, 0}, {0, 0, 10, 9, 1}}},
@@ -236,7 +236,7 @@ TEST(DetectionInterpretation, BoxesWithoutAreaMatchNothing) {
   expect_counts(DetectionInterpretation::from(learn).total(), {1, 0, 1, 0, 1});
 }
 
-TEST(DetectionInterpretation, PicturesShowEachKindInItsColor) {
+TEST(DetectionInterpretation, PlotsShowEachKindOfBoxInItsColor) {
   const TempFolder temp;
   Learner learn = small_learner();
   const auto interp = DetectionInterpretation::from(learn);
@@ -258,7 +258,7 @@ TEST(DetectionInterpretation, PicturesShowEachKindInItsColor) {
       {"DetectionInterpretation::plot_confusion_matrix"});
 }
 
-TEST(DetectionInterpretation, RefusesOtherOutputsAndOptions) {
+TEST(DetectionInterpretation, RejectsNonDetectionOutputsAndInvalidOptions) {
   const auto from = [](Learner learn,
                        const DetectionInterpretationOptions& options = {}) {
     DetectionInterpretation::from(learn, Split::valid, options);
@@ -302,7 +302,9 @@ TEST(DetectionInterpretation, RefusesOtherOutputsAndOptions) {
       {"the data have no boxes", "ClassificationInterpretation"});
 }
 
-TEST(DetectionInterpretation, OthersRefuseBoxesAndPointsAndSayWhatToUse) {
+TEST(
+    DetectionInterpretation,
+    OtherInterpretationsRejectBoxesAndPointsAndNameTheRightOne) {
   const TempFolder temp;
   const torch::Tensor image = torch::zeros({3, 32, 32});
   Learner boxes = small_learner();

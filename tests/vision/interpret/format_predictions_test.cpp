@@ -27,7 +27,7 @@ const Infos kClass = {
      .activation = Activation::softmax}};
 const Tensors kCat = {torch::tensor({0.75f, 0.25f})};
 
-TEST(FormatPredictions, OfAClassHasItsProbabilityAndThoseOfTheOthers) {
+TEST(FormatPredictions, AClassIsWrittenWithAllProbabilities) {
   EXPECT_EQ(
       formatted(kCat, kClass, PredictionFormat::text),
       "a.png: cat (0.750)\n");
@@ -41,7 +41,7 @@ TEST(FormatPredictions, OfAClassHasItsProbabilityAndThoseOfTheOthers) {
       "\n");
 }
 
-TEST(FormatPredictions, OfTwoClassesWithOneOutputHasBoth) {
+TEST(FormatPredictions, BinaryOutputsAreWrittenWithBothProbabilities) {
   Infos binary = kClass;
   binary[0].activation = Activation::sigmoid;
   EXPECT_EQ(
@@ -49,7 +49,7 @@ TEST(FormatPredictions, OfTwoClassesWithOneOutputHasBoth) {
       "path,label,cat,dog,error\na.png,dog,0.25,0.75,\n");
 }
 
-TEST(FormatPredictions, OfSeveralLabelsHasThoseAboveTheThreshold) {
+TEST(FormatPredictions, LabelsAboveTheThresholdAreWritten) {
   const Infos labels = {
       {.kind = TargetKind::multi_category,
        .names = {"haze", "road", "water"},
@@ -70,7 +70,7 @@ TEST(FormatPredictions, OfSeveralLabelsHasThoseAboveTheThreshold) {
       "\n");
 }
 
-TEST(FormatPredictions, OfNumbersHasTheirNames) {
+TEST(FormatPredictions, NumbersAreWrittenWithTheirNames) {
   const Infos numbers = {{.kind = TargetKind::number, .names = {"age"}}};
   const Tensors output = {torch::tensor({41.5f, -2.f})};
   EXPECT_EQ(
@@ -85,7 +85,7 @@ TEST(FormatPredictions, OfNumbersHasTheirNames) {
       "\n");
 }
 
-TEST(FormatPredictions, OfPointsHaveTheirPlaces) {
+TEST(FormatPredictions, PointsAreWrittenWithTheirCoordinates) {
   const Infos points = {{.kind = TargetKind::points, .names = {"nose"}}};
   const Tensors output = {torch::tensor({{1.5f, 2.f}, {30.f, 40.25f}})};
   EXPECT_EQ(
@@ -102,7 +102,7 @@ TEST(FormatPredictions, OfPointsHaveTheirPlaces) {
       "\n");
 }
 
-TEST(FormatPredictions, OfADetectorHasARowForEachBox) {
+TEST(FormatPredictions, DetectionsAreWrittenAsOneRowPerBox) {
   const Infos boxes = {
       {.kind = TargetKind::boxes, .names = {"cat", "dog"}, .threshold = 0.3}};
   const Tensors output = {
@@ -123,7 +123,7 @@ TEST(FormatPredictions, OfADetectorHasARowForEachBox) {
       R"({"label":"dog","score":0.75,"box":[1,2,3,4]},)"
       R"({"label":"cat","score":0.5,"box":[5,6,7.5,8]}]})"
       "\n");
-  // A file without a box has a row too.
+  // A file without boxes has a row too.
   const Tensors none = {
       torch::zeros({1, 4}),
       torch::zeros({1}),
@@ -133,7 +133,7 @@ TEST(FormatPredictions, OfADetectorHasARowForEachBox) {
       "path,label,score,x1,y1,x2,y2,error\na.png,,,,,,,\n");
 }
 
-TEST(FormatPredictions, OfAMaskHasSharesNamesAndColors) {
+TEST(FormatPredictions, AMaskIsWrittenWithClassFractionsNamesAndColors) {
   const Infos mask = {
       {.kind = TargetKind::mask,
        .names = {"sky", "road"},
@@ -164,7 +164,7 @@ TEST(FormatPredictions, OfAMaskHasSharesNamesAndColors) {
       << json;
 }
 
-TEST(FormatPredictions, OfMasksThatOverlapHasTheShareOfEachClass) {
+TEST(FormatPredictions, OverlappingMasksAreWrittenWithTheFractionOfEachClass) {
   const Infos mask = {
       {.kind = TargetKind::mask,
        .names = {"hair", "skin"},
@@ -176,7 +176,7 @@ TEST(FormatPredictions, OfMasksThatOverlapHasTheShareOfEachClass) {
       "a.png: hair (1.000), skin (0.750)\n");
 }
 
-TEST(FormatPredictions, OfSeveralOutputsHasAllOfThem) {
+TEST(FormatPredictions, AllOutputsAreWritten) {
   Infos both = kClass;
   both.push_back({.kind = TargetKind::number, .names = {"age"}});
   const Tensors outputs = {kCat[0], torch::tensor({7.f})};
@@ -194,7 +194,7 @@ TEST(FormatPredictions, OfSeveralOutputsHasAllOfThem) {
       "\n");
 }
 
-TEST(FormatPredictions, OfABadFileHasItsError) {
+TEST(FormatPredictions, BadFilesAreWrittenWithTheirError) {
   const std::vector<FilePrediction> files = {
       {.path = "bad, \"very\".png", .error = "is damaged"},
       answer("a.png", kCat, kClass)};

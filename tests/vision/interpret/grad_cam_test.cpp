@@ -19,7 +19,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-// As grad_cam_fixture.py makes net and image.
+// The network and image of grad_cam_fixture.py.
 torch::nn::Sequential net() {
   using namespace torch::nn;  // NOLINT
   torch::nn::Sequential model(
@@ -61,7 +61,7 @@ Learner learner_with(Model model) {
   return Learner(data, std::move(model), quiet());
 }
 
-TEST(GradCam, EqualsPythons) {
+TEST(GradCam, EqualsPython) {
   const char* live = std::getenv("TERN_GRAD_CAM");
   const auto fixture = nlohmann::json::parse(std::ifstream(
       live ? live : in_tests_folder("vision/grad_cam_fixture.json")));
@@ -80,11 +80,11 @@ TEST(GradCam, EqualsPythons) {
   }
   const GradCam likeliest = grad_cam(learn, image());
   EXPECT_EQ(likeliest.target, fixture["likeliest"].get<int64_t>());
-  EXPECT_EQ(likeliest.layer, "3");  // the last one with height and width
+  EXPECT_EQ(likeliest.layer, "3");  // the last layer with height and width
   EXPECT_EQ(likeliest.prediction.index, likeliest.target);
 }
 
-TEST(GradCam, LeavesTheModelAsItWas) {
+TEST(GradCam, LeavesTheModelUnchanged) {
   Learner learn = learner_with(net());
   for (const bool training : {true, false}) {
     learn.model().train(training);
@@ -96,7 +96,7 @@ TEST(GradCam, LeavesTheModelAsItWas) {
   }
 }
 
-TEST(GradCam, LooksIntoFrozenModelsToo) {
+TEST(GradCam, WorksForFrozenModels) {
   Learner learn = learner_with(net());
   const torch::Tensor heat = grad_cam(learn, image()).heat;
   for (const ModelTensor& parameter : learn.model().parameters()) {
@@ -105,7 +105,7 @@ TEST(GradCam, LooksIntoFrozenModelsToo) {
   EXPECT_TRUE(torch::equal(grad_cam(learn, image()).heat, heat));
 }
 
-TEST(GradCam, LooksIntoHalfPrecision) {
+TEST(GradCam, WorksInHalfPrecision) {
   Learner learn = learner_with(net());
   const torch::Tensor heat = grad_cam(learn, image()).heat;
   learn.to_bf16();
@@ -125,7 +125,7 @@ TEST(GradCam, FindsTheBlocksOfAResNet) {
       (std::vector<int64_t>{16, 16}));
 }
 
-TEST(GradCam, NamesTheLayersThatThereAre) {
+TEST(GradCam, ErrorNamesTheAvailableLayers) {
   Learner learn = learner_with(net());
   expect_error<c10::ValueError>(
       [&] { grad_cam(learn, image(), {.layer = "conv9"}); },
@@ -139,11 +139,11 @@ TEST(GradCam, NamesTheLayersThatThereAre) {
   expect_error<c10::ValueError>(
       [&] { grad_cam(learn, torch::rand({4})); },
       {"not an image"});
-  // Usable after all that.
+  // The Learner still works after these errors.
   grad_cam(learn, image());
 }
 
-TEST(GradCam, SaysWhenNoLayerIsLargeEnough) {
+TEST(GradCam, RejectsAModelWithoutALargeEnoughLayer) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   expect_error<c10::ValueError>(
@@ -151,7 +151,7 @@ TEST(GradCam, SaysWhenNoLayerIsLargeEnough) {
       {"4 x 4 cells"});
 }
 
-TEST(GradCam, DrawsTheHeatBesideTheImage) {
+TEST(GradCam, DrawsTheHeatMapBesideTheImage) {
   const Shades shades;
   torch::nn::Sequential model = net();
   model->push_back(torch::nn::Linear(3, 2));

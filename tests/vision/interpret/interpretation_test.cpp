@@ -31,7 +31,8 @@ std::string name_of(const Interpretation& interp, const TopLoss& top) {
       .string();
 }
 
-/// Three outputs; the answers are one-hot, class `pred[i]` for sample i.
+/// A model with three outputs and one-hot predictions: class `pred[i]` for
+/// sample i.
 Learner learner_with(
     const std::vector<int64_t>& targets,
     const std::vector<int64_t>& preds,
@@ -66,8 +67,8 @@ std::string text_of(const std::filesystem::path& file) {
   return {bytes.begin(), bytes.end()};
 }
 
-// An image that cannot be read is left out, and no other counts twice.
-TEST(Interpretation, NamesTheRightFilesWhereOthersCannotBeRead) {
+// An unreadable image is omitted, and no other image replaces it.
+TEST(Interpretation, NamesTheRightFilesWhenSomeCannotBeRead) {
   const Shades shades;
   for (const char* const name : {"valid/dark/10.png", "valid/light/200.png"}) {
     write_file(shades / name, std::string("no image"));
@@ -79,7 +80,8 @@ TEST(Interpretation, NamesTheRightFilesWhereOthersCannotBeRead) {
            .sink = silent()}),
       Shades::net(),
       quiet({.metrics = {accuracy()}}));
-  // Of dark 40 and 250, and of light 120 and 240, two are right.
+  // The images are dark 40 and 250, and light 120 and 240; two predictions are
+  // right.
   EXPECT_EQ(learn.validate()["accuracy"], 0.5);
   const Predictions answers = learn.get_preds();
   EXPECT_EQ(answers.indices, (std::vector<int64_t>{1, 2, 3, 5}));
@@ -90,7 +92,7 @@ TEST(Interpretation, NamesTheRightFilesWhereOthersCannotBeRead) {
   EXPECT_EQ(
       interp.dataset().describe(top[0].index),
       (shades / "valid/dark/250.png").string());
-  EXPECT_EQ(top[0].index, 1);  // after 10, as their names are sorted
+  EXPECT_EQ(top[0].index, 1);  // sorted after 10.png
   for (int64_t row = 0; row < interp.size(); ++row) {
     const int64_t index = interp.indices()[row];
     const std::filesystem::path file = interp.dataset().describe(index);
@@ -103,13 +105,13 @@ TEST(Interpretation, NamesTheRightFilesWhereOthersCannotBeRead) {
   show_results(learn, shades / "results.png");
   show_batch(learn.data(), shades / "batch.png", Split::valid);
   EXPECT_EQ(interp.draw_top_losses().dim(), 3);
-  // Augmented passes replace what evaluation leaves out.
+  // Training replaces bad images, but TTA omits them too.
   const Predictions averaged = learn.tta();
   EXPECT_EQ(averaged.indices, answers.indices);
   EXPECT_TRUE(torch::allclose(averaged.preds, answers.preds));
 }
 
-TEST(Interpretation, NaNIsNoClass) {
+TEST(Interpretation, RejectsNaNPredictions) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   {
@@ -124,7 +126,7 @@ TEST(Interpretation, NaNIsNoClass) {
       {"an output is NaN", "TerminateOnNaN"});
 }
 
-TEST(Interpretation, FindsTheSamplesThatCostMost) {
+TEST(Interpretation, FindsTheHighestLosses) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   const Interpretation interp = Interpretation::from(learn);
@@ -133,12 +135,12 @@ TEST(Interpretation, FindsTheSamplesThatCostMost) {
   ASSERT_EQ(top.size(), 2u);
   EXPECT_EQ(name_of(interp, top[0]), "250.png");
   EXPECT_EQ(name_of(interp, top[1]), "120.png");
-  // Two logits that differ by 6 (mean - 1/2).
+  // The two logits differ by 6 (mean - 1/2).
   const double difference = 6 * (250. / 255 - 0.5);
   EXPECT_NEAR(top[0].loss, std::log1p(std::exp(difference)), 1e-4);
 }
 
-TEST(Interpretation, FindsTheSamplesThatCostLeast) {
+TEST(Interpretation, FindsTheLowestLosses) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   const Interpretation interp = Interpretation::from(learn);
@@ -148,7 +150,7 @@ TEST(Interpretation, FindsTheSamplesThatCostLeast) {
   EXPECT_EQ(name_of(interp, top.back()), "250.png");
 }
 
-TEST(Interpretation, LooksAtTrainingDataInOrderAndWhole) {
+TEST(Interpretation, CoversAllTrainingDataInOrder) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   const Interpretation interp = Interpretation::from(learn, Split::train);
@@ -156,7 +158,7 @@ TEST(Interpretation, LooksAtTrainingDataInOrderAndWhole) {
       torch::equal(interp.targets(), torch::tensor({0, 0, 0, 1, 1, 1})));
 }
 
-TEST(Interpretation, DrawsTopLossesWithMarks) {
+TEST(Interpretation, DrawsTopLossesWithRightOrWrongMarks) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   const Interpretation interp = Interpretation::from(learn);
@@ -170,7 +172,7 @@ TEST(Interpretation, DrawsTopLossesWithMarks) {
   EXPECT_TRUE(has_color(draw(false), {10, 10, 10}));
 }
 
-TEST(Interpretation, DrawsImageTargetAndPredictionOfMasks) {
+TEST(Interpretation, DrawsImageTargetMaskAndPredictedMask) {
   const TempFolder temp;
   const auto dataset = std::make_shared<TensorDataset>(
       Tensors{torch::rand({2, 3, 8, 8})},
@@ -192,8 +194,8 @@ TEST(Interpretation, DrawsImageTargetAndPredictionOfMasks) {
   }
 }
 
-// The second image is ignored but for a corner, and wrong there.
-TEST(Interpretation, TopLossesOfMasksAreOfThePixelsThatCount) {
+// Only a corner of the second image is not ignored; its prediction is wrong.
+TEST(Interpretation, TopLossesOfMasksSkipIgnoredPixels) {
   torch::Tensor masks = torch::ones({2, 8, 8}, torch::kLong);
   masks[0].slice(0, 0, 7).fill_(0);
   masks[1].slice(0, 1).fill_(2);
@@ -223,7 +225,7 @@ TEST(Interpretation, TopLossesOfMasksAreOfThePixelsThatCount) {
   EXPECT_NEAR(learn.validate().loss, (56 * right + 16 * wrong) / 72, 1e-5);
 }
 
-TEST(Interpretation, SaysWhichLossHasNoValueForASample) {
+TEST(Interpretation, NamesALossWithoutPerSampleValues) {
   const Shades shades;
   Learner learn(
       shades.data(),
@@ -236,7 +238,7 @@ TEST(Interpretation, SaysWhichLossHasNoValueForASample) {
       {"one number for the whole batch", "mean_of"});
 }
 
-TEST(ClassificationInterpretation, CountsActualAgainstPredicted) {
+TEST(ClassificationInterpretation, CountsPairsOfActualAndPredictedClass) {
   Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});
   const auto interp = ClassificationInterpretation::from(learn);
   EXPECT_TRUE(torch::equal(
@@ -257,7 +259,7 @@ TEST(ClassificationInterpretation, ListsTheMostConfusedFirst) {
 }
 
 // The values of scikit-learn's classification_report.
-TEST(ClassificationInterpretation, ReportsEachClassAsScikitLearn) {
+TEST(ClassificationInterpretation, ReportsEachClassLikeScikitLearn) {
   Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});
   const auto report = ClassificationInterpretation::from(learn).report();
   ASSERT_EQ(report.classes.size(), 3u);
@@ -270,7 +272,7 @@ TEST(ClassificationInterpretation, ReportsEachClassAsScikitLearn) {
   EXPECT_EQ(report.micro.f1, 0.5);  // the accuracy
 }
 
-TEST(SegmentationReport, HasOverlapOfEachClass) {
+TEST(SegmentationReport, ReportsTheOverlapOfEachClass) {
   Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});
   const SegmentationReport report = segmentation_report(learn);
   const std::vector<double> ious = {1. / 3, 1. / 4, 1. / 2},
@@ -283,8 +285,8 @@ TEST(SegmentationReport, HasOverlapOfEachClass) {
   EXPECT_NE(report.to_string().find("0.2500"), std::string::npos);
 }
 
-// On TERN_SEGMENTATION's 1,000 sets of masks or some that lie here.
-TEST(SegmentationReport, IsThatOfScikitLearnForEachClass) {
+// On TERN_SEGMENTATION's 1,000 sets of masks, or on a few stored ones.
+TEST(SegmentationReport, MatchesScikitLearnForEachClass) {
   const char* const live = std::getenv("TERN_SEGMENTATION");
   const auto sets = nlohmann::json::parse(std::ifstream(
       live ? live
@@ -302,7 +304,7 @@ TEST(SegmentationReport, IsThatOfScikitLearnForEachClass) {
     const auto dataset = std::make_shared<TensorDataset>(
         Tensors{logits.contiguous()},
         Tensors{mask("actual")});
-    // The last batch is a small one.
+    // The last batch is small.
     DataBunch data =
         DataBunch::create(dataset, dataset, {.batch_size = 2, .workers = 0});
     data.device = torch::kCPU;
@@ -350,7 +352,7 @@ TEST(ClassificationInterpretation, DrawsTheMatrixAsSvgAndPng) {
       {"a.gif", ".png or .svg"});
 }
 
-TEST(ClassificationInterpretation, CountsAnIgnoredClassNowhere) {
+TEST(ClassificationInterpretation, OmitsAnIgnoredClass) {
   Learner learn =
       learner_with({0, 3, 1, 3}, {0, 1, 2, 2}, {"a", "b", "c", "void"});
   const auto interp = ClassificationInterpretation::from(learn);
@@ -363,7 +365,7 @@ TEST(ClassificationInterpretation, CountsAnIgnoredClassNowhere) {
   EXPECT_EQ(text_of(temp / "a.svg").find("void"), std::string::npos);
 }
 
-TEST(ClassificationInterpretation, CountsAnIgnoredClassAmongTheOutputsNowhere) {
+TEST(ClassificationInterpretation, OmitsAnIgnoredClassThatTheModelPredicts) {
   Learner learn = learner_with(
       {0, 1, 1, 1, 2, 0},
       {0, 1, 2, 0, 0, 1},
@@ -373,15 +375,16 @@ TEST(ClassificationInterpretation, CountsAnIgnoredClassAmongTheOutputsNowhere) {
   EXPECT_TRUE(torch::equal(
       interp.confusion_matrix(),
       torch::tensor({{1, 1, 0}, {0, 0, 0}, {1, 0, 0}})));
-  // As scikit-learn's with labels=[0, 2], of the samples that count: class a
-  // has one hit, is predicted twice and is there twice, class c never hit.
+  // Equals scikit-learn with labels=[0, 2] on the samples that are not ignored:
+  // class a has one hit, two predictions and two targets; class c has no hit.
   const Validation validation = learn.validate();
   EXPECT_NEAR(validation["accuracy"], 1. / 3, 1e-12);
   for (const char* metric : {"dice", "f1"}) {
     EXPECT_NEAR(validation[metric], (1. / 2 + 0) / 2, 1e-12) << metric;
   }
   EXPECT_NEAR(validation["jaccard"], (1. / 3 + 0) / 2, 1e-12);
-  // Scores of class a: 5 and 0, of others 5; of class c all alike.
+  // Scores of class a: 5 and 0 for its samples, 5 for the other; of class c:
+  // all equal.
   EXPECT_NEAR(
       validation["average_precision"],
       ((1. / 2 + 2. / 3) / 2 + 1. / 3) / 2,
@@ -401,7 +404,7 @@ TEST(ClassificationInterpretation, CountsAnIgnoredClassAmongTheOutputsNowhere) {
   EXPECT_NEAR(pixels.mean_iou, 1. / 6, 1e-12);
 }
 
-TEST(ClassificationInterpretation, PredictsByTheThresholdThatPredictTakes) {
+TEST(ClassificationInterpretation, UsesTheSameThresholdAsPredict) {
   // Probabilities of class 1: 0.6 and 0.9.
   const auto logits = torch::tensor({std::log(1.5f), std::log(9.f)});
   const auto with = [&](const torch::Tensor& x,
@@ -438,7 +441,7 @@ TEST(ClassificationInterpretation, PredictsByTheThresholdThatPredictTakes) {
   EXPECT_EQ(segmentation_report(masks).accuracy, 0.5);
 }
 
-TEST(ClassificationInterpretation, WritesCountsOfAnyNumberOfDigits) {
+TEST(ClassificationInterpretation, DrawsCountsWithAnyNumberOfDigits) {
   const TempFolder temp;
   Learner learn = learner_with(
       std::vector<int64_t>(123'456, 1),
@@ -448,7 +451,7 @@ TEST(ClassificationInterpretation, WritesCountsOfAnyNumberOfDigits) {
   EXPECT_NE(text_of(temp / "a.svg").find(">123456<"), std::string::npos);
 }
 
-TEST(ClassificationInterpretation, WritesNamesInAnyLanguage) {
+TEST(ClassificationInterpretation, DrawsNamesInAnyLanguage) {
   const TempFolder temp;
   Learner learn = learner_with({0, 1, 2}, {0, 1, 2}, {"Grün", "日本", "قطة"});
   ClassificationInterpretation::from(learn).plot_confusion_matrix(
@@ -478,7 +481,7 @@ TEST(ClassificationInterpretation, DrawsAnyNumberOfClasses) {
   }
 }
 
-TEST(ClassificationInterpretation, RefusesNumbers) {
+TEST(ClassificationInterpretation, RejectsNumericTargets) {
   const auto dataset = std::make_shared<TensorDataset>(
       Tensors{torch::rand({4, 2})},
       Tensors{torch::rand({4, 1})});

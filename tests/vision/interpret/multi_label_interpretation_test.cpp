@@ -30,8 +30,8 @@ const torch::Tensor kPreds = torch::tensor(
      {0.f, 0.f, 0.f},
      {0.f, 1.f, 0.f}});
 
-/// Images whose channels are what a net of one identity answers: the logits 3
-/// and -3, of which the sigmoid is above and below the threshold.
+/// The channels of an image become the outputs of an identity network: the
+/// logits 3 and -3, whose sigmoids are above and below the threshold.
 Learner learner_with(
     const torch::Tensor& targets = kTargets,
     std::vector<std::string> classes = {"haze", "road", "<water>"}) {
@@ -65,8 +65,9 @@ void expect_row(
   EXPECT_EQ(row.support, support) << name;
 }
 
-// The values of scikit-learn's classification_report, zero_division=0.
-TEST(MultiLabelInterpretation, ReportsEachLabelAsScikitLearn) {
+// The values are from scikit-learn's classification_report with
+// zero_division=0.
+TEST(MultiLabelInterpretation, ReportsEachLabelLikeScikitLearn) {
   Learner learn = learner_with();
   const auto report = MultiLabelInterpretation::from(learn).report();
   ASSERT_EQ(report.classes.size(), 3u);
@@ -81,7 +82,7 @@ TEST(MultiLabelInterpretation, ReportsEachLabelAsScikitLearn) {
   EXPECT_NE(text.find("0.5714"), std::string::npos) << text;
 }
 
-TEST(MultiLabelInterpretation, PredictsByTheThresholdOfTheData) {
+TEST(MultiLabelInterpretation, UsesTheThresholdOfTheData) {
   Learner learn = learner_with();
   learn.data().outputs = {
       {.kind = TargetKind::multi_category, .threshold = 0.99}};
@@ -89,7 +90,7 @@ TEST(MultiLabelInterpretation, PredictsByTheThresholdOfTheData) {
   EXPECT_EQ(report.micro.recall, 0);
 }
 
-TEST(MultiLabelInterpretation, CountsLabelsThatComeTogether) {
+TEST(MultiLabelInterpretation, CountsCoOccurrencesOfLabels) {
   Learner learn = learner_with();
   const auto interp = MultiLabelInterpretation::from(learn);
   EXPECT_TRUE(torch::equal(
@@ -100,7 +101,9 @@ TEST(MultiLabelInterpretation, CountsLabelsThatComeTogether) {
       torch::tensor({{2, 2, 0}, {2, 4, 1}, {0, 1, 1}})));
 }
 
-TEST(MultiLabelInterpretation, DrawsSharesOfEachLabelsSamples) {
+TEST(
+    MultiLabelInterpretation,
+    DrawsCoOccurrencesAsFractionsOfEachLabelsSamples) {
   const TempFolder temp;
   Learner learn = learner_with();
   const auto interp = MultiLabelInterpretation::from(learn);
@@ -122,7 +125,7 @@ TEST(MultiLabelInterpretation, DrawsSharesOfEachLabelsSamples) {
       {"plot_co_occurrence", "a.gif"});
 }
 
-TEST(MultiLabelInterpretation, FindsTheSamplesThatCostMostAndDrawsThem) {
+TEST(MultiLabelInterpretation, FindsAndDrawsTheTopLosses) {
   Learner learn = learner_with();
   const auto interp = MultiLabelInterpretation::from(learn);
   const std::vector<TopLoss> top = interp.top_losses();
@@ -134,7 +137,7 @@ TEST(MultiLabelInterpretation, FindsTheSamplesThatCostMostAndDrawsThem) {
   EXPECT_TRUE(has_color(interp.draw_top_losses(1, false), kRightColor));
 }
 
-TEST(MultiLabelInterpretation, ShowsAllOfItInAReport) {
+TEST(MultiLabelInterpretation, AddsASectionToAReport) {
   Learner learn = learner_with();
   HtmlPage page("Report");
   classification_section(MultiLabelInterpretation::from(learn), 2)(page);
@@ -149,7 +152,7 @@ TEST(MultiLabelInterpretation, ShowsAllOfItInAReport) {
   }
 }
 
-TEST(MultiLabelInterpretation, RefusesNumbers) {
+TEST(MultiLabelInterpretation, RejectsNumericTargets) {
   Learner learn = learner_with(kTargets, /*classes=*/{});
   expect_error<c10::ValueError>(
       [&] { MultiLabelInterpretation::from(learn); },

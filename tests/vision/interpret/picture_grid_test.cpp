@@ -15,7 +15,7 @@ torch::Tensor plain(int64_t height, int64_t width, int value, int64_t c = 3) {
   return torch::full({height, width, c}, value, torch::kByte);
 }
 
-TEST(PictureGrid, PutsPicturesInRowsAndColumns) {
+TEST(PictureGrid, ArrangesImagesInRowsAndColumns) {
   std::vector<Picture> pictures;
   pictures.reserve(5);
   for (int i = 0; i < 5; ++i) pictures.push_back({plain(8, 8, 40 * i), {}});
@@ -29,7 +29,7 @@ TEST(PictureGrid, PutsPicturesInRowsAndColumns) {
   }
 }
 
-TEST(PictureGrid, IsAboutAsWideAsHighWithoutANumberOfColumns) {
+TEST(PictureGrid, IsRoughlySquareByDefault) {
   const std::vector<Picture> pictures(9, {plain(4, 4, 0), {}});
   const torch::Tensor page = picture_grid(pictures, {.tile = 64});
   EXPECT_NEAR(
@@ -38,7 +38,7 @@ TEST(PictureGrid, IsAboutAsWideAsHighWithoutANumberOfColumns) {
       0.1);
 }
 
-TEST(PictureGrid, FitsPicturesOfAnyShapeIntoTheirTile) {
+TEST(PictureGrid, FitsImagesOfAnyShapeIntoTheirTile) {
   for (const auto& [height, width] :
        {std::pair{1, 300}, {300, 1}, {7, 3}, {1000, 600}}) {
     const torch::Tensor page =
@@ -49,7 +49,7 @@ TEST(PictureGrid, FitsPicturesOfAnyShapeIntoTheirTile) {
   }
 }
 
-TEST(PictureGrid, WritesCaptionsInTheirColors) {
+TEST(PictureGrid, DrawsCaptionsInTheirColors) {
   const std::vector<CaptionLine> caption = {
       {"right", kRightColor},
       {"wrong", kWrongColor}};
@@ -60,7 +60,7 @@ TEST(PictureGrid, WritesCaptionsInTheirColors) {
   EXPECT_TRUE(has_color(page, kWrongColor));
 }
 
-TEST(PictureGrid, NamesColorsBelowTheImages) {
+TEST(PictureGrid, DrawsALegendBelowTheImages) {
   const std::vector<Picture> pictures = {{plain(8, 8, 255), {}}};
   const torch::Tensor without = picture_grid(pictures, {.tile = 40});
   const torch::Tensor page =
@@ -69,7 +69,7 @@ TEST(PictureGrid, NamesColorsBelowTheImages) {
   EXPECT_TRUE(has_color(page.slice(0, without.size(0)), {200, 30, 40}));
 }
 
-TEST(PictureGrid, BreaksALongCaptionIntoLinesWithinItsTile) {
+TEST(PictureGrid, WrapsALongCaptionWithinItsTile) {
   const auto page = [](const std::string& text) {
     return picture_grid({{plain(8, 8, 0), {{text}}}}, {.tile = 100});
   };
@@ -82,7 +82,7 @@ TEST(PictureGrid, BreaksALongCaptionIntoLinesWithinItsTile) {
   EXPECT_EQ(long_one.narrow(1, long_one.size(1) - 8, 8).min().item<int>(), 255);
 }
 
-TEST(PictureGrid, WritesLettersOfOtherLanguages) {
+TEST(PictureGrid, DrawsNonLatinLetters) {
   const auto page = [](const std::string& text) {
     return picture_grid({{plain(8, 8, 0), {{text}}}}, {});
   };
@@ -90,13 +90,13 @@ TEST(PictureGrid, WritesLettersOfOtherLanguages) {
   EXPECT_FALSE(torch::equal(page("α"), page("β")));
 }
 
-TEST(PictureGrid, LeavesNoRoomAboveWideImages) {
+TEST(PictureGrid, LeavesNoSpaceAboveWideImages) {
   const torch::Tensor page =
       picture_grid({{plain(10, 100, 0), {}}, {plain(20, 100, 0), {}}}, {});
   EXPECT_LT(page.size(0), 100);
 }
 
-TEST(PictureGrid, RefusesWhatIsNoPicture) {
+TEST(PictureGrid, RejectsInvalidImages) {
   expect_error<c10::ValueError>([] { picture_grid({}); }, {"0 images"});
   expect_error<c10::ValueError>(
       [] {
@@ -110,7 +110,7 @@ TEST(PictureGrid, RefusesWhatIsNoPicture) {
       {"tiles of 3 pixels"});
 }
 
-TEST(PictureGrid, NamesOfBoxesAreStripsOfTheirColor) {
+TEST(PictureGrid, DrawsBoxNamesOnStripsOfTheBoxColor) {
   const torch::Tensor white = torch::full({100, 100, 3}, 255, torch::kByte);
   const Rgb color = {190, 0, 50};
   const Picture picture{
@@ -121,8 +121,8 @@ TEST(PictureGrid, NamesOfBoxesAreStripsOfTheirColor) {
   const torch::Tensor grid = picture_grid({picture}, {.tile = 100});
   constexpr int64_t kMargin = 14;
   const torch::Tensor wanted = torch::tensor({190, 0, 50}, torch::kByte);
-  // Above the first box, and within the second, of which a line alone is above
-  // the image.
+  // The name is above the first box. It is inside the second, of which only the
+  // outline is above the image.
   for (const int64_t row : {40 - 11, 40 - 4, 2, 9}) {
     EXPECT_TRUE(grid[kMargin + row][kMargin + 21].equal(wanted)) << row;
   }

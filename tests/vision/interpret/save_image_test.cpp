@@ -12,7 +12,7 @@
 namespace tern::save_image_test {
 namespace {
 
-// What OpenCV reads, as [H, W, C] in RGB.
+// Reads a file with OpenCV as [H, W, C] in RGB.
 torch::Tensor read(const std::filesystem::path& file) {
   const cv::Mat image = cv::imread(file.string(), cv::IMREAD_UNCHANGED);
   const auto pixels = torch::from_blob(
@@ -23,7 +23,7 @@ torch::Tensor read(const std::filesystem::path& file) {
   return image.channels() == 3 ? pixels.flip({2}) : pixels;
 }
 
-TEST(SaveImage, WritesBytesAsTheyAre) {
+TEST(SaveImage, WritesBytesUnchanged) {
   const TempFolder temp;
   const auto rgb = torch::randint(256, {5, 7, 3}, torch::kByte);
   save_image(temp / "rgb.png", rgb);
@@ -33,7 +33,7 @@ TEST(SaveImage, WritesBytesAsTheyAre) {
   EXPECT_TRUE(torch::equal(read(temp / "gray.png").squeeze(2), gray));
 }
 
-TEST(SaveImage, TakesFloatsFromZeroToOneAndClampsTheRest) {
+TEST(SaveImage, ClampsFloatsToZeroToOne) {
   const TempFolder temp;
   const auto image = torch::tensor({{{-1.f, 0.f}, {0.5f, 1.f}}})
                          .expand({3, 2, 2})
@@ -48,7 +48,7 @@ TEST(SaveImage, TakesFloatsFromZeroToOneAndClampsTheRest) {
   EXPECT_EQ(read(temp / "plane.png").size(1), 3);
 }
 
-TEST(SaveImage, SaysWhatIsNoPicture) {
+TEST(SaveImage, RejectsInvalidImages) {
   const TempFolder temp;
   for (const auto& image :
        {torch::Tensor(),

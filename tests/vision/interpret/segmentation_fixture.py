@@ -1,9 +1,9 @@
-"""Writes random masks, and what scikit-learn makes of each class.
+"""Writes random masks, and scikit-learn's scores of each class.
 
-python segmentation_fixture.py FILE          1,000 sets: the live test
-python segmentation_fixture.py FILE --short  segmentation_fixture.json: some
+python segmentation_fixture.py FILE          1,000 sets, for the live test
+python segmentation_fixture.py FILE --short  segmentation_fixture.json: a few
 
-It needs scikit-learn, which ./dev bench peers installs.
+Needs scikit-learn, which ./dev bench peers installs.
 """
 import json
 import sys
@@ -23,7 +23,7 @@ def of_each_class(function, actual, preds, present):
 
 
 def masks(rng):
-    """Masks of a few samples; not all classes need come up."""
+    """Returns masks of a few samples; not every class must occur."""
     count = int(rng.integers(2, 7))
     shape = [int(rng.integers(1, 6)), *map(int, rng.integers(1, 9, 2))]
     actual = rng.integers(0, count, shape)

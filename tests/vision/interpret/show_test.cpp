@@ -22,7 +22,7 @@ torch::Tensor picture(const std::filesystem::path& file) {
   return read_image(file.string());
 }
 
-TEST(ShowBatch, DrawsImagesAsTheyAreBeforeTheyAreNormalized) {
+TEST(ShowBatch, DrawsImagesBeforeNormalization) {
   const Shades shades;
   DataBunch data = shades.data();
   data.batch_transforms = {normalize({0.2, 0.3, 0.4}, {0.1, 0.2, 0.3})};
@@ -33,7 +33,7 @@ TEST(ShowBatch, DrawsImagesAsTheyAreBeforeTheyAreNormalized) {
   }
 }
 
-TEST(ShowBatch, DrawsWhatTheDeviceAugments) {
+TEST(ShowBatch, DrawsImagesAfterBatchAugmentation) {
   const Shades shades;
   class Red final : public Transform {
     void plan(SamplePlan& plan, SampleRng&) const override {
@@ -65,7 +65,7 @@ TEST(ShowBatch, DrawsFloatingImagesOfAnyRange) {
   EXPECT_TRUE(has_color(picture(temp / "a.png"), {0, 0, 0}));
 }
 
-TEST(ShowBatch, SaysWhatIsNoImage) {
+TEST(ShowBatch, RejectsInputsThatAreNotImages) {
   const TempFolder temp;
   expect_error<c10::ValueError>(
       [&] { show_batch(point_data(), temp / "a.png"); },
@@ -81,13 +81,13 @@ TEST(ShowBatch, SaysWhatIsNoImage) {
       {"count is 0"});
 }
 
-TEST(ShowResults, MarksWhatIsRightAndWhatIsWrong) {
+TEST(ShowResults, MarksRightAndWrongPredictions) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   show_results(learn, shades / "results.png");
   EXPECT_TRUE(has_color(picture(shades / "results.png"), kRightColor));
   EXPECT_TRUE(has_color(picture(shades / "results.png"), kWrongColor));
-  // Nothing is wrong in what it has learnt from.
+  // All predictions on the training images are right.
   show_results(learn, shades / "train.png", Split::train);
   EXPECT_TRUE(has_color(picture(shades / "train.png"), kRightColor));
   EXPECT_FALSE(has_color(picture(shades / "train.png"), kWrongColor));
@@ -124,7 +124,7 @@ TEST(ShowResults, DrawsImageTargetAndPredictedMaskSideBySide) {
       temp / "batch.png",
       Split::valid,
       {.count = 2, .columns = 1});
-  // The plain image beside its mask.
+  // The plain image is beside its mask.
   EXPECT_NEAR(picture(temp / "batch.png").size(1), 2 * 190, 40);
   Learner learn(
       data,
@@ -146,7 +146,7 @@ TEST(MaskLegend, ListsTheClassesThatOccur) {
   EXPECT_EQ(legend[1].text, "Bäume");
 }
 
-TEST(ShowResults, LeavesTheClassThatTheLossIgnoresOut) {
+TEST(ShowResults, OmitsTheClassThatTheLossIgnores) {
   const TempFolder temp;
   const auto colors = mask_colors(3);
   const auto has_legend = [&](int64_t ignored, int i) {
@@ -178,7 +178,7 @@ TEST(ShowResults, LeavesTheClassThatTheLossIgnoresOut) {
   EXPECT_FALSE(has_legend(/*ignored=*/1, 1));
 }
 
-TEST(MaskPictures, CountWhatIsRightAmongKnownClasses) {
+TEST(MaskPictures, AccuracyCoversOnlyKnownClasses) {
   const torch::Tensor image = torch::zeros({2, 2, 3}, torch::kByte);
   const torch::Tensor target = torch::tensor({{0, 1}, {1, 11}});
   const auto row = mask_pictures(image, target, torch::ones_like(target), 2);
@@ -186,12 +186,12 @@ TEST(MaskPictures, CountWhatIsRightAmongKnownClasses) {
   EXPECT_TRUE(torch::equal(row[0].image, image));
   EXPECT_EQ(row[1].caption.at(0).text, "target");
   EXPECT_EQ(row[2].caption.at(0).text, "prediction, 67 % right");
-  // A void pixel shows the photograph.
+  // A void pixel shows the photo.
   EXPECT_EQ(row[1].image[1][1].sum().item<int>(), 0);
   EXPECT_EQ(mask_pictures(image, target, {}, 2).size(), 2u);
 }
 
-TEST(TargetText, TellsKindsOfTargetsApart) {
+TEST(TargetText, DetectsTheTargetType) {
   const std::vector<std::string> classes = {"a", "b", "c"};
   DataBunch data;
   data.classes = classes;
@@ -203,14 +203,14 @@ TEST(TargetText, TellsKindsOfTargetsApart) {
   EXPECT_EQ(kind(torch::zeros({4, 3})), TargetKind::multi_category);
   EXPECT_EQ(kind(torch::zeros({4, 2})), TargetKind::number);
   EXPECT_EQ(kind(torch::zeros({4})), TargetKind::number);
-  // What the data describe counts more than what it looks like.
+  // The description in the data takes precedence over dtype and shape.
   data.outputs = {{.kind = TargetKind::number}};
   EXPECT_EQ(kind(torch::zeros({4, 3})), TargetKind::number);
   data.outputs = {{.kind = TargetKind::category}};
   EXPECT_EQ(kind(torch::zeros({4})), TargetKind::category);
 }
 
-TEST(TargetText, ReadsAnyTarget) {
+TEST(TargetText, DescribesAnyTarget) {
   const std::vector<std::string> classes = {"a", "b", "c"};
   using enum TargetKind;
   EXPECT_EQ(target_text(category, torch::tensor(1), classes), "b");
@@ -224,7 +224,7 @@ TEST(TargetText, ReadsAnyTarget) {
       "0.5, -2");
 }
 
-TEST(TargetText, MakesTargetsOfAnswers) {
+TEST(TargetText, DecodesPredictionsToTargets) {
   using enum TargetKind;
   const torch::Tensor preds = torch::tensor({{0.2f, 0.7f}, {0.6f, 0.1f}});
   EXPECT_TRUE(torch::equal(decoded(category, preds), torch::tensor({1, 0})));

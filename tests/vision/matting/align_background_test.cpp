@@ -42,7 +42,7 @@ TEST(AlignBackground, UndoesAKnownHomography) {
   EXPECT_LT(difference(inside(src), inside(aligned)), 3);
 }
 
-TEST(AlignBackground, SaysWhenThereIsNothingToGoBy) {
+TEST(AlignBackground, RejectsImagesWithoutFeatures) {
   const torch::Tensor flat = torch::full({60, 80, 3}, 100, torch::kByte);
   expect_error<c10::ValueError>(
       [&] { examples::align_background(flat, flat); },

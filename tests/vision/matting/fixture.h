@@ -1,6 +1,6 @@
 #pragma once
 
-// What matting_loss_fixture.py wrote, and the numbers that it started from.
+// The results of matting_loss_fixture.py, and its inputs.
 
 #include <cmath>
 #include <cstdlib>
@@ -20,7 +20,7 @@ inline nlohmann::json matting_fixture() {
            : in_tests_folder("vision/matting/matting_loss_fixture.json")));
 }
 
-/// Numbers in 0..1, as the program's `wave`.
+/// Returns numbers in 0..1, like `wave` in the script.
 inline torch::Tensor wave(torch::IntArrayRef shape, double step, double start) {
   const torch::Tensor at =
       torch::arange(c10::multiply_integers(shape), torch::kDouble);
@@ -30,7 +30,7 @@ inline torch::Tensor wave(torch::IntArrayRef shape, double step, double start) {
       .reshape(shape);
 }
 
-/// An alpha [1, 1, height, width], as the program's `blob`.
+/// Returns an alpha [1, 1, height, width], like `blob` in the script.
 inline torch::Tensor
 blob(int64_t height, int64_t width, double row, double column, double radius) {
   const torch::Tensor y =

@@ -42,7 +42,7 @@ bool equal(const Batch& a, const Batch& b) {
   return true;
 }
 
-TEST(MattingAugment, PutsTheForegroundBeforeTheBackground) {
+TEST(MattingAugment, CompositesTheForegroundOverTheBackground) {
   const Batch raw = raw_batch(), batch = augmented(kNothing);
   const auto floating = [](const torch::Tensor& x) {
     return x.permute({0, 3, 1, 2}).to(torch::kFloat) / 255;
@@ -57,11 +57,11 @@ TEST(MattingAugment, PutsTheForegroundBeforeTheBackground) {
   EXPECT_TRUE(test::all_close(batch.targets[1], fgr, {0, 1e-6}));
 }
 
-TEST(MattingAugment, LeavesWhatIsCheckedWithAsItIs) {
+TEST(MattingAugment, LeavesValidationBatchesUnchanged) {
   EXPECT_TRUE(equal(augmented({}, {.seed = 3}), augmented(kNothing)));
 }
 
-TEST(MattingAugment, CutsEachBatchToAnotherSize) {
+TEST(MattingAugment, CropsEachBatchToARandomSize) {
   std::set<int64_t> heights;
   for (int64_t number = 0; number < 30; ++number) {
     const Batch batch =
@@ -82,10 +82,10 @@ TEST(MattingAugment, CutsEachBatchToAnotherSize) {
   EXPECT_EQ(heights, (std::set<int64_t>{16, 20, 24, 28}));
 }
 
-TEST(MattingAugment, IsAFunctionOfSeedEpochAndBatch) {
+TEST(MattingAugment, DependsOnlyOnSeedEpochAndBatch) {
   const auto with = [](uint64_t seed, int64_t epoch, int64_t batch) {
     MattingAugmentOptions options;
-    options.min_crop = 1;  // of one size, to be compared
+    options.min_crop = 1;  // equal sizes, for the comparison
     return augmented(
         options,
         {.training = true, .seed = seed, .epoch = epoch, .batch = batch});
@@ -96,7 +96,7 @@ TEST(MattingAugment, IsAFunctionOfSeedEpochAndBatch) {
   EXPECT_FALSE(equal(with(1, 2, 3), with(1, 2, 4)));
 }
 
-TEST(MattingAugment, DrawsFromNobodyElsesGenerator) {
+TEST(MattingAugment, DoesNotUseTheGlobalGenerator) {
   Batch batch = raw_batch();
   torch::manual_seed(9);
   const torch::Tensor expected = torch::rand({4});
@@ -105,7 +105,7 @@ TEST(MattingAugment, DrawsFromNobodyElsesGenerator) {
   EXPECT_TRUE(torch::equal(torch::rand({4}), expected));
 }
 
-TEST(MattingAugment, ShadowsDarkenTheSceneAndNothingElse) {
+TEST(MattingAugment, ShadowsDarkenOnlyTheSceneBehindTheForeground) {
   MattingAugmentOptions options = kNothing;
   options.p_shadow = 1;
   const Batch plain = augmented(kNothing), shaded = augmented(options);
@@ -115,12 +115,12 @@ TEST(MattingAugment, ShadowsDarkenTheSceneAndNothingElse) {
   EXPECT_LT(darker.max().item<float>(), 0.3f);
   EXPECT_TRUE(torch::equal(plain.inputs[1], shaded.inputs[1]));
   EXPECT_TRUE(torch::equal(plain.targets[0], shaded.targets[0]));
-  // It lies behind the foreground.
+  // The shadow is behind the foreground.
   const torch::Tensor opaque = plain.targets[0] == 1;
   EXPECT_EQ((darker * opaque).abs().max().item<float>(), 0);
 }
 
-TEST(MattingAugment, NoiseIsOnAboutAsManyPicturesAsAskedFor) {
+TEST(MattingAugment, AddsNoiseWithTheGivenProbability) {
   MattingAugmentOptions options = kNothing;
   options.p_noise = 0.4f;
   const Batch raw = raw_batch(200, 8, 8);
@@ -136,7 +136,7 @@ TEST(MattingAugment, NoiseIsOnAboutAsManyPicturesAsAskedFor) {
   EXPECT_TRUE(torch::equal(noisy.targets[1], plain.targets[1]));
 }
 
-TEST(MattingAugment, BackgroundsAreTakenInOtherColorsAndFromElsewhere) {
+TEST(MattingAugment, ChangesColorsAndPositionOfTheCapturedBackground) {
   for (const bool moves : {false, true}) {
     MattingAugmentOptions options = kNothing;
     (moves ? options.p_affine : options.p_jitter) = 1;
@@ -150,7 +150,7 @@ TEST(MattingAugment, BackgroundsAreTakenInOtherColorsAndFromElsewhere) {
   }
 }
 
-TEST(MattingAugment, RefusesBatchesOfAnotherKind) {
+TEST(MattingAugment, RejectsBatchesOfTheWrongLayout) {
   Batch batch = raw_batch();
   batch.targets.clear();
   expect_error<c10::ValueError>(
@@ -158,7 +158,7 @@ TEST(MattingAugment, RefusesBatchesOfAnotherKind) {
       {"[matting_augment] the batch has 2 inputs and 0 targets"});
 }
 
-TEST(MattingAugment, RefusesOptionsThatAreNone) {
+TEST(MattingAugment, RejectsInvalidOptions) {
   expect_error<c10::ValueError>(
       [] { matting_augment({.p_shadow = 1.5f}); },
       {"[matting_augment] p_shadow is 1.5"});

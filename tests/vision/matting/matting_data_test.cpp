@@ -27,7 +27,7 @@ MattingDataOptions tiny_options() {
       .device = torch::kCPU};
 }
 
-TEST(MattingData, SplitsFoldersThatAreWhole) {
+TEST(MattingData, SplitsFoldersWithoutTrainAndValid) {
   const Scenes scenes(10, 20);
   const DataBunch data =
       matting_data(scenes.pairs(), scenes.backgrounds(), tiny_options());
@@ -44,7 +44,7 @@ TEST(MattingData, SplitsFoldersThatAreWhole) {
   EXPECT_EQ(halves.valid->dataset().size(), 10);
 }
 
-TEST(MattingData, TakesFoldersThatAreSplit) {
+TEST(MattingData, UsesTheFoldersTrainAndValid) {
   const Scenes scenes(2, 3);
   for (const std::string folder : {"pairs", "backgrounds"}) {
     for (const std::string side : {"train", "valid"}) {
@@ -68,7 +68,7 @@ TEST(MattingData, TakesFoldersThatAreSplit) {
   EXPECT_EQ(data.valid->dataset().size(), 3);
 }
 
-TEST(MattingData, ChecksWithAFewSamplesSpreadOverAll) {
+TEST(MattingData, ValidSamplesSelectsAnEvenSubset) {
   const Scenes scenes(10, 20);
   MattingDataOptions options = tiny_options();
   options.valid_samples = 2;
@@ -78,7 +78,7 @@ TEST(MattingData, ChecksWithAFewSamplesSpreadOverAll) {
   EXPECT_NE(data.valid->dataset().describe(0), "");
 }
 
-/// Trains on `scenes` for some epochs; stops after so many batches, if any.
+/// Trains on `scenes` for a few epochs, or until `stop_after` batches.
 struct Training {
   Training(const Scenes& scenes, int64_t stop_after)
       : learn(
@@ -115,7 +115,7 @@ TEST(MattingData, LearnsAlpha) {
   EXPECT_TRUE(std::isfinite(last.metrics[3].value));
 }
 
-TEST(MattingData, AResumedTrainingSeesTheSameScenes) {
+TEST(MattingData, AResumedRunSeesTheSameScenes) {
   const Scenes scenes(10, 20);
   Training whole(scenes, 0);
   whole.learn.fit(2, 0.02);

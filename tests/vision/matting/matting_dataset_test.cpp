@@ -25,7 +25,7 @@ MattingDataset dataset_of(
       std::move(options));
 }
 
-TEST(MattingDataset, IsNotDividedIntoFoldsThatShareItsFiles) {
+TEST(MattingDataset, RejectsFoldsThatWouldShareFiles) {
   const Scenes scenes;
   const auto data = std::make_shared<MattingDataset>(dataset_of(scenes));
   expect_error<c10::ValueError>(
@@ -38,7 +38,7 @@ TEST(MattingDataset, HasAsManySamplesAsTheLongerFolder) {
   EXPECT_EQ(dataset_of(Scenes(4, 2)).size(), 4);
 }
 
-TEST(MattingDataset, GivesBytesOfTheWantedSize) {
+TEST(MattingDataset, ReturnsBytesOfTheGivenSize) {
   const Scenes scenes;
   const MattingDataset data = dataset_of(scenes, {.size = {32, 40}});
   const Batch batch = data.get_batch({0, 4, 2}, {});
@@ -52,9 +52,9 @@ TEST(MattingDataset, GivesBytesOfTheWantedSize) {
   EXPECT_NE(data.describe(4).find("pha/0.png"), std::string::npos);
 }
 
-TEST(MattingDataset, ShowsTheWholeForegroundWhereItIsCheckedWith) {
+TEST(MattingDataset, ShowsTheWholeForegroundInValidation) {
   const Scenes scenes;
-  // 20 x 24 fits into 40 x 48 twice as large, and beyond it is transparent.
+  // 20 x 24 pixels are enlarged to 40 x 48; the rest is transparent.
   const MattingDataset data = dataset_of(scenes, {.size = {60, 48}});
   const torch::Tensor alpha = data.get_batch({0}, {}).targets[0][0];
   EXPECT_EQ(alpha.slice(0, 0, 10).sum().item<int64_t>(), 0);
@@ -62,8 +62,8 @@ TEST(MattingDataset, ShowsTheWholeForegroundWhereItIsCheckedWith) {
   EXPECT_NEAR(alpha.sum().item<double>(), 4 * all, 0.03 * 4 * all);
 }
 
-// The foreground's red is its alpha, and stays it.
-TEST(MattingDataset, MovesForegroundAndAlphaAlike) {
+// The foreground's red channel equals alpha, and must stay equal.
+TEST(MattingDataset, TransformsForegroundAndAlphaAlike) {
   const Scenes scenes;
   const MattingDataset data = dataset_of(
       scenes,
@@ -88,7 +88,7 @@ TEST(MattingDataset, MovesForegroundAndAlphaAlike) {
   }
 }
 
-TEST(MattingDataset, ChangesColorsOfTheForegroundAlone) {
+TEST(MattingDataset, ChangesOnlyTheColorsOfTheForeground) {
   const Scenes scenes;
   const MattingDataset data = dataset_of(
       scenes,
@@ -105,7 +105,7 @@ TEST(MattingDataset, ChangesColorsOfTheForegroundAlone) {
       batch.inputs[0].sum().item<int64_t>());
 }
 
-TEST(MattingDataset, PutsAForegroundBeforeOtherBackgroundsEachEpoch) {
+TEST(MattingDataset, PairsAForegroundWithADifferentBackgroundEachEpoch) {
   const Scenes scenes(4, 5);
   const MattingDataset data =
       dataset_of(scenes, {.size = {8, 8}, .transforms = {}});
@@ -122,7 +122,7 @@ TEST(MattingDataset, PutsAForegroundBeforeOtherBackgroundsEachEpoch) {
   }
 }
 
-TEST(MattingDataset, GivesTheSameBatchesForAnyNumberOfWorkers) {
+TEST(MattingDataset, BatchesAreTheSameForAnyNumberOfWorkers) {
   const Scenes scenes;
   const auto data = std::make_shared<MattingDataset>(dataset_of(scenes));
   const auto batches = [&](int64_t workers) {
@@ -147,14 +147,14 @@ TEST(MattingDataset, GivesTheSameBatchesForAnyNumberOfWorkers) {
   }
 }
 
-TEST(MattingDataset, NamesAFileThatBreaksWhileItIsUsed) {
+TEST(MattingDataset, NamesAFileThatWasDeleted) {
   const Scenes scenes;
   const MattingDataset data = dataset_of(scenes);
   std::filesystem::remove(scenes / "pairs/fgr/3.png");
   expect_error<IoError>([&] { data.get_batch({3}, {}); }, {"fgr/3.png"});
 }
 
-TEST(MattingDataset, RefusesASizeThatIsNone) {
+TEST(MattingDataset, RejectsAnInvalidSize) {
   const Scenes scenes;
   expect_error<c10::ValueError>(
       [&] {

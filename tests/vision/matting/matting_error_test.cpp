@@ -17,7 +17,7 @@ torch::Tensor seen() {
   return torch::maximum(blob(40, 48, 17, 18, 8), blob(40, 48, 10, 40, 5));
 }
 
-TEST(MattingError, EqualsPythons) {
+TEST(MattingError, EqualsPython) {
   const auto expected = matting_fixture()["errors"];
   for (Metric& metric : matting_metrics()) {
     metric.update({seen()}, {truth()});
@@ -29,14 +29,14 @@ TEST(MattingError, EqualsPythons) {
   }
 }
 
-TEST(MattingError, IsNoneForTheTruth) {
+TEST(MattingError, IsZeroForPerfectPredictions) {
   for (Metric& metric : matting_metrics()) {
     metric.update({truth()}, {truth()});
     EXPECT_EQ(metric.compute().item<double>(), 0) << metric.name();
   }
 }
 
-TEST(MattingError, SumsInThousandsOfPixels) {
+TEST(MattingError, SumsAreInThousandsOfPixels) {
   const torch::Tensor none = torch::zeros({2, 1, 50, 40});
   torch::Tensor all = torch::ones({2, 1, 50, 40});
   all[1].fill_(0.5);
@@ -48,7 +48,7 @@ TEST(MattingError, SumsInThousandsOfPixels) {
       torch::tensor({1.0, 0.25}, torch::kDouble)));
 }
 
-TEST(MattingError, IsTheMeanOverPicturesInBatchesOfAnySize) {
+TEST(MattingError, IsTheMeanOverImagesForAnyBatchSize) {
   Metric sad = matting_metrics()[0];
   sad.update({torch::cat({seen(), truth()})}, {torch::cat({truth(), truth()})});
   sad.update({truth()}, {truth()});
@@ -58,8 +58,8 @@ TEST(MattingError, IsTheMeanOverPicturesInBatchesOfAnySize) {
       1e-9);
 }
 
-// Small differences count where a part is cut off from the largest region.
-TEST(MattingError, ConnectivityMindsWhatIsApart) {
+// Small differences count if a part is cut off from the largest region.
+TEST(MattingError, ConnectivityPenalizesDisconnectedParts) {
   torch::Tensor whole = torch::zeros({1, 1, 40, 48});
   const auto part =
       [](torch::Tensor& x, int64_t top, int64_t left, int64_t side) {
@@ -70,7 +70,7 @@ TEST(MattingError, ConnectivityMindsWhatIsApart) {
   part(whole, 15, 34, 10).fill_(1);
   torch::Tensor faint = whole * 0.92;
   EXPECT_EQ(alpha_connectivity_error(faint, whole).item<double>(), 0);
-  // Without the bridge of 4 pixels, the limb of 100 stands alone.
+  // Without the bridge of 4 pixels, the limb of 100 pixels is disconnected.
   part(faint, 20, 32, 2).fill_(0);
   EXPECT_NEAR(
       alpha_connectivity_error(faint, whole).item<double>(),
@@ -78,7 +78,7 @@ TEST(MattingError, ConnectivityMindsWhatIsApart) {
       1e-6);
 }
 
-TEST(MattingError, KnowsAlphasWithoutAnyForeground) {
+TEST(MattingError, AcceptsAlphasWithoutForeground) {
   const torch::Tensor none = torch::zeros({1, 1, 8, 9});
   for (Metric& metric : matting_metrics()) {
     metric.update({none}, {none});
@@ -88,7 +88,7 @@ TEST(MattingError, KnowsAlphasWithoutAnyForeground) {
   }
 }
 
-TEST(MattingError, RefusesAlphasOfDifferentShapes) {
+TEST(MattingError, RejectsAlphasOfDifferentShapes) {
   expect_error<c10::ValueError>(
       [] {
         alpha_sad(torch::zeros({1, 1, 4, 4}), torch::zeros({1, 1, 4, 5}));

@@ -13,10 +13,10 @@ namespace {
 using namespace testing_support;  // NOLINT
 namespace fs = std::filesystem;
 
-TEST(MattingFiles, PairsPicturesByNameWhateverTheirKind) {
+TEST(MattingFiles, PairsImagesByNameAcrossFormats) {
   const Scenes scenes(0, 1);
   const torch::Tensor alpha = Scenes::disc(20);
-  // By their bytes "a-b.png" comes before "a.png", and after "a".
+  // In byte order "a-b.png" precedes "a.png", but follows "a".
   for (const char* name : {"a.png", "a-b.png", "deep/c.png"}) {
     scenes.write(std::string("pairs/pha/") + name, alpha);
   }
@@ -32,7 +32,7 @@ TEST(MattingFiles, PairsPicturesByNameWhateverTheirKind) {
   check_matting_files(files);
 }
 
-TEST(MattingFiles, NamesAPictureWithoutPartner) {
+TEST(MattingFiles, NamesAnImageWithoutAPartner) {
   const Scenes scenes;
   fs::remove(scenes / "pairs/fgr/2.png");
   expect_error<DataError>(
@@ -45,7 +45,7 @@ TEST(MattingFiles, NamesAPictureWithoutPartner) {
       {"fgr/0.png", "has no counterpart"});
 }
 
-TEST(MattingFiles, NamesTwoPicturesOfOneName) {
+TEST(MattingFiles, NamesTwoImagesWithTheSameName) {
   const Scenes scenes;
   scenes.write("pairs/pha/2.webp", Scenes::disc(22));
   expect_error<DataError>(
@@ -53,7 +53,7 @@ TEST(MattingFiles, NamesTwoPicturesOfOneName) {
       {"pha/2.webp", "has the name of", "pha/2.png"});
 }
 
-TEST(MattingFiles, SaysWhenAFolderIsEmptyOrMissing) {
+TEST(MattingFiles, RejectsAnEmptyOrMissingFolder) {
   const Scenes scenes(2, 0);
   fs::create_directories(scenes.backgrounds());
   expect_error<DataError>(
@@ -64,7 +64,7 @@ TEST(MattingFiles, SaysWhenAFolderIsEmptyOrMissing) {
       {"nowhere/pha"});
 }
 
-TEST(MattingFiles, SaysWhenSizesDiffer) {
+TEST(MattingFiles, RejectsPairsOfDifferentSizes) {
   const Scenes scenes;
   scenes.write("pairs/pha/1.png", Scenes::disc(30));
   const MattingFiles files =
@@ -74,7 +74,7 @@ TEST(MattingFiles, SaysWhenSizesDiffer) {
       {"pha/1.png: is an alpha of 30 x 34", "fgr/1.png has 21 x 25"});
 }
 
-TEST(MattingFiles, SaysWhenAlphaHasColors) {
+TEST(MattingFiles, RejectsAColoredAlpha) {
   const Scenes scenes;
   const torch::Tensor alpha = Scenes::disc(21);
   scenes.write("pairs/pha/1.png", Scenes::colors(alpha));
@@ -83,12 +83,12 @@ TEST(MattingFiles, SaysWhenAlphaHasColors) {
   expect_error<DataError>(
       [&] { check_matting_files(files); },
       {"pha/1.png: has colors", "swapped"});
-  // Gray that is stored in color is gray.
+  // Gray stored as color is accepted.
   scenes.write("pairs/pha/1.png", torch::stack({alpha, alpha, alpha}, 2));
   check_matting_files(files);
 }
 
-TEST(MattingFiles, SaysWhenNumbersDiffer) {
+TEST(MattingFiles, RejectsDifferentNumbersOfAlphasAndForegrounds) {
   const Scenes scenes;
   MattingFiles files = find_matting_files(scenes.pairs(), scenes.backgrounds());
   files.fgr.pop_back();
@@ -97,7 +97,7 @@ TEST(MattingFiles, SaysWhenNumbersDiffer) {
       {"[MattingDataset]", "4 alphas, 3 foregrounds and 5 backgrounds"});
 }
 
-TEST(MattingFiles, AreSplitWithoutTearingPairsApart) {
+TEST(MattingFiles, SplitsKeepPairsTogether) {
   const Scenes scenes(10, 20);
   const MattingFiles files =
       find_matting_files(scenes.pairs(), scenes.backgrounds());

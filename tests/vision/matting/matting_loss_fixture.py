@@ -2,8 +2,8 @@
 
 python matting_loss_fixture.py matting_loss_fixture.json
 
-The losses are those of BackgroundMattingV2's training programs, the errors those
-of its evaluation, written once more with the operations that they name.
+Reimplements the losses of BackgroundMattingV2's training scripts and the errors of
+its evaluation with the same operations.
 """
 import json
 import math
@@ -15,14 +15,14 @@ import torch.nn.functional as F
 
 
 def wave(shape, step, start):
-    """Numbers in 0..1 that C++ can make too; some are 0 and some 1."""
+    """Numbers in 0..1 that C++ can compute too; some are 0 and some 1."""
     at = torch.arange(math.prod(shape), dtype=torch.float64)
     wave = 0.5 + 0.7 * torch.cos(at * step + start)
     return wave.clamp(0, 1).float().reshape(shape)
 
 
 def blob(height, width, row, column, radius):
-    """An alpha that falls off from 1 to 0 around a point."""
+    """An alpha that falls from 1 to 0 around a point."""
     y = torch.arange(height, dtype=torch.float64).view(-1, 1) - row
     x = torch.arange(width, dtype=torch.float64).view(1, -1) - column
     return (1.5 - (x * x + y * y).sqrt() / radius).clamp(0, 1).float()
@@ -77,12 +77,12 @@ def with_gradients(loss, outputs, targets):
     value.backward()
     return {
         "value": value.item(),
-        # A weighted sum tells gradients in other places apart.
+        # A weighted sum also detects gradients at wrong positions.
         "gradients": [(o.grad * wave(o.shape, 0.9, 4)).sum().item() for o in outputs],
     }
 
 
-# The gradient error, filters made as in the Matlab code of the benchmark.
+# The gradient error, with the filters of the benchmark's Matlab code.
 def gauss_gradient(x, sigma=1.4, epsilon=1e-2):
     half = math.ceil(
         sigma * math.sqrt(-2 * math.log(math.sqrt(2 * math.pi) * sigma * epsilon))
@@ -117,7 +117,7 @@ def gradient_error(pha, truth):
 
 
 def largest_region(mask):
-    """Of the pixels that hang together by their 4 sides."""
+    """Returns the largest region of pixels connected by their 4 sides."""
     left = {tuple(p) for p in mask.nonzero().tolist()}
     best = set()
     while left:

@@ -51,21 +51,21 @@ void expect_equals_pythons(
   }
 }
 
-TEST(MattingLoss, OfTheBaseEqualsPythons) {
+TEST(MattingLoss, EqualsPythonForTheBaseNetwork) {
   expect_equals_pythons(
       matting_base_loss,
       base_outputs(),
       matting_fixture()["base"]);
 }
 
-TEST(MattingLoss, OfTheRefinerEqualsPythons) {
+TEST(MattingLoss, EqualsPythonForTheRefiner) {
   expect_equals_pythons(
       matting_refine_loss,
       refine_outputs(),
       matting_fixture()["refine"]);
 }
 
-TEST(MattingLoss, SobelEqualsKornias) {
+TEST(MattingLoss, SobelEqualsKornia) {
   const auto expected = matting_fixture()["sobel"].get<std::vector<float>>();
   EXPECT_TRUE(test::all_close(
       sobel(targets()[0])[0].flatten(),
@@ -73,7 +73,7 @@ TEST(MattingLoss, SobelEqualsKornias) {
       {1e-4, 1e-6}));
 }
 
-TEST(MattingLoss, IsNoneForTheTruth) {
+TEST(MattingLoss, IsZeroForPerfectPredictions) {
   const Tensors truth = targets();
   const torch::Tensor err = torch::zeros_like(truth[0]);
   EXPECT_EQ(
@@ -81,7 +81,7 @@ TEST(MattingLoss, IsNoneForTheTruth) {
       0);
 }
 
-TEST(MattingLoss, DoesNotLookAtForegroundThatIsTransparent) {
+TEST(MattingLoss, IgnoresTransparentForeground) {
   Tensors truth = targets(), outputs = base_outputs();
   truth[0].zero_();
   const float before = matting_base_loss(outputs, truth).item<float>();
@@ -97,7 +97,7 @@ TEST(MattingLoss, IsComputedInFp32UnderAutocast) {
   EXPECT_EQ(inside.sum().item<float>(), outside);
 }
 
-TEST(MattingLoss, SaysWhichOutputsItWants) {
+TEST(MattingLoss, RejectsWrongOutputsAndTargets) {
   Tensors outputs = base_outputs();
   outputs.pop_back();
   expect_error<c10::ValueError>(

@@ -1,6 +1,6 @@
 #pragma once
 
-// Pictures small enough for matting networks in a test.
+// Images small enough for matting networks in a test.
 
 #include <memory>
 
@@ -13,14 +13,14 @@
 
 namespace tern::testing_support {
 
-/// A batch of RGB noise, 0..1.
+/// Returns a batch of RGB noise in 0..1.
 inline torch::Tensor noise(int64_t n, int64_t h, int64_t w, uint64_t seed = 1) {
   auto generator = at::detail::createCPUGenerator(seed);
   return torch::rand({n, 3, h, w}, generator);
 }
 
-/// A Learner that wants pha to be 1, on four pictures of `side` pixels. It
-/// trains one batch an epoch.
+/// Returns a Learner with the target pha = 1 for four images of `side` pixels.
+/// An epoch is one batch.
 inline Learner matting_learner(Model model, int64_t side) {
   const auto dataset = std::make_shared<TensorDataset>(
       Tensors{noise(4, side, side, 1), noise(4, side, side, 2)},

@@ -16,8 +16,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-/// Sees whatever differs from the background. Insists on sides that divide by
-/// 4, as the refining network does.
+/// Marks pixels that differ from the background. Requires sides divisible by 4,
+/// like the refining network.
 struct DifferenceImpl : torch::nn::Module {
   DifferenceImpl() { register_parameter("unused", torch::zeros({1})); }
 
@@ -32,7 +32,7 @@ struct DifferenceImpl : torch::nn::Module {
 };
 TORCH_MODULE(Difference);
 
-/// With the outputs of a MattingRefine: the upper left square is refined.
+/// Has the outputs of a MattingRefine; only the upper left square is refined.
 struct RefinedImpl : DifferenceImpl {
   std::vector<torch::Tensor> forward(
       const torch::Tensor& src,
@@ -50,13 +50,13 @@ torch::Tensor plain(int64_t height, int64_t width, int value) {
   return torch::full({height, width, 3}, value, torch::kByte);
 }
 
-/// A room, and the same with something in it.
+/// A background, and the same scene with an object.
 struct Photographs {
   Photographs() { src.slice(0, 3, 8).slice(1, 2, 5).fill_(200); }
   torch::Tensor bgr = plain(13, 10, 60), src = bgr.clone();
 };
 
-TEST(MattingPredict, FindsWhatIsInFrontInAPictureOfAnySize) {
+TEST(MattingPredict, FindsTheForegroundInImagesOfAnySize) {
   const Photographs photos;
   Model model = Difference();
   const Matte matte = find_matte(model, photos.src, photos.bgr);
@@ -69,7 +69,7 @@ TEST(MattingPredict, FindsWhatIsInFrontInAPictureOfAnySize) {
       {0, 1e-6}));
 }
 
-TEST(MattingPredict, GivesErrorAndRefinedSquaresInTheSizeOfThePicture) {
+TEST(MattingPredict, ResizesErrorAndRefinedSquaresToTheImage) {
   const Photographs photos;
   Model model = Refined();
   const Matte matte = find_matte(model, photos.src, photos.bgr);
@@ -81,7 +81,7 @@ TEST(MattingPredict, GivesErrorAndRefinedSquaresInTheSizeOfThePicture) {
   EXPECT_FALSE(find_matte(base, photos.src, photos.bgr).ref.defined());
 }
 
-TEST(MattingPredict, LeavesTheModelInItsMode) {
+TEST(MattingPredict, RestoresTheModeOfTheModel) {
   const Photographs photos;
   Model model = Difference();
   for (const bool is_training : {true, false}) {
@@ -91,7 +91,7 @@ TEST(MattingPredict, LeavesTheModelInItsMode) {
   }
 }
 
-TEST(MattingPredict, PutsItBeforeABackgroundOfAnySize) {
+TEST(MattingPredict, CompositesOverABackgroundOfAnySize) {
   const Photographs photos;
   Model model = Difference();
   const Matte matte = find_matte(model, photos.src, photos.bgr);
@@ -103,7 +103,7 @@ TEST(MattingPredict, PutsItBeforeABackgroundOfAnySize) {
   }
 }
 
-TEST(MattingPredict, RefusesPhotographsThatDoNotBelongTogether) {
+TEST(MattingPredict, RejectsPhotosThatDoNotMatch) {
   Model model = Difference();
   expect_error<c10::ValueError>(
       [&] { find_matte(model, plain(8, 8, 1), plain(8, 12, 1)); },
@@ -119,14 +119,14 @@ TEST(MattingPredict, RefusesPhotographsThatDoNotBelongTogether) {
       {"[place_over]"});
 }
 
-TEST(MattingPredict, RefusesAFileThatIsNoNetwork) {
+TEST(MattingPredict, RejectsAFileWithoutAMattingNetwork) {
   const Scenes scenes(1, 1);
   expect_error<DataError>(
       [&] { load_matting_model(scenes / "pairs/pha/0.png"); },
       {"pha/0.png"});
 }
 
-TEST(MattingPicture, DrawsSixPicturesOfEachScene) {
+TEST(MattingPicture, DrawsSixPanelsPerScene) {
   const Scenes scenes(10, 10);
   Learner learn(
       matting_data(
@@ -147,10 +147,10 @@ TEST(MattingPicture, DrawsSixPicturesOfEachScene) {
   EXPECT_TRUE(learn.model().is_training());
   const torch::Tensor picture = read_image((scenes / "mattes.png").string());
   EXPECT_NEAR(picture.size(1), 6 * 60, 30);
-  EXPECT_NEAR(picture.size(0), 2 * 115, 40);  // captions of three lines
+  EXPECT_NEAR(picture.size(0), 2 * 115, 40);  // captions have three lines
 }
 
-TEST(MattingPicture, RefusesTensorsThatAreNone) {
+TEST(MattingPicture, RejectsMissingOutputs) {
   const torch::Tensor x = torch::zeros({1, 3, 8, 8});
   expect_error<c10::ValueError>(
       [&] {

@@ -1,7 +1,6 @@
 #pragma once
 
-// Folders with a few pairs and backgrounds, and a network without weights to
-// speak of.
+// Folders with a few pairs and backgrounds, and a tiny network.
 
 #include <filesystem>
 #include <string>
@@ -17,9 +16,9 @@
 
 namespace tern::testing_support {
 
-/// pairs/{pha,fgr} and backgrounds: discs of growing brightness, in front of
-/// shades of gray. A foreground is black where its alpha is, elsewhere a color
-/// with alpha as its red.
+/// Folders pairs/{pha,fgr} and backgrounds: discs of increasing brightness, in
+/// front of shades of gray. A foreground is black where its alpha is 0;
+/// elsewhere it is a color whose red channel is alpha.
 class Scenes {
  public:
   explicit Scenes(int64_t pairs = 4, int64_t backgrounds = 5) {
@@ -44,12 +43,12 @@ class Scenes {
 
   void write(const std::string& name, const torch::Tensor& image) const {
     make_folders((temp_ / name).parent_path());
-    // The bytes of a PNG, whatever the name says.
+    // PNG bytes for any file name.
     const auto bytes = png_of(image);
     write_file(temp_ / name, bytes);
   }
 
-  /// A disc of radius 6 in the middle, [size, size + 4] kByte.
+  /// Returns a disc of radius 6 in the center, [size, size + 4] kByte.
   static torch::Tensor disc(int64_t size) {
     const auto from_middle = [](int64_t n) {
       return torch::arange(n, torch::kFloat) - static_cast<double>(n - 1) / 2;
@@ -67,7 +66,7 @@ class Scenes {
   TempFolder temp_;
 };
 
-/// One convolution: alpha, foreground and expected error.
+/// One convolution with outputs alpha, foreground and expected error.
 class TinyMattingImpl : public torch::nn::Module {
  public:
   TinyMattingImpl() { register_module("conv", conv_); }

@@ -19,7 +19,7 @@ torch::Tensor gray_of(const torch::Tensor& x) {
          0.114 * x.select(1, 2);
 }
 
-TEST(TensorFilters, WarpTakesEachPictureItsOwnWay) {
+TEST(TensorFilters, WarpMovesEachImageByItsOwnMatrix) {
   const torch::Tensor x = picture();
   const torch::Tensor y = warp_batch(
       x,
@@ -34,7 +34,7 @@ TEST(TensorFilters, WarpTakesEachPictureItsOwnWay) {
       test::all_close(y[1].slice(1, 2, 10), x[1].slice(1, 0, 8), {1e-4, 1e-5}));
 }
 
-TEST(TensorFilters, BlurIsTheMeanOfWhatThereIsOfASquare) {
+TEST(TensorFilters, BlurIsTheMeanOfASquareInsideTheImage) {
   const torch::Tensor x = picture();
   for (const int64_t size : {4, 5, 39}) {
     const torch::Tensor y = box_blur_batch(x, size);
@@ -48,7 +48,7 @@ TEST(TensorFilters, BlurIsTheMeanOfWhatThereIsOfASquare) {
   }
 }
 
-TEST(TensorFilters, ColorChangesAreTorchvisions) {
+TEST(TensorFilters, ColorChangesMatchTorchvision) {
   const torch::Tensor x = picture();
   const torch::Tensor y = change_colors(
       x,
@@ -62,7 +62,7 @@ TEST(TensorFilters, ColorChangesAreTorchvisions) {
   EXPECT_TRUE(test::all_close(y[0], expected[0], {1e-4, 1e-5}));
 }
 
-TEST(TensorFilters, HueGoesRoundACircleAboutGray) {
+TEST(TensorFilters, HueRotatesColorsAroundGray) {
   const torch::Tensor x = picture();
   const auto turned = [&](float hue) {
     return change_colors(x, {{.hue = hue}, {.hue = hue}});
@@ -78,7 +78,7 @@ TEST(TensorFilters, HueGoesRoundACircleAboutGray) {
       {1e-4, 1e-5}));
 }
 
-TEST(TensorFilters, CoverCutsTheMiddle) {
+TEST(TensorFilters, CoverCropsTheCenter) {
   const torch::Tensor x = picture();
   EXPECT_TRUE(torch::equal(cover_batch(x, {10, 14}), x));
   EXPECT_TRUE(torch::equal(cover_batch(x, {10, 8}), x.slice(3, 3, 11)));

@@ -14,14 +14,14 @@
 
 namespace tern {
 
-/// What fixture.py wrote about a network of torchvision or fastai.
+/// Returns the results of fixture.py for a network of torchvision or fastai.
 inline const nlohmann::json& model_fixture(const std::string& name) {
   static const auto fixture = nlohmann::json::parse(
       std::ifstream(in_tests_folder("vision/models/fixture.json")));
   return fixture["models"][name];
 }
 
-/// As fixture.py fills weight number `index`.
+/// Fills weight number `index` like fixture.py.
 inline void fill(torch::Tensor tensor, int64_t index) {
   const double n = static_cast<double>(tensor.numel());
   const auto wave = torch::cos(
@@ -34,8 +34,8 @@ inline void fill(torch::Tensor tensor, int64_t index) {
   tensor.copy_(values.reshape(tensor.sizes()));
 }
 
-/// How far the model's answers are from Python's, over the largest of them.
-/// Its weights, in the order of `state`, get fixture.py's values first.
+/// Fills the weights, in the order of `state`, like fixture.py, and returns the
+/// largest difference from Python's outputs, relative to the largest output.
 inline double error_with_fixture_weights(
     Model model,
     const std::vector<ModelTensor>& state,

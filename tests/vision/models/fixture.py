@@ -1,8 +1,8 @@
-"""Writes fixture.json: what torchvision's and fastai's networks call their
-weights, and what they answer.
+"""Writes fixture.json: weight names and outputs of torchvision's and fastai's
+networks.
 
 python fixture.py > fixture.json, with torchvision and fastai installed
-(./dev bench peers makes such an environment).
+(./dev bench peers installs them).
 """
 import json
 import math
@@ -15,7 +15,7 @@ from fastai.vision.models import xresnet
 
 
 def fill(tensor, index):
-    """Weights that C++ can make too: no random numbers."""
+    """Fills with weights that C++ can compute too, without random numbers."""
     n = tensor.numel()
     wave = torch.cos(torch.arange(n, dtype=torch.float64) * 0.37 + index)
     fan_in = n / tensor.shape[0] if tensor.dim() > 1 else 1
@@ -39,7 +39,7 @@ def answers(model, x):
             if tensor.is_floating_point():
                 fill(tensor, index)
         y = torch.as_tensor(model(x))
-    # Of many every 7th: enough to tell, and a file of bearable length.
+    # Every 7th of many outputs is enough and keeps the file small.
     step = 7 if y.numel() > 100 else 1
     return {
         "tensors": [[k, list(v.shape)] for k, v in state.items()],
@@ -58,7 +58,7 @@ def main():
     for name in "xresnet18", "xresnet34", "xresnet50":
         models[name] = answers(getattr(xresnet, name)(n_out=10), x)
     models["head"] = answers(create_head(24, 10), images(4, 24, 3, 2))
-    # Of odd size, so that what is enlarged has to be cut.
+    # An odd size, so that upsampled features must be cropped.
     models["unet"] = answers(
         create_unet_model(
             torchvision.models.resnet18, 3, (64, 64), pretrained=False

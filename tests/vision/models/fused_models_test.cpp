@@ -1,4 +1,4 @@
-// What Predictor runs on a CPU, for each family of networks.
+// The models that Predictor runs on a CPU, for each family of networks.
 #include <gtest/gtest.h>
 
 #include "tern/kernels/cpu_isa.h"
@@ -14,8 +14,8 @@ using testing_support::classifiers;
 using testing_support::prepare;
 using testing_support::SmallNet;
 
-/// Expects the same answers as the model's, of one sample and of any number,
-/// with oneDNN's operator for each convolution.
+/// Expects the model's outputs for one sample and for other batch sizes, with
+/// oneDNN's operator for each convolution.
 void expect_fused(Model model, const torch::Tensor& x) {
   prepare(model, {x});
   const torch::NoGradGuard no_grad;
@@ -39,7 +39,7 @@ class FusedModels : public testing::TestWithParam<SmallNet> {
   FusedModels() { torch::manual_seed(7); }
 };
 
-TEST_P(FusedModels, AnswerAsTheModelDoes) {
+TEST_P(FusedModels, OutputsEqualTheModels) {
   const SmallNet& net = GetParam();
   expect_fused(net.make(), torch::rand({4, 3, net.side, net.side}));
 }
@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(classifiers()),
     [](const auto& info) { return info.param.name; });
 
-TEST_F(FusedModels, AUnetToo) {
+TEST_F(FusedModels, SupportsAUnet) {
   expect_fused(
       DynamicUnet(
           VisionArch(testing_support::small_resnet),
@@ -63,10 +63,10 @@ double distance(const torch::Tensor& outputs, const torch::Tensor& exact) {
          exact.norm().item<double>();
 }
 
-// Fused operations are rounded once; what they give differs in its last bits.
+// Fused operations round once, so results differ in the last bits.
 TEST_P(FusedModels, AreAboutAsCloseToFp32AsTheModelInBfloat16) {
   if (!multiplies_bfloat16()) {
-    GTEST_SKIP() << "this processor does not multiply bfloat16";
+    GTEST_SKIP() << "needs a processor that multiplies bfloat16";
   }
   const SmallNet& net = GetParam();
   const torch::Tensor x = torch::rand({4, 3, net.side, net.side});

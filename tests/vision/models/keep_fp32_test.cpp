@@ -74,7 +74,7 @@ bool has_weight_of(const ForwardOp& op, const std::string& module) {
   });
 }
 
-// A layer that has other weights than those of `module`.
+// Returns true if the op has weights that do not belong to `module`.
 bool is_other_layer(const ForwardOp& op, const std::string& module) {
   static const std::set<std::string> kLayers = {
       "aten::linear",
@@ -87,7 +87,7 @@ bool is_other_layer(const ForwardOp& op, const std::string& module) {
          !has_weight_of(op, module);
 }
 
-// Of the network's modules, from the front to the back, that at `place` of 1.
+// Returns the module at position `place`, from 0 (first) to 1 (last).
 std::string module_at(double place, const Model& model) {
   std::vector<std::string> names;
   for (const auto& item : model.module()->named_modules()) {
@@ -116,8 +116,8 @@ void expect_kept(
   while (behind < mixed.size() && !is_other_layer(mixed[behind], kept)) {
     ++behind;
   }
-  // A sum that is written into the kept block's result has its type, and so
-  // have operations with it alone.
+  // An in-place sum into the kept block's result is fp32, and so are the
+  // operations that use only this sum.
   bool is_written = false;
   for (size_t i = 0; i < mixed.size(); ++i) {
     ASSERT_EQ(mixed[i].name, plain[i].name);
@@ -139,8 +139,8 @@ void expect_kept(
   }
 }
 
-TEST(KeepFp32OfNetworks, AKeptBlockIsFp32AndAllBehindItIsAsWithoutIt) {
-  double place = 0.2;  // another one in each network
+TEST(KeepFp32OfNetworks, AKeptBlockIsFp32AndLaterLayersAreUnaffected) {
+  double place = 0.2;  // a different one in each network
   for (const Case& net : networks()) {
     const auto to_bf16 = [](const std::vector<std::string>& kept) {
       return [kept](Learner& learn) { learn.to_bf16({.keep_fp32 = kept}); };
@@ -155,8 +155,8 @@ TEST(KeepFp32OfNetworks, AKeptBlockIsFp32AndAllBehindItIsAsWithoutIt) {
   }
 }
 
-// What is not a layer promotes to fp32 as it always does under autocast.
-TEST(KeepFp32OfNetworks, UnderAutocastTheLayersBehindAKeptBlockAreIn16Bits) {
+// Operations without weights promote to fp32, as always under autocast.
+TEST(KeepFp32OfNetworks, UnderAutocastTheLayersAfterAKeptBlockAreIn16Bits) {
   const auto layers = [](std::vector<ForwardOp> ops, const std::string& kept) {
     std::erase_if(ops, [&](const ForwardOp& op) {
       return !has_weight_of(op, kept) &&

@@ -1,4 +1,4 @@
-// Weights by name, and files of timm's and torchvision's in these networks.
+// Published weights by name, and files from timm and torchvision.
 
 #include <cstdlib>
 #include <filesystem>
@@ -41,7 +41,7 @@ ConvNeXt convnext(const ConvNeXtOptions& options) {
 
 // ---- Which weights ----
 
-TEST(Pretrained, IsTrueOrAFileOrNothing) {
+TEST(Pretrained, IsAFlagOrAFile) {
   const auto is = [](const Pretrained& weights, bool any, bool published) {
     EXPECT_EQ(bool{weights}, any);
     EXPECT_EQ(weights.is_published(), published);
@@ -56,7 +56,7 @@ TEST(Pretrained, IsTrueOrAFileOrNothing) {
   EXPECT_EQ(is(fs::path("a.pth"), true, false), "a.pth");
 }
 
-TEST(PublishedWeights, AreThereForEachNetworkWithTheirHash) {
+TEST(PublishedWeights, AreListedForEachNetworkWithTheirHash) {
   for (const std::string& name : networks_with_weights()) {
     const PublishedWeights weights = VisionArch(name).published();
     EXPECT_TRUE(weights.url.starts_with("https://")) << name;
@@ -84,7 +84,7 @@ DataBunch pictures(int64_t size) {
   return data;
 }
 
-TEST(VisionLearner, FetchesWeightsByName) {
+TEST(VisionLearner, DownloadsWeightsByName) {
   const TempFolder temp;
   torch::manual_seed(1);
   const Model theirs = vit({.num_classes = 7});
@@ -116,10 +116,10 @@ TEST(VisionLearner, FetchesWeightsByName) {
         learn.state_dict()["body.conv_proj.weight"],
         theirs.state_dict()["conv_proj.weight"]));
     for (const ModelTensor& item : learn.model().parameters()) {
-      if (item.layer != LayerKind::other) continue;  // norms go on learning
+      if (item.layer != LayerKind::other) continue;  // norms keep training
       EXPECT_EQ(item.tensor.requires_grad(), item.name.starts_with("head."));
     }
-    // Normalized as ImageNet was.
+    // Normalized with the statistics of ImageNet.
     EXPECT_EQ(learn.data().batch_transforms.size(), 1u);
   }
   if (before) {
@@ -132,7 +132,7 @@ TEST(VisionLearner, FetchesWeightsByName) {
       fs::exists(temp / ("weights/vit-" + hash.substr(0, 8) + ".pth.sha256")));
 }
 
-TEST(VisionLearner, SaysWhichFileAFolderOfWeightsLacks) {
+TEST(VisionLearner, NamesTheFileMissingInTheWeightsFolder) {
   const TempFolder temp;
   ::setenv("TERN_WEIGHTS", temp.path().c_str(), 1);
   expect_error<DataError>(
@@ -148,9 +148,9 @@ TEST(VisionLearner, SaysWhichFileAFolderOfWeightsLacks) {
   ::unsetenv("TERN_WEIGHTS");
 }
 
-// ---- Whose names ----
+// ---- Names in the files ----
 
-// What `rename` makes of a network's names, in a file.
+// Saves the weights with names changed by `rename`.
 template <class Rename>
 fs::path saved(const TempFolder& temp, const Model& net, Rename rename) {
   StateDict state;
@@ -169,7 +169,7 @@ bool replaced(std::string& text, const char* from, const char* to) {
   return true;
 }
 
-TEST(LoadPretrained, ReadsAViTOfTimms) {
+TEST(LoadPretrained, ReadsAViTFromTimm) {
   const TempFolder temp;
   torch::manual_seed(1);
   TimmViT theirs = timm_vit({.num_classes = 3, .image_size = 32});
@@ -214,7 +214,7 @@ TEST(LoadPretrained, InterpolatesPositionsToTheImageSize) {
   }
 }
 
-TEST(LoadPretrained, ReadsAnOldViTOfTorchvisions) {
+TEST(LoadPretrained, ReadsAnOldViTFromTorchvision) {
   const TempFolder temp;
   torch::manual_seed(1);
   const Model theirs = vit({.num_classes = 3});
@@ -229,9 +229,9 @@ TEST(LoadPretrained, ReadsAnOldViTOfTorchvisions) {
   EXPECT_TRUE(torch::equal(ours.state_dict()[name], theirs.state_dict()[name]));
 }
 
-TEST(LoadPretrained, ReadsASwinOfTimmsAndOfThePapersProgram) {
+TEST(LoadPretrained, ReadsASwinFromTimmAndFromThePapersRepository) {
   const TempFolder temp;
-  for (const int shift : {0, 1}) {  // the program's ends a stage by merging
+  for (const int shift : {0, 1}) {  // the repository ends a stage by merging
     torch::manual_seed(1);
     const Model theirs = swin({.num_classes = 3});
     const fs::path file = saved(temp, theirs, [&](std::string name, auto t) {
@@ -264,7 +264,7 @@ TEST(LoadPretrained, ReadsASwinOfTimmsAndOfThePapersProgram) {
   }
 }
 
-TEST(LoadPretrained, ReadsAConvNeXtOfTimms) {
+TEST(LoadPretrained, ReadsAConvNeXtFromTimm) {
   const TempFolder temp;
   torch::manual_seed(1);
   const Model theirs = convnext({.num_classes = 3});
@@ -295,7 +295,7 @@ TEST(LoadPretrained, ReadsAConvNeXtOfTimms) {
       theirs.state_dict()["features.5.0.block.0.weight"]));
 }
 
-TEST(LoadPretrained, SaysWhatToDoAboutAHeadOfAnotherSize) {
+TEST(LoadPretrained, ErrorForAHeadOfADifferentSizeNamesTheRemedy) {
   const TempFolder temp;
   save_safetensors(
       temp / "a.safetensors",
@@ -311,7 +311,7 @@ TEST(LoadPretrained, SaysWhatToDoAboutAHeadOfAnotherSize) {
   EXPECT_TRUE(torch::equal(now["features.0.0.weight"], before));
 }
 
-TEST(LoadPretrained, AdaptsAViTToOtherChannels) {
+TEST(LoadPretrained, AdaptsAViTToAnyNumberOfChannels) {
   const TempFolder temp;
   const Model theirs = vit({});
   save_safetensors(temp / "a.safetensors", theirs.state_dict());
@@ -322,7 +322,7 @@ TEST(LoadPretrained, AdaptsAViTToOtherChannels) {
       theirs.state_dict()["conv_proj.weight"].sum(1, true)));
 }
 
-TEST(TorchvisionNames, OfBlocksForMobileDevices) {
+TEST(TorchvisionNames, AreFoundForMobileNetBlocks) {
   const std::vector<std::string> timms = {
       "conv_stem.weight",
       "bn1.running_var",
@@ -368,23 +368,23 @@ TEST(TorchvisionNames, OfBlocksForMobileDevices) {
       (std::vector<std::string>{"a", "b"}));
 }
 
-// What published_names.py wrote.
+// Returns the results of published_names.py.
 nlohmann::json published_names() {
   const char* const file = std::getenv("TERN_PUBLISHED_NAMES");
   return file ? nlohmann::json::parse(std::ifstream(file)) : nlohmann::json();
 }
 
-TEST(PublishedWeights, AreWhereTorchvisionAndTimmHaveThem) {
+TEST(PublishedWeights, UrlsMatchTorchvisionAndTimm) {
   const auto urls = published_names()["urls"];
   if (urls.empty()) GTEST_SKIP() << "needs a Python with torchvision";
   for (const std::string& name : networks_with_weights()) {
-    if (name == "vit_s_16" && !urls.contains(name)) continue;  // timm's
+    if (name == "vit_s_16" && !urls.contains(name)) continue;  // from timm
     EXPECT_EQ(VisionArch(name).published().url, urls[name].get<std::string>());
   }
 }
 
-// timm's and torchvision's names of the same networks.
-TEST(TorchvisionNames, OfEachNetworkThatBothHave) {
+// Compares the names of timm and torchvision for the same networks.
+TEST(TorchvisionNames, AreFoundForEachNetworkOfTimm) {
   const auto networks = published_names()["networks"];
   if (networks.empty()) GTEST_SKIP() << "needs a Python with timm";
   for (const auto& network : networks.items()) {

@@ -1,18 +1,18 @@
-"""Writes what torchvision's networks call their weights, and what they answer
-and learn, in eval and train mode, at two sizes.
+"""Writes the weight names, outputs and gradients of torchvision's networks, in eval
+and train mode, at two sizes.
 
-python networks_fixture.py FILE           one small network a family, in full:
-                                          the live test
-python networks_fixture.py FILE --all     so all networks; then
+python networks_fixture.py FILE           one small network per family, in full:
+                                          for the live test
+python networks_fixture.py FILE --all     all networks in full; then
     TERN_NETWORKS=FILE vision_models_test --file=vision/models/networks_parity
-    both with OMP_NUM_THREADS=1: sums in another order move the fp32 answers of
-    deep networks in train mode by up to 2e-3
+    both with OMP_NUM_THREADS=1, as a different order of summation changes the fp32
+    outputs of deep networks in train mode by up to 2e-3
 python networks_fixture.py FILE --short   networks_fixture.json: some of the
-                                          numbers, of larger networks the names
-                                          and what they answer in eval mode
+                                          numbers; only names and eval outputs
+                                          for larger networks
 
-It needs torchvision, which ./dev bench peers installs; and for the networks
-that torchvision has not, timm, without which they are left out.
+Needs torchvision, which ./dev bench peers installs. Networks that only timm has are
+skipped if timm is not installed.
 """
 import json
 import pathlib
@@ -64,9 +64,9 @@ OF_TIMM = "small_timm_vit", "vit_s_16"
 
 
 def sizes(name):
-    if name in OF_TIMM:  # the second one wants other position embeddings
+    if name in OF_TIMM:  # the second size needs resized position embeddings
         return (2, 3, 64, 64), (1, 3, 96, 64)
-    if "vit" in name:  # has them for this size alone
+    if "vit" in name:  # supports only this size
         side = 96 if name == "small_vit_96" else 64
         return (2, 3, side, side), (1, 3, side, side)
     return (2, 3, 64, 48), (1, 3, 75, 101)
@@ -138,7 +138,7 @@ def build(name, drops):
         options["dropout"] = 0
     if name.startswith("vit_b"):
         options["image_size"] = 64
-    # Without initial weights, but where torch computes widths or indices.
+    # Skips initialization, except where torch computes widths or indices.
     computes = name in OF_TIMM or "swin" in name or "regnet" in name
     with torch.device("cpu" if computes else "meta"):
         make = globals().get(name) or getattr(torchvision.models, name)
@@ -152,7 +152,7 @@ def build(name, drops):
 
 
 def products(tensors):
-    """Of each tensor its length, and how far it goes along other numbers."""
+    """Returns the norm of each tensor and its product with fixed numbers."""
     return [
         [t.norm().item(), (t * some(t.shape, i + 1000)).sum().item()]
         for i, t in enumerate(tensors)
@@ -160,7 +160,7 @@ def products(tensors):
 
 
 def short(value):
-    """With digits enough."""
+    """Rounds floats to nine digits."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, list):
@@ -171,7 +171,7 @@ def short(value):
 
 
 def learn(model, x):
-    """Answers, and gradients of their weighted sum, in train mode."""
+    """Returns train-mode outputs, and runs backward from their weighted sum."""
     model.train()
     y = model(x)
     (y * some(y.shape, 5).to(y.dtype)).sum().backward()
@@ -184,7 +184,7 @@ def names(model):
 
 
 def shares(model):
-    """What is dropped by default: of samples in each block, and of features."""
+    """Returns the default probabilities of stochastic depth and dropout."""
     modules = list(model.modules())
     depth = torchvision.ops.StochasticDepth
     return {
@@ -200,7 +200,7 @@ def record(name, is_short):
     last = torch.channels_last
     floats = [x.float().contiguous(memory_format=last) for x in images]
     if is_short and name in LARGE:
-        # Of so many layers another processor rounds the floats in another way.
+        # With so many layers, float results differ between processors.
         model.double().eval()
         with torch.no_grad():
             entry["double"] = [model(x).flatten().tolist() for x in images]
@@ -209,8 +209,8 @@ def record(name, is_short):
         model.eval()
         entry["eval"] = [model(x).flatten().tolist() for x in floats]
     if not is_short:
-        # Norms of few pixels enlarge what is rounded: as Tern stores them, on
-        # this machine, whose random numbers are the same too.
+        # BatchNorm over few pixels amplifies rounding, so the layout is Tern's.
+        # The random numbers are the same because it is the same machine.
         model.to(memory_format=last).train()
         with torch.no_grad():
             entry["train"] = [model(x).flatten().tolist() for x in floats]
@@ -224,7 +224,7 @@ def record(name, is_short):
         [b for n, b in model.named_buffers() if "running" in n]
     )
     if is_short:
-        # Of many every so manyth.
+        # Keeps an evenly spaced subset.
         for key in ("gradients", "buffers"):
             entry[key] = entry[key][:: max(1, len(entry[key]) // 16)]
     return short(entry)

@@ -1,5 +1,5 @@
-// The networks beside torchvision's: names, answers in eval and train mode at
-// two sizes, gradients and running statistics.
+// Compares the networks with torchvision's: names, outputs in eval and train
+// mode at two sizes, gradients and running statistics.
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -25,7 +25,7 @@ namespace {
 using testing_support::some;
 using testing_support::weight;
 
-// What networks_fixture.py wrote, once or now.
+// Returns the results of networks_fixture.py, stored or live.
 const nlohmann::json& networks() {
   static const char* live = std::getenv("TERN_NETWORKS");
   static const auto fixture = nlohmann::json::parse(std::ifstream(
@@ -132,7 +132,8 @@ std::vector<torch::Tensor> images(const std::string& name) {
   return {some({2, 3, 64, 48}, 3), some({1, 3, 75, 101}, 3)};
 }
 
-// How far the answer is from Python's, over the largest number there.
+// Returns the largest difference from Python's output, relative to its largest
+// number.
 double error_of(const torch::Tensor& y, const nlohmann::json& expected) {
   const auto numbers =
       torch::tensor(expected.get<std::vector<double>>(), torch::kDouble);
@@ -141,7 +142,7 @@ double error_of(const torch::Tensor& y, const nlohmann::json& expected) {
   return (error / numbers.abs().max()).item<double>();
 }
 
-// The answer in train mode, after backward from its weighted sum.
+// Returns the train-mode output after backward from its weighted sum.
 torch::Tensor learn(Model model, const torch::Tensor& x) {
   model.train();
   torch::Tensor y = model.forward({x})[0];
@@ -149,8 +150,8 @@ torch::Tensor learn(Model model, const torch::Tensor& x) {
   return y;
 }
 
-// The largest error of the tensors' lengths and directions; of a tensor that
-// is all but zero, over those of others.
+// Returns the largest error of the tensors' norms and products, relative to the
+// norm; for nearly zero tensors, relative to the largest norm.
 double error_of_all(const Tensors& tensors, const nlohmann::json& expected) {
   const size_t step = expected.size() == tensors.size()
                           ? 1
@@ -192,7 +193,7 @@ class NetworksTest : public testing::TestWithParam<std::string> {
 
 class NetworksLearnTest : public NetworksTest {};
 
-TEST_P(NetworksTest, AnswerAsTorchvisions) {
+TEST_P(NetworksTest, OutputsMatchTorchvision) {
   const torch::NoGradGuard no_grad;
   Model model = filled(GetParam(), /*drops=*/false);
   std::vector<std::string> tensors;
@@ -216,16 +217,16 @@ TEST_P(NetworksTest, AnswerAsTorchvisions) {
   const auto in_float = [](const torch::Tensor& x) {
     return x.to(torch::kFloat).contiguous(torch::MemoryFormat::ChannelsLast);
   };
-  // Live alone.
+  // Only in a live fixture.
   for (size_t i = 0; python_.contains("eval") && i < images_.size(); ++i) {
     model.eval();
     const torch::Tensor y = model.forward({in_float(images_[i])})[0];
     EXPECT_LE(error_of(y, python_["eval"][i]), 1e-5);
   }
   if (!python_.contains("train")) return;
-  // Norms of few pixels enlarge what is rounded, and BatchNorm with ReLU in one
-  // operation rounds otherwise than LibTorch's: it may not be farther from the
-  // numbers in double than Python is.
+  // BatchNorm over few pixels amplifies rounding, and fused BatchNorm and ReLU
+  // round differently from LibTorch. Tern must be about as close to the results
+  // in double as Python.
   Model exact = filled(GetParam(), /*drops=*/false);
   exact.module()->to(torch::kDouble);
   exact.train();
@@ -243,7 +244,7 @@ TEST_P(NetworksTest, AnswerAsTorchvisions) {
   }
 }
 
-TEST_P(NetworksTest, DropAsTorchvisions) {
+TEST_P(NetworksTest, DropoutMatchesTorchvision) {
   std::vector<double> blocks, dropout;
   for (const auto& module : make(GetParam(), true).module()->modules()) {
     if (const auto* block = dynamic_cast<StochasticDepth*>(module.get())) {
@@ -252,7 +253,7 @@ TEST_P(NetworksTest, DropAsTorchvisions) {
     const auto* layer = module->as<torch::nn::Dropout>();
     if (layer && layer->options.p() > 0) dropout.push_back(layer->options.p());
   }
-  // A ViT's blocks could be dropped.
+  // A ViT has blocks that could be dropped, but no default probability.
   if (python_["blocks"].empty()) std::erase(blocks, 0);
   const auto same = [&](const char* what, const std::vector<double>& ours) {
     const auto theirs = python_[what].get<std::vector<double>>();
@@ -265,7 +266,7 @@ TEST_P(NetworksTest, DropAsTorchvisions) {
   same("dropout", dropout);
 }
 
-TEST_P(NetworksLearnTest, LearnAsTorchvisions) {
+TEST_P(NetworksLearnTest, GradientsMatchTorchvision) {
   const bool is_live = python_.contains("seed");
   Model model = filled(GetParam(), /*drops=*/is_live);
   model.module()->to(torch::kDouble);
@@ -287,7 +288,7 @@ TEST_P(NetworksLearnTest, LearnAsTorchvisions) {
   EXPECT_LE(error_of_all(statistics, python_["buffers"]), 1e-7);
 }
 
-// Those of which this much is known.
+// Returns the networks for which the fixture has this entry.
 std::vector<std::string> networks_with(const char* what) {
   std::vector<std::string> names;
   for (const auto& item : networks().items()) {

@@ -1,4 +1,5 @@
-// What the networks of several families share: features, groups, precisions.
+// Properties that networks of several families share: features, groups,
+// precisions.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -22,7 +23,7 @@
 namespace tern::networks_test {
 namespace {
 
-// Of each family a small one.
+// A small network of each family.
 ConvNeXt convnext(const ConvNeXtOptions& options) {
   return ConvNeXt(ConvNeXtShape{{8, 16, 24, 32}, {1, 1, 2, 1}, 0.1}, options);
 }
@@ -38,7 +39,7 @@ DenseNet densenet(const DenseNetOptions& options) {
 ResNet resnext(const ResNetOptions& options) {
   return ResNet(ResNetShape{{1, 1, 2, 1}, true, 4, 4}, options);
 }
-// Seven blocks, as many as it takes to split them as those of vit_b_16.
+// Seven blocks are the fewest that are split like those of vit_b_16.
 constexpr ViTShape kSmallViT{.patch = 8, .width = 32, .depth = 7, .heads = 2};
 ViT vit(const ViTOptions& options) {
   return ViT(kSmallViT, options);
@@ -56,7 +57,7 @@ struct Family {
   std::vector<int64_t> channels;  // after each stage
 };
 
-// ResNeXt's 2048 channels would make a U-Net of 100 million weights.
+// ResNeXt's 2048 channels would create a U-Net of 100 million weights.
 std::vector<Family> families_in_unets() {
   return {
       {"convnext", convnext, {8, 16, 24, 32}},
@@ -109,7 +110,7 @@ class FamilyTest : public testing::TestWithParam<Family> {};
 class MapsTest : public FamilyTest {};
 class UnetTest : public FamilyTest {};
 
-TEST_P(MapsTest, GivesFeaturesChannelsLastAndTheirMeans) {
+TEST_P(MapsTest, ReturnsFeaturesChannelsLastAndTheirMeans) {
   const torch::NoGradGuard no_grad;
   const VisionBody body = GetParam().arch.make_body(4);
   body.module->eval();
@@ -137,7 +138,7 @@ TEST_P(MapsTest, GivesFeaturesChannelsLastAndTheirMeans) {
       1e-5));
 }
 
-TEST_P(FamilyTest, IsClonedWithItsNamesAndAnswers) {
+TEST_P(FamilyTest, CloneKeepsNamesAndOutputs) {
   const torch::NoGradGuard no_grad;
   auto learn = learner(GetParam(), 64);
   Model copy = learn.model().with_module(learn.model().module()->clone());
@@ -158,7 +159,7 @@ TEST_P(FamilyTest, IsClonedWithItsNamesAndAnswers) {
   EXPECT_TRUE(torch::equal(copy.forward({x})[0], y));
 }
 
-TEST_P(FamilyTest, LearnsInEveryPrecisionInThreeGroups) {
+TEST_P(FamilyTest, TrainsInEveryPrecisionWithThreeLayerGroups) {
   const std::vector<void (*)(Learner&)> precisions = {
       [](Learner&) {},
       [](Learner& learn) { learn.to_bf16(); },
@@ -190,7 +191,7 @@ TEST_P(FamilyTest, LearnsInEveryPrecisionInThreeGroups) {
   }
 }
 
-TEST_P(UnetTest, AnswersForEachPixel) {
+TEST_P(UnetTest, PredictsEachPixel) {
   const torch::NoGradGuard no_grad;
   DynamicUnet unet(GetParam().arch, DynamicUnetOptions{.outputs = 2});
   EXPECT_EQ(
@@ -232,7 +233,7 @@ TEST_P(UnetTest, LearnsMasks) {
   EXPECT_GT(moved, static_cast<int64_t>(before.size()) * 3 / 4);
 }
 
-TEST_P(MapsTest, ShowsWhereItLooks) {
+TEST_P(MapsTest, SupportsGradCam) {
   auto learn = learner(GetParam(), 128);
   const GradCam cam =
       grad_cam(learn, torch::randint(256, {128, 128, 3}, torch::kByte));
@@ -240,7 +241,7 @@ TEST_P(MapsTest, ShowsWhereItLooks) {
   EXPECT_TRUE(cam.layer.starts_with("body.")) << cam.layer;
 }
 
-TEST(GradCam, SaysThatAViTHasNoMaps) {
+TEST(GradCam, RejectsAViTWithoutFeatureMaps) {
   const std::vector<VisionArch> networks = {vit, timm_vit};
   for (const VisionArch& arch : networks) {
     auto learn = learner({"vit", arch, {}}, 128);
@@ -268,7 +269,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(families_in_unets()),
     [](const auto& info) { return info.param.name; });
 
-TEST(VisionArch, KnowsNetworksByValueAndByName) {
+TEST(VisionArch, AcceptsNetworksByValueAndByName) {
   const std::vector<std::pair<VisionArch, const char*>> all = {
       {resnet152, "resnet152"},
       {resnext50_32x4d, "resnext50_32x4d"},
@@ -295,7 +296,7 @@ TEST(VisionArch, KnowsNetworksByValueAndByName) {
   }
 }
 
-TEST(VisionArch, ReadsTorchvisionsOldNamesOfADenseNet) {
+TEST(VisionArch, ReadsOldTorchvisionNamesOfADenseNet) {
   const TempFolder temp;
   torch::manual_seed(1);
   StateDict old;
@@ -320,7 +321,7 @@ double stddev(const torch::Tensor& weight) {
   return weight.std().item<double>();
 }
 
-TEST(Networks, StartAsTorchvisions) {
+TEST(Networks, InitializeWeightsLikeTorchvision) {
   torch::manual_seed(0);
   auto weights =
       ConvNeXt(ConvNeXtShape{{64, 64, 64, 64}, {1, 1, 1, 1}}, ConvNeXtOptions{})
@@ -370,7 +371,7 @@ TEST(Networks, StartAsTorchvisions) {
   EXPECT_EQ(weights["classifier.bias"].count_nonzero().item<int>(), 0);
 }
 
-TEST(Networks, SayWhatTheyNeed) {
+TEST(Networks, RejectInvalidArguments) {
   expect_error<c10::ValueError>(
       [] { convnext_tiny({.num_classes = -1}); },
       {"[ConvNeXt] num_classes is -1 and in_channels is 3"});
@@ -409,7 +410,7 @@ TEST(Networks, SayWhatTheyNeed) {
       {"[DenseNet] num_classes is 2000000000", "0 to 1,000,000"});
 }
 
-TEST(Networks, RefuseImagesThatAreTooSmall) {
+TEST(Networks, RejectImagesThatAreTooSmall) {
   const torch::NoGradGuard no_grad;
   const auto refuses = [](Model net, int64_t least) {
     net.eval();

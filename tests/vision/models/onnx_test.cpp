@@ -1,4 +1,4 @@
-// Each network in ONNX Runtime, which check_onnx.py calls, and in cv::dnn.
+// Each network in ONNX Runtime, which check_onnx.py runs, and in cv::dnn.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -53,7 +53,7 @@ cv::Mat run_opencv(const fs::path& file, const torch::Tensor& batch) {
   return net.forward().clone();
 }
 
-TEST_P(Classifiers, AreTheSameInOnnx) {
+TEST_P(Classifiers, MatchOnnx) {
   const SmallNet& net = GetParam();
   const torch::Tensor x = torch::rand({4, 3, net.side, net.side});
   Model model = net.make();
@@ -63,7 +63,8 @@ TEST_P(Classifiers, AreTheSameInOnnx) {
   const torch::NoGradGuard no_grad;
   fs::path file = folder_ / (std::string(net.name) + ".onnx");
   if (net.opencv != SmallNet::any_batch && is_debians_opencv()) {
-    // As docs/inference.md says; else a net may have a better test.
+    // docs/inference.md lists these failures; if one is gone, the test can be
+    // stricter.
     EXPECT_THROW(run_opencv(file, x), cv::Exception);
   }
   if (net.opencv == SmallNet::none) return;
@@ -101,9 +102,9 @@ RegNet small_regnet(const RegNetOptions& options) {
   return RegNet(RegNetShape{{16, 24, 32, 48}, {1, 1, 1, 1}, 8}, options);
 }
 
-// It resizes what is not of its skip connection's size: nothing in images of 128 x
-// 96 pixels, some in those of 106 x 80, everything in those of 129 x 97.
-TEST_F(OnnxTest, AUnetTakesImagesOfOtherSizes) {
+// The U-Net resizes features whose size differs from their skip connection:
+// none for images of 128 x 96 pixels, some for 106 x 80, all for 129 x 97.
+TEST_F(OnnxTest, AUnetAcceptsImagesOfOtherSizes) {
   for (const auto& [height, width] :
        {std::pair{128, 96}, {106, 80}, {129, 97}}) {
     const torch::Tensor x = torch::rand({3, 3, height, width});
@@ -116,7 +117,7 @@ TEST_F(OnnxTest, AUnetTakesImagesOfOtherSizes) {
   }
 }
 
-TEST_F(OnnxTest, AClassifierTakesImagesOfOtherSizes) {
+TEST_F(OnnxTest, AClassifierAcceptsImagesOfOtherSizes) {
   const torch::Tensor x = torch::rand({3, 3, 64, 96});
   for (const auto& [name, model] :
        {std::pair<std::string, Model>(
@@ -128,7 +129,7 @@ TEST_F(OnnxTest, AClassifierTakesImagesOfOtherSizes) {
   }
 }
 
-TEST_F(OnnxTest, ConvolutionsInFp16TakeHalfTheFile) {
+TEST_F(OnnxTest, Fp16ConvolutionsHalveTheFile) {
   const torch::Tensor x = torch::rand({3, 3, 64, 64});
   Model model = testing_support::small_resnet({.num_classes = 4});
   prepare(model, {x});
@@ -139,7 +140,7 @@ TEST_F(OnnxTest, ConvolutionsInFp16TakeHalfTheFile) {
       0.52 * fs::file_size(folder_ / "resnet_in_fp32.onnx"));
 }
 
-TEST_F(OnnxTest, NumbersKeepWithinTheirRange) {
+TEST_F(OnnxTest, NumbersStayWithinYRange) {
   const torch::Tensor x = torch::rand({3, 3, 64, 64});
   Model model = VisionModel(
       VisionArch(testing_support::small_resnet),
@@ -150,8 +151,8 @@ TEST_F(OnnxTest, NumbersKeepWithinTheirRange) {
   write_onnx_case(folder_, "y_range", model, {x});
 }
 
-// It would have the positions of one size.
-TEST_F(OnnxTest, AViTOfDynamicSizeIsRefused) {
+// Its position embeddings have a fixed size.
+TEST_F(OnnxTest, RejectsDynamicSizesForAViT) {
   const ViTShape shape{.patch = 8, .width = 32, .depth = 1, .heads = 2};
   expect_error<c10::ValueError>(
       [&] {
@@ -165,7 +166,7 @@ TEST_F(OnnxTest, AViTOfDynamicSizeIsRefused) {
   EXPECT_FALSE(fs::exists(temp_ / "a.onnx"));
 }
 
-TEST_F(OnnxTest, BothMattingNetworksAreTheSame) {
+TEST_F(OnnxTest, BothMattingNetworksMatchOnnx) {
   const Tensors x = {torch::rand({3, 3, 64, 96}), torch::rand({3, 3, 64, 96})};
   Model base = MattingBase();
   prepare(base, x);
@@ -176,7 +177,8 @@ TEST_F(OnnxTest, BothMattingNetworksAreTheSame) {
       x,
       {.input_names = {"src", "bgr"},
        .output_names = {"pha", "fgr", "err", "hid"}});
-  // All squares: of a part, those whose errors are alike are chosen otherwise.
+  // Refines all squares, as rounding changes the choice among squares with
+  // nearly equal errors.
   Model refine = MattingRefine(MattingRefineOptions{
       .sample_pixels = int64_t{64} * 96,
       .prevent_oversampling = false});
@@ -192,7 +194,8 @@ TEST_F(OnnxTest, BothMattingNetworksAreTheSame) {
     const torch::NoGradGuard no_grad;
     const torch::Tensor errors = net->forward(x[0], x[1]).err_sm;
     MattingRefineOptions half = net->options();
-    // In the widest gap between errors, so that rounding chooses no other.
+    // In the widest gap between errors, so that rounding does not change the
+    // choice.
     const torch::Tensor sorted = std::get<0>(errors.flatten().sort());
     const torch::Tensor middle =
         sorted.slice(0, sorted.numel() / 4, 3 * sorted.numel() / 4);

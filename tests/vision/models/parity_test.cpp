@@ -1,4 +1,4 @@
-// The networks beside torchvision's and fastai's.
+// Compares the networks with torchvision's and fastai's.
 #include <map>
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ std::vector<std::vector<int64_t>> shapes_of(
 
 class NetworkTest : public testing::TestWithParam<std::string> {};
 
-TEST_P(NetworkTest, HasPythonsNamesAndAnswers) {
+TEST_P(NetworkTest, MatchesNamesAndOutputsOfPython) {
   const Model model = make(GetParam());
   std::map<std::string, ModelTensor> by_name;
   for (const ModelTensor& item : model.state()) by_name[item.name] = item;
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class CloneTest : public testing::TestWithParam<std::string> {};
 
-TEST_P(CloneTest, HasItsWeights) {
+TEST_P(CloneTest, CopiesTheWeights) {
   Model model = make(GetParam());
   const auto copy = model.module()->clone();
   const auto weights = model.module()->parameters();
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("resnet18", "xresnet18", "mobilenet_v2"),
     [](const auto& info) { return info.param; });
 
-TEST(DynamicUnet, AnswersAsFastaisDoes) {
+TEST(DynamicUnet, OutputsMatchFastai) {
   const Model model = make("unet");
   std::vector<std::vector<int64_t>> expected;
   for (const auto& tensor : model_fixture("unet")["tensors"]) {

@@ -38,7 +38,7 @@ void expect_sound(
   }
 }
 
-TEST(PrecisionAuditOfNetworks, BlamesNothingInThoseThatTrainIn16Bits) {
+TEST(PrecisionAuditOfNetworks, ReportsNothingForNetworksThatTrainIn16Bits) {
   torch::manual_seed(3);
   const auto photos = [](int64_t n, int64_t size) {
     return (torch::rand({n, 3, size, size}) - 0.45) / 0.225;
@@ -60,7 +60,7 @@ TEST(PrecisionAuditOfNetworks, BlamesNothingInThoseThatTrainIn16Bits) {
       matting_base_loss);
 }
 
-TEST(PrecisionAuditOfNetworks, BlamesNothingInAnyFamily) {
+TEST(PrecisionAuditOfNetworks, ReportsNothingForAnyFamily) {
   for (const SmallNet& net : classifiers()) {
     SCOPED_TRACE(net.name);
     torch::manual_seed(3);

@@ -1,9 +1,9 @@
-"""Writes where torchvision and timm publish weights, and what they call those of
-the same networks, with their shapes, for load_pretrained_test.cpp.
+"""Writes the URLs of the weights of torchvision and timm, and the names and shapes of
+the weights of networks that both have, for load_pretrained_test.cpp.
 
 python published_names.py FILE
 
-It needs torchvision; of timm's weights it knows where timm is installed.
+Needs torchvision; includes timm if it is installed.
 """
 import json
 import sys
@@ -31,7 +31,7 @@ NETWORKS = {
 
 
 def shapes(model):
-    """Without sides of length 1, which do not tell a layer from another."""
+    """Drops sides of length 1, which do not distinguish layers."""
     return {
         name: [side for side in tensor.shape if side > 1]
         for name, tensor in model.state_dict().items()
@@ -42,7 +42,7 @@ def main():
     networks = {}
     for ours, theirs in NETWORKS.items() if timm else ():
         networks[ours] = {"torchvision": shapes(torchvision.models.get_model(ours))}
-        with torch.device("meta"):  # without values; not all of torchvision's can
+        with torch.device("meta"):  # no values; not all torchvision networks support it
             networks[ours]["timm"] = shapes(timm.create_model(theirs))
     models = torchvision.models
     urls = {

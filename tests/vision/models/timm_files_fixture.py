@@ -1,8 +1,8 @@
-"""Writes timm_files_fixture.json: the names and shapes in timm's files of networks,
-and what timm's networks answer with weights of networks_fixture.py's numbers.
+"""Writes timm_files_fixture.json: the names and shapes of weights in timm's files,
+and the outputs of timm's networks with the weights of networks_fixture.py.
 
-python timm_files_fixture.py > timm_files_fixture.json, with torchvision and timm;
-made by timm 1.0.31.
+python timm_files_fixture.py > timm_files_fixture.json, with torchvision and timm.
+The stored file is from timm 1.0.31.
 """
 import json
 import sys
@@ -13,7 +13,7 @@ from networks_fixture import fill, short, some
 
 NETWORKS = {
     "efficientnet_b0": timm.create_model("efficientnet_b0", num_classes=10),
-    # torchvision's norms; timm has 1e-5 but in its tf_mobilenetv3.
+    # torchvision's eps; timm uses 1e-5 except in tf_mobilenetv3.
     "mobilenet_v3_small": timm.create_model(
         "mobilenetv3_small_100", num_classes=10, bn_eps=1e-3
     ),

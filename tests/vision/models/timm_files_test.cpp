@@ -1,4 +1,4 @@
-// Files of timm's in Tern's networks: they answer as timm's do.
+// Files from timm in Tern's networks: outputs match timm's.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,14 +19,14 @@ namespace {
 using testing_support::some;
 using testing_support::weight;
 
-// What timm_files_fixture.py wrote.
+// Returns the results of timm_files_fixture.py.
 nlohmann::json network(const std::string& name) {
   static const auto fixture = nlohmann::json::parse(
       std::ifstream(in_tests_folder("vision/models/timm_files_fixture.json")));
   return fixture["networks"][name];
 }
 
-// timm's regnety_002, which torchvision has not.
+// timm's regnety_002, which torchvision lacks.
 RegNet regnety_002(const RegNetOptions& options) {
   return RegNet(
       RegNetShape{{24, 56, 152, 368}, {1, 1, 4, 7}, /*group_width=*/8},
@@ -70,15 +70,15 @@ void expect_timms_answer(const std::string& name, Net (*make)(const Options&)) {
   EXPECT_LE((error / expected.abs().max()).item<double>(), 1e-8);
 }
 
-TEST(TimmFiles, OfAnEfficientNet) {
+TEST(TimmFiles, LoadIntoAnEfficientNet) {
   expect_timms_answer("efficientnet_b0", efficientnet_b0);
 }
 
-TEST(TimmFiles, OfAMobileNetV3) {
+TEST(TimmFiles, LoadIntoAMobileNetV3) {
   expect_timms_answer("mobilenet_v3_small", mobilenet_v3_small);
 }
 
-TEST(TimmFiles, OfARegNet) {
+TEST(TimmFiles, LoadIntoARegNet) {
   expect_timms_answer("regnety_002", regnety_002);
 }
 

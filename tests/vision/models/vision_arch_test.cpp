@@ -15,7 +15,7 @@
 namespace tern::vision_arch_test {
 namespace {
 
-// What torchvision would save: the network with its classifier for 1000.
+// Saves the network with a classifier for 1000 classes, like torchvision.
 std::filesystem::path saved_resnet18(const TempFolder& temp) {
   torch::manual_seed(1);
   const auto file = temp / "resnet18.safetensors";
@@ -23,7 +23,7 @@ std::filesystem::path saved_resnet18(const TempFolder& temp) {
   return file;
 }
 
-TEST(VisionArch, GivesFeaturesOfEachSize) {
+TEST(VisionArch, ReturnsFeaturesOfEachSize) {
   const torch::NoGradGuard no_grad;
   for (const char* name :
        {"resnet18", "resnet50", "xresnet50", "mobilenet_v2"}) {
@@ -44,7 +44,7 @@ TEST(VisionArch, GivesFeaturesOfEachSize) {
       {"no network \"vgg\"", "resnet18, resnet34"});
 }
 
-TEST(ClassifierHead, KeepsNumbersWithinTheirRange) {
+TEST(ClassifierHead, KeepsNumbersWithinYRange) {
   const auto head = [](std::vector<double> y_range) {
     torch::manual_seed(4);
     return classifier_head(
@@ -57,7 +57,8 @@ TEST(ClassifierHead, KeepsNumbersWithinTheirRange) {
   const torch::Tensor ranged = head({-1, 4.5})->forward(x);
   EXPECT_GT(plain.abs().max().item<double>(), 1);
   EXPECT_EQ(plain.sizes(), ranged.sizes());
-  // Dropout drew the same numbers: fastai's sigmoid_range of the same logits.
+  // Dropout drew the same numbers, so this is fastai's sigmoid_range of the
+  // same logits.
   EXPECT_TRUE(torch::allclose(ranged, plain.sigmoid() * 5.5 - 1));
   for (const std::vector<double>& wrong :
        {std::vector<double>{3}, {2, 1}, {0, INFINITY}, {0, 1, 2}}) {
@@ -65,7 +66,7 @@ TEST(ClassifierHead, KeepsNumbersWithinTheirRange) {
   }
 }
 
-TEST(VisionArch, BuildsANetworkAgainWithAllItsOptions) {
+TEST(VisionArch, RebuildsANetworkWithAllItsOptions) {
   const auto expect_again = [](const Model& model, Architecture expected) {
     EXPECT_EQ(architecture_of(model), expected);
     EXPECT_EQ(architecture_of(build_model(expected)), expected);
@@ -96,7 +97,7 @@ TEST(VisionArch, BuildsANetworkAgainWithAllItsOptions) {
       {"vit_b_32",
        R"({"num_classes": 2, "in_channels": 3, "image_size": 64, )"
        R"("dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3})"});
-  // A shape that has no name.
+  // A shape without a name.
   EXPECT_EQ(
       architecture_of(XResNet(ResNetShape{{1, 1, 1, 1}}, XResNetOptions{})),
       std::nullopt);
@@ -120,7 +121,7 @@ TEST(VisionArch, KeepsImagesChannelsLast) {
   }
 }
 
-TEST(VisionArch, TakesTheBodyOutOfAFileAndLeavesItsClassifier) {
+TEST(VisionArch, LoadsTheBodyFromAFileWithoutItsClassifier) {
   const TempFolder temp;
   const auto file = saved_resnet18(temp);
   const VisionArch arch = resnet18;
@@ -132,7 +133,7 @@ TEST(VisionArch, TakesTheBodyOutOfAFileAndLeavesItsClassifier) {
   }
 }
 
-TEST(VisionArch, NamesWhatAFileLacksOrHasTooMuch) {
+TEST(VisionArch, NamesMissingAndUnexpectedWeights) {
   const TempFolder temp;
   const auto file = saved_resnet18(temp);
   const VisionArch deeper = resnet34, wider = resnet50, here = resnet18;
@@ -142,7 +143,7 @@ TEST(VisionArch, NamesWhatAFileLacksOrHasTooMuch) {
   expect_error<c10::ValueError>(
       [&] { wider.load_pretrained(wider.make_body(3), file); },
       {"layer1.0.conv1.weight", "[64, 64, 3, 3]"});
-  // A part of what is there would fit, and be of no use.
+  // Some of these weights would fit, but loading them would be useless.
   save_safetensors(
       temp / "resnet34.safetensors",
       Model(resnet34({.num_classes = 2})).state_dict());
@@ -153,7 +154,7 @@ TEST(VisionArch, NamesWhatAFileLacksOrHasTooMuch) {
       {"resnet18", "layer1.2"});
 }
 
-TEST(VisionArch, AdaptsTheFirstConvolutionToOtherChannels) {
+TEST(VisionArch, AdaptsTheFirstConvolutionToAnyNumberOfChannels) {
   const TempFolder temp;
   const auto file = saved_resnet18(temp);
   const torch::Tensor rgb = load_weights(file)["conv1.weight"];
@@ -169,14 +170,14 @@ TEST(VisionArch, AdaptsTheFirstConvolutionToOtherChannels) {
   EXPECT_EQ(first(4).select(1, 3).abs().sum().item<float>(), 0);
 }
 
-TEST(ClassifierHead, PoolsTheLargestThenTheMean) {
+TEST(ClassifierHead, ConcatenatesMaxAndAveragePooling) {
   const auto x = torch::rand({2, 3, 4, 5});
   const auto pooled = ConcatPool()->forward(x).flatten(1);
   EXPECT_TRUE(torch::allclose(pooled.narrow(1, 0, 3), x.amax({2, 3})));
   EXPECT_TRUE(torch::allclose(pooled.narrow(1, 3, 3), x.mean({2, 3})));
 }
 
-TEST(ClassifierHead, StartsAsFastais) {
+TEST(ClassifierHead, InitializesWeightsLikeFastai) {
   torch::manual_seed(0);
   const auto weights = classifier_head(256, 300)->named_parameters();
   EXPECT_NEAR(
@@ -187,7 +188,7 @@ TEST(ClassifierHead, StartsAsFastais) {
   EXPECT_EQ(weights.find("8.bias"), nullptr);
 }
 
-TEST(ClassifierHead, HasTheLayersAndDropoutItIsAskedFor) {
+TEST(ClassifierHead, HasTheGivenLayersAndDropout) {
   auto head =
       classifier_head(8, 2, {.hidden = {}, .dropout = 0, .concat_pool = false});
   EXPECT_EQ(head->size(), 4u);  // pooling, flatten, norm, linear
@@ -197,13 +198,13 @@ TEST(ClassifierHead, HasTheLayersAndDropoutItIsAskedFor) {
       {"the widths are {16, 512, 0}"});
 }
 
-TEST(XResNet, StartsBlocksAsTheIdentity) {
+TEST(XResNet, InitializesBlocksAsTheIdentity) {
   const auto weights = xresnet18({.num_classes = 2})->named_parameters();
   EXPECT_EQ(weights["5.1.convpath.1.1.weight"].abs().sum().item<float>(), 0);
   EXPECT_EQ(weights["5.1.convpath.0.1.weight"].sum().item<float>(), 128);
 }
 
-TEST(MobileNetV2, StartsAsTorchvisions) {
+TEST(MobileNetV2, InitializesWeightsLikeTorchvision) {
   torch::manual_seed(0);
   const auto weights = mobilenet_v2()->named_parameters();
   EXPECT_NEAR(
@@ -213,11 +214,11 @@ TEST(MobileNetV2, StartsAsTorchvisions) {
   EXPECT_NEAR(weights["classifier.1.weight"].std().item<double>(), 0.01, 1e-4);
 }
 
-TEST(DynamicUnet, StartsToEnlargeByRepeating) {
+TEST(DynamicUnet, InitializesUpsamplingAsNearestNeighbor) {
   const DynamicUnet unet(resnet18, DynamicUnetOptions{.outputs = 2});
   const StateDict state = Model(unet).state_dict();
   for (const char* up : {"shuf.0.0", "up0.shuf.0.0", "up3.shuf.0.0"}) {
-    // Pixel shuffling makes a square of each four channels in a row.
+    // Pixel shuffle turns four consecutive channels into a square.
     const torch::Tensor weight = state[std::string(up) + ".weight"];
     const torch::Tensor once = weight.slice(0, 0, weight.size(0), 4);
     EXPECT_TRUE(torch::equal(weight, once.repeat_interleave(4, 0))) << up;
@@ -225,7 +226,7 @@ TEST(DynamicUnet, StartsToEnlargeByRepeating) {
   }
 }
 
-TEST(DynamicUnet, TakesOtherNetworksAndGivesTheSizeOfTheImage) {
+TEST(DynamicUnet, SupportsOtherNetworksAndReturnsTheSizeOfTheImage) {
   const torch::NoGradGuard no_grad;
   DynamicUnet unet(
       mobilenet_v2,

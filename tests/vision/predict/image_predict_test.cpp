@@ -16,7 +16,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-TEST(PrepareImage, DoesWhatValidationDoes) {
+TEST(PrepareImage, MatchesValidation) {
   const Shades shades;
   write_image(shades / "valid/dark/photo.png", 60, 45);
   for (const ResizeMethod resize :
@@ -39,7 +39,7 @@ TEST(PrepareImage, DoesWhatValidationDoes) {
   }
 }
 
-/// What a photograph is like: large shapes in color, and fine detail.
+/// Returns an image similar to a photo: large colored shapes and fine detail.
 cv::Mat photograph() {
   const auto noise = [](int type, double sigma, double contrast) {
     cv::Mat image(400, 533, type);
@@ -56,9 +56,9 @@ cv::Mat photograph() {
   return bytes;
 }
 
-// At a sixteenth or less a file is decoded at a scale, and the pixels of an
-// image of OpenCV are averaged by as much.
-TEST(PrepareImage, OfAJpegAndOfItsPixelsIsTheSame) {
+// At a sixteenth or less, a file is decoded at a smaller scale, and the pixels
+// of a cv::Mat are averaged by the same factor.
+TEST(PrepareImage, IsTheSameForAJpegAndItsPixels) {
   const Shades shades;
   const std::filesystem::path file = shades / "photo.jpg";
   write_file(
@@ -77,8 +77,8 @@ TEST(PrepareImage, OfAJpegAndOfItsPixelsIsTheSame) {
   }
 }
 
-// imread turns it before it is shrunk.
-TEST(PrepareImage, OfAJpegThatIsTurnedDiffersByOneFromItsPixelsAtMost) {
+// imread rotates it before it is resized.
+TEST(PrepareImage, DiffersByAtMostOneForAJpegWithOrientationAndItsPixels) {
   const Shades shades;
   const std::filesystem::path file = shades / "photo.jpg";
   for (const uint8_t orientation : {2, 3, 4, 5, 6, 7, 8}) {
@@ -99,7 +99,7 @@ TEST(PrepareImage, OfAJpegThatIsTurnedDiffersByOneFromItsPixelsAtMost) {
   }
 }
 
-TEST(PrepareImage, TakesTheSizeOfTheDataWhereNoneWasGiven) {
+TEST(PrepareImage, UsesTheSizeOfTheDataByDefault) {
   const Shades shades;
   write_image(shades / "other.png", 33, 47);
   EXPECT_EQ(
@@ -107,7 +107,7 @@ TEST(PrepareImage, TakesTheSizeOfTheDataWhereNoneWasGiven) {
       (std::vector<int64_t>{20, 20, 3}));
 }
 
-TEST(PrepareImage, LooksIntoPartsOfADataSet) {
+TEST(PrepareImage, UnwrapsSubsetsAndConcats) {
   const Shades shades;
   write_image(shades / "other.png", 33, 47);
   DataBunch data = shades.data();
@@ -121,7 +121,7 @@ TEST(PrepareImage, LooksIntoPartsOfADataSet) {
       torch::equal(prepare_image(data, shades / "other.png"), expected));
 }
 
-TEST(PrepareImage, TakesOpenCvsKindsOfImages) {
+TEST(PrepareImage, AcceptsGrayBgrAndBgraMats) {
   const Shades shades;
   const DataBunch data = shades.data();
   const cv::Mat bgr(20, 20, CV_8UC3, cv::Scalar(10, 20, 30));
@@ -134,12 +134,12 @@ TEST(PrepareImage, TakesOpenCvsKindsOfImages) {
   EXPECT_TRUE(torch::equal(first(bgra), rgb));
   const cv::Mat gray(20, 20, CV_8UC1, cv::Scalar(7));
   EXPECT_TRUE(torch::equal(first(gray), torch::full({3}, 7, torch::kByte)));
-  // A part of an image, whose rows do not follow each other.
+  // A region of an image, whose rows are not contiguous.
   const cv::Mat wide(40, 60, CV_8UC3, cv::Scalar(10, 20, 30));
   EXPECT_TRUE(torch::equal(first(wide(cv::Rect(5, 5, 20, 20))), rgb));
 }
 
-TEST(PrepareImage, DividesOpenCvs16BitsBy257) {
+TEST(PrepareImage, Divides16BitMatsBy257) {
   const Shades shades;
   const DataBunch data = shades.data();
   const auto first = [&](int type, const cv::Scalar& color) {
@@ -148,7 +148,7 @@ TEST(PrepareImage, DividesOpenCvs16BitsBy257) {
   const auto rgb = [](int r, int g, int b) {
     return torch::tensor({r, g, b}, torch::kByte);
   };
-  // Rounded: 51272 is 199.502 of 257, 51271 is 199.498.
+  // Rounded: 51272 / 257 is 199.502, 51271 / 257 is 199.498.
   const cv::Scalar deep(65535, 51272, 51271, 0);
   EXPECT_TRUE(torch::equal(first(CV_16UC3, deep), rgb(199, 200, 255)));
   EXPECT_TRUE(torch::equal(first(CV_16UC4, deep), rgb(199, 200, 255)));
@@ -156,7 +156,7 @@ TEST(PrepareImage, DividesOpenCvs16BitsBy257) {
       torch::equal(first(CV_16UC1, cv::Scalar(250 * 257)), rgb(250, 250, 250)));
 }
 
-TEST(PrepareImage, GivesGrayToAModelOfGray) {
+TEST(PrepareImage, ConvertsToGrayForAGrayModel) {
   const Shades shades;
   const DataBunch data = shades.data({.decode = {.channels = 1}});
   const torch::Tensor gray = prepare_image(
@@ -166,7 +166,7 @@ TEST(PrepareImage, GivesGrayToAModelOfGray) {
   EXPECT_EQ(gray[0][0][0].item<int64_t>(), 82);  // 29.9 + 29.35 + 22.8
 }
 
-TEST(PrepareImage, SaysWhatIsWrong) {
+TEST(PrepareImage, RejectsInvalidImages) {
   const Shades shades;
   const DataBunch data = shades.data();
   expect_error<c10::ValueError>(
@@ -188,7 +188,7 @@ TEST(PrepareImage, SaysWhatIsWrong) {
       {"not image files", "ImageDataBunch"});
 }
 
-TEST(PredictImage, AnswersForFileMatAndTensor) {
+TEST(PredictImage, AcceptsFileMatAndTensor) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   const std::filesystem::path file = shades / "valid/light/240.png";
@@ -201,7 +201,7 @@ TEST(PredictImage, AnswersForFileMatAndTensor) {
   EXPECT_EQ(learn.predict(shades / "valid/dark/10.png").label, "dark");
 }
 
-TEST(PredictImages, AnswerForAFolderInTheOrderOfItsPaths) {
+TEST(PredictImages, PredictAllImagesOfAFolder) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   const ImagePredictions answers = get_preds(learn, shades / "valid");
@@ -216,7 +216,7 @@ TEST(PredictImages, AnswerForAFolderInTheOrderOfItsPaths) {
   }
 }
 
-TEST(PredictImages, OfSeveralClassesNameThoseAboveTheThreshold) {
+TEST(PredictImages, NameAllLabelsAboveTheThreshold) {
   const Shades shades;
   DataBunch data = shades.data();
   data.outputs = {{.kind = TargetKind::multi_category, .threshold = 0.2}};
@@ -225,7 +225,7 @@ TEST(PredictImages, OfSeveralClassesNameThoseAboveTheThreshold) {
       Shades::net(),
       quiet({.loss = torch::nn::BCEWithLogitsLoss()}));
   const std::filesystem::path file = shades / "valid/light/240.png";
-  // Logits of 1.5 - 3 * 0.94 and the opposite.
+  // Logits of 1.5 - 3 * 0.94 and the negative of this.
   EXPECT_EQ(learn.predict(file).label, "dark, light");
   learn.data().outputs[0].threshold = 0.5;
   EXPECT_EQ(learn.predict(file).label, "light");
@@ -234,7 +234,7 @@ TEST(PredictImages, OfSeveralClassesNameThoseAboveTheThreshold) {
   EXPECT_EQ(answers.labels[2], "light");
 }
 
-TEST(PredictImages, ABadFileIsNotAnsweredForByAnother) {
+TEST(PredictImages, ABadFileIsAnErrorAndNotReplacedByAnother) {
   const Shades shades;
   Learner learn(
       shades.data({.bad_images = BadImagePolicy::skip(0.9)}),
@@ -246,7 +246,7 @@ TEST(PredictImages, ABadFileIsNotAnsweredForByAnother) {
       {"bad.png"});
 }
 
-TEST(PredictImages, SayWhereThereIsNoImage) {
+TEST(PredictImages, NameAFolderWithoutImages) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   make_folders(shades / "empty");

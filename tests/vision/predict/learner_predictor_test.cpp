@@ -1,4 +1,4 @@
-// learn.predictor(): what it answers, and that the training does not notice.
+// learn.predictor(): its predictions, and that it does not affect training.
 
 #include <atomic>
 #include <functional>
@@ -40,7 +40,7 @@ using testing_support::point_data;
 using testing_support::quiet;
 using torch::Tensor;
 
-/// Layers of a network of points, with random numbers in training.
+/// Layers of a network for points, with dropout in training.
 struct Layers {
   explicit Layers(torch::nn::Module& net)
       : first(net.register_module("first", torch::nn::Linear(2, 16))),
@@ -58,14 +58,14 @@ struct Layers {
   torch::nn::Linear last;
 };
 
-/// One that a name builds.
+/// A network that is built by its registered name.
 struct NamedNetImpl : torch::nn::Module, HasArchitecture {
   Architecture architecture() const override { return {"named_points", "{}"}; }
   Tensor forward(const Tensor& x) { return layers.forward(x); }
   Layers layers{*this};
 };
 
-/// One that has a name, which nobody has registered, and a clone().
+/// A network with clone() and a name that is not registered.
 struct UnknownNetImpl : torch::nn::Cloneable<UnknownNetImpl>, HasArchitecture {
   UnknownNetImpl() { reset(); }
   void reset() override { layers.emplace(*this); }
@@ -74,13 +74,13 @@ struct UnknownNetImpl : torch::nn::Cloneable<UnknownNetImpl>, HasArchitecture {
   std::optional<Layers> layers;
 };
 
-/// One that has neither.
+/// A network with neither.
 struct PlainNetImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) { return layers.forward(x); }
   Layers layers{*this};
 };
 
-/// One whose clone() leaves the inner module out, and shares it.
+/// A network whose clone() does not copy the inner module, but shares it.
 struct HalfClonedImpl : torch::nn::Cloneable<HalfClonedImpl> {
   HalfClonedImpl() : inner(std::make_shared<PlainNetImpl>()) { reset(); }
   void reset() override {
@@ -192,7 +192,7 @@ class LearnerPredictor : public testing::Test {
     return torch::stack(rows);
   }
 
-  /// Calls `f(net, precision)` for each of both.
+  /// Calls `f(net, precision)` for each combination.
   template <class F>
   static void for_each(const F& f) {
     for (const Net& net : nets()) {
@@ -212,7 +212,7 @@ class LearnerPredictor : public testing::Test {
   const Tensor x_ = torch::linspace(-2, 2, 24).view({12, 2});
 };
 
-TEST_F(LearnerPredictor, AnswersAsTheExportedFileWould) {
+TEST_F(LearnerPredictor, PredictionsEqualTheExportedFiles) {
   for_each([&](const Net& net, const Precision& precision) {
     Learner learn = make(net, precision);
     learn.fit(1, 1e-2);
@@ -225,7 +225,7 @@ TEST_F(LearnerPredictor, AnswersAsTheExportedFileWould) {
       return rows;
     }());
     EXPECT_TRUE(torch::allclose(answers, of_learner, 0, 3e-2));
-    if (!learn.model().module()) return;  // no file holds TorchScript
+    if (!learn.model().module()) return;  // TorchScript is not exported
     const fs::path file = temp_ / "a.safetensors";
     learn.export_model(
         file,
@@ -237,7 +237,7 @@ TEST_F(LearnerPredictor, AnswersAsTheExportedFileWould) {
   });
 }
 
-TEST_F(LearnerPredictor, OfAModelOnSeveralDevicesIsOnOne) {
+TEST_F(LearnerPredictor, UsesOneDeviceForAModelOnSeveral) {
   const std::vector<Net> all = nets();
   for (const size_t i : {1, 2, 7}) {  // to_parallel clones them
     SCOPED_TRACE(all[i].name);
@@ -253,7 +253,7 @@ TEST_F(LearnerPredictor, OfAModelOnSeveralDevicesIsOnOne) {
   }
 }
 
-TEST_F(LearnerPredictor, SaysWhatTheFileWouldSay) {
+TEST_F(LearnerPredictor, HasTheCardOfTheExportedFile) {
   DataBunch data = point_data();
   data.outputs = {{.kind = TargetKind::multi_category, .threshold = 0.3}};
   data.preprocessing = ImagePreprocessing{
@@ -276,8 +276,8 @@ TEST_F(LearnerPredictor, SaysWhatTheFileWouldSay) {
   EXPECT_EQ(predictor.predict(x_[0]).kind, TargetKind::multi_category);
 }
 
-// Before the first batch neither a loss nor class names say so.
-TEST_F(LearnerPredictor, AnswersWithClassesBeforeTheFirstFit) {
+// Before the first batch, neither the loss nor class names indicate classes.
+TEST_F(LearnerPredictor, PredictsClassesBeforeTheFirstFit) {
   DataBunch data = point_data();
   data.classes.clear();
   Learner learn(data, std::make_shared<NamedNetImpl>(), quiet());
@@ -287,7 +287,7 @@ TEST_F(LearnerPredictor, AnswersWithClassesBeforeTheFirstFit) {
   EXPECT_EQ(answer.label, learn.predict(x_[0]).label);
 }
 
-TEST_F(LearnerPredictor, KeepsItsAnswersWhileTheLearnerTrainsOn) {
+TEST_F(LearnerPredictor, PredictionsStayTheSameWhileTheLearnerTrains) {
   for_each([&](const Net& net, const Precision& precision) {
     Learner learn = make(net, precision);
     const Predictor predictor = learn.predictor();
@@ -298,7 +298,7 @@ TEST_F(LearnerPredictor, KeepsItsAnswersWhileTheLearnerTrainsOn) {
   });
 }
 
-/// Weights and random numbers after two epochs, with a callback.
+/// The weights and random numbers after two epochs with a callback.
 struct Trained {
   Tensors weights;
   Tensor random;
@@ -314,7 +314,7 @@ Trained train(Learner learn, LambdaCallbackOptions options) {
   return trained;
 }
 
-TEST_F(LearnerPredictor, TheTrainingDoesNotNotice) {
+TEST_F(LearnerPredictor, DoesNotAffectTraining) {
   for_each([&](const Net& net, const Precision& precision) {
     const Trained undisturbed = train(make(net, precision), {});
     const auto use = [&](Learner& learn) {
@@ -348,7 +348,7 @@ TEST_F(LearnerPredictor, TheTrainingDoesNotNotice) {
   });
 }
 
-TEST_F(LearnerPredictor, ThreadsAskItWhileTheFitGoesOn) {
+TEST_F(LearnerPredictor, PredictsInThreadsDuringAFit) {
   for (const Net& net : nets()) {
     SCOPED_TRACE(net.name);
     const Precision plain = precisions()[0];
@@ -396,7 +396,7 @@ TEST_F(LearnerPredictor, ThreadsAskItWhileTheFitGoesOn) {
   }
 }
 
-TEST_F(LearnerPredictor, AResumedFitIsThatWithoutIt) {
+TEST_F(LearnerPredictor, DoesNotAffectAResumedFit) {
   for (const Net& net : nets()) {
     SCOPED_TRACE(net.name);
     const Precision plain = precisions()[0];
@@ -426,7 +426,7 @@ TEST_F(LearnerPredictor, AResumedFitIsThatWithoutIt) {
   }
 }
 
-/// Two points come in, a class and a number go out.
+/// Takes two points; returns a class and a number.
 struct TwoImpl : torch::nn::Cloneable<TwoImpl> {
   TwoImpl() { reset(); }
   void reset() override {
@@ -438,7 +438,7 @@ struct TwoImpl : torch::nn::Cloneable<TwoImpl> {
   torch::nn::Linear head{nullptr};
 };
 
-TEST_F(LearnerPredictor, HasAllInputsAndOutputs) {
+TEST_F(LearnerPredictor, SupportsSeveralInputsAndOutputs) {
   const auto set = std::make_shared<TensorDataset>(
       Tensors{torch::randn({8, 2}), torch::randn({8, 2})},
       Tensors{torch::arange(8) % 2});
@@ -474,7 +474,7 @@ TEST_F(LearnerPredictor, HasAllInputsAndOutputs) {
   EXPECT_EQ(learn.model().parameters()[0].tensor.scalar_type(), torch::kFloat);
 }
 
-TEST_F(LearnerPredictor, RefusesInASentence) {
+TEST_F(LearnerPredictor, RejectsUnsupportedModelsAndOptions) {
   const auto set = std::make_shared<TensorDataset>(
       Tensors{torch::randn({8, 6, 8})},
       Tensors{torch::zeros({8, 1})});
@@ -499,7 +499,7 @@ TEST_F(LearnerPredictor, RefusesInASentence) {
       {"cuda:99", "PredictorOptions::device"});
 }
 
-TEST_F(LearnerPredictor, AModelInMemoryAnswersByItsCard) {
+TEST_F(LearnerPredictor, AModelInMemoryUsesItsCard) {
   const Model net = std::make_shared<NamedNetImpl>();
   const Predictor predictor(
       net,

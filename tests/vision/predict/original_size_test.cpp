@@ -1,4 +1,4 @@
-// Masks and points where the photograph has them, not the model's input.
+// Masks and points in pixels of the photo instead of the model's input.
 
 #include <string>
 #include <tuple>
@@ -39,7 +39,7 @@ ImagePreprocessing preprocessing(const std::string& resize) {
       .stddev = {1, 1, 1}};
 }
 
-/// PyTorch's, without aligned corners.
+/// Resizes like PyTorch without aligned corners.
 Tensor resized(const Tensor& map, int64_t height, int64_t width) {
   return F::interpolate(
       map.unsqueeze(0),
@@ -61,29 +61,29 @@ void expect_map(
   EXPECT_LE((found - expected).abs().max().item<double>(), 1e-5);
 }
 
-TEST(PhotoGeometry, GivesMapsThePhotographsSizeAsPyTorchResizes) {
+TEST(PhotoGeometry, ResizesMapsToThePhotoLikePyTorch) {
   const Tensor map = torch::rand({3, kSide, kSide});
   expect_map("squish", {50, 37}, map, resized(map, 50, 37));
   expect_map("squish", {9, 11}, map, resized(map, 9, 11));
   expect_map("exact", {kSide, kSide}, map, map);
-  // 16 x 8 of the input, with 4 columns of padding on each side.
+  // The photo covers 16 x 8 pixels, with 4 columns of padding on each side.
   expect_map("pad", {40, 20}, map, resized(map.narrow(2, 4, 8), 40, 20));
   expect_map("pad", {12, 24}, map, resized(map.narrow(1, 4, 8), 12, 24));
-  // The middle half of the columns; the model has not seen the others.
+  // The middle half of the columns; the model did not see the others.
   Tensor cropped = torch::zeros({3, 20, 40});
   cropped.narrow(2, 10, 20).copy_(resized(map, 20, 20));
   expect_map("crop", {20, 40}, map, cropped);
-  // Rows are padded by 3, 7 columns at each side are cut.
+  // Rows are padded by 3; 7 columns on each side are cropped.
   Tensor cut = torch::zeros({3, 10, 30});
   cut.narrow(2, 7, 16).copy_(map.narrow(1, 3, 10));
   expect_map("none", {10, 30}, map, cut);
-  // 20 x 20, of which the middle 16 x 16: of 100 x 100 the middle 80 x 80.
+  // The center 16 x 16 of 20 x 20 is the center 80 x 80 of the photo.
   Tensor middle = torch::zeros({3, 100, 100});
   middle.narrow(1, 10, 80).narrow(2, 10, 80).copy_(resized(map, 80, 80));
   expect_map("center_crop", {100, 100}, map, middle);
 }
 
-TEST(PhotoGeometry, TakesMapsOfAnotherResolutionThanTheInput) {
+TEST(PhotoGeometry, AcceptsMapsWhoseResolutionDiffersFromTheInput) {
   const Tensor small = torch::rand({2, 4, 4}), large = torch::rand({2, 64, 64});
   for (const Tensor& map : {small, large}) {
     expect_map("squish", {50, 37}, map, resized(map, 50, 37));
@@ -94,21 +94,21 @@ TEST(PhotoGeometry, TakesMapsOfAnotherResolutionThanTheInput) {
         map,
         resized(map.narrow(2, side / 4, side / 2), 40, 20));
   }
-  // A photograph of less than one pixel of the map.
+  // A photo smaller than one pixel of the map.
   const Tensor one = torch::rand({1, 1, 1});
   expect_map("pad", {40, 4}, one, one.expand({1, 40, 4}));
 }
 
-/// A photograph whose red is its x, and whose green is its y.
+/// Returns a photo whose red is its x and whose green is its y.
 Tensor ramp(int64_t height, int64_t width) {
   const Tensor x = torch::arange(width).expand({height, width});
   const Tensor y = torch::arange(height).unsqueeze(1).expand({height, width});
   return torch::stack({x, y, x}, 2).to(torch::kByte).contiguous();
 }
 
-// However an image gets its size, a pixel of the input shows what the photograph
-// has at that pixel's point.
-TEST(PhotoGeometry, PointsLieWhereTheInputShowsThem) {
+// With every resize method, a pixel of the input shows what the photo has at
+// the corresponding point.
+TEST(PhotoGeometry, PointsMatchWhatTheInputShows) {
   for (const char* resize : {"squish", "pad", "crop", "none", "center_crop"}) {
     for (const ImageSize size :
          {ImageSize{60, 33}, ImageSize{20, 90}, ImageSize{12, 10}}) {
@@ -122,7 +122,7 @@ TEST(PhotoGeometry, PointsLieWhereTheInputShowsThem) {
           PhotoGeometry(what, size)
               .points_on_photo(torch::stack({grid[1], grid[0]}, 2));
       const Tensor seen = input.slice(2, 0, 2).to(torch::kFloat) + 0.5;
-      // Not at the edges, where pixels outside count less.
+      // Except at the edges, where pixels outside have less weight.
       const Tensor last = torch::tensor(
           {static_cast<float>(size.width), static_cast<float>(size.height)});
       const double margin =
@@ -142,7 +142,7 @@ TEST(PhotoGeometry, PointsLieWhereTheInputShowsThem) {
   }
 }
 
-TEST(PhotoGeometry, BoxesAreThoseOfTheirCornersWithinThePhotograph) {
+TEST(PhotoGeometry, BoxesMapByTheirCornersAndAreClippedToThePhoto) {
   const PhotoGeometry geometry(preprocessing("squish"), {40, 64});
   EXPECT_TRUE(torch::allclose(
       geometry.boxes_on_photo(
@@ -153,7 +153,7 @@ TEST(PhotoGeometry, BoxesAreThoseOfTheirCornersWithinThePhotograph) {
       {"boxes_on_photo", "[..., 4]"});
 }
 
-TEST(PhotoGeometry, RefusesWhatItCannotConvert) {
+TEST(PhotoGeometry, RejectsWhatItCannotConvert) {
   const PhotoGeometry geometry(preprocessing("pad"), {40, 20});
   expect_error<c10::ValueError>(
       [&] {
@@ -177,7 +177,7 @@ TEST(PhotoGeometry, RefusesWhatItCannotConvert) {
       {"40 x 20", "16 x 16, the only size"});
 }
 
-/// Tells bright pixels, at half the resolution, and how bright all are.
+/// Marks bright pixels at half the resolution, and returns the mean brightness.
 struct BrightImpl : torch::nn::Module {
   explicit BrightImpl(int64_t channels) : channels(channels) {}
   std::tuple<Tensor, Tensor> forward(const Tensor& image) {
@@ -209,7 +209,7 @@ class OriginalSize : public testing::Test {
     return {std::make_shared<BrightImpl>(channels), card, options};
   }
 
-  /// Black, with a white rectangle.
+  /// Returns a black photo with a white rectangle.
   static cv::Mat photo() {
     cv::Mat image(120, 80, CV_8UC3, cv::Scalar::all(0));
     image(cv::Rect(20, 30, 40, 60)).setTo(cv::Scalar::all(255));
@@ -224,7 +224,7 @@ class OriginalSize : public testing::Test {
     return (pixels > 127).to(torch::kLong);
   }
 
-  /// Within a pixel or two of the edges.
+  /// Expects a mask up to a pixel or two at the edges.
   static void expect_mask(const Prediction& answer, const Tensor& expected) {
     ASSERT_EQ(answer.kind, TargetKind::mask);
     ASSERT_EQ(answer.mask.sizes(), expected.sizes());
@@ -240,7 +240,7 @@ class OriginalSize : public testing::Test {
   const PredictorOptions original_{.original_size = true};
 };
 
-TEST_F(OriginalSize, AMaskLiesOnThePhotograph) {
+TEST_F(OriginalSize, AMaskMatchesThePhoto) {
   const cv::Mat image = photo();
   const Tensor white = white_of(image);
   const fs::path file = temp_ / "a.png";
@@ -252,7 +252,7 @@ TEST_F(OriginalSize, AMaskLiesOnThePhotograph) {
     const Predictor own = predictor(resize, original_);
     PredictorQueue queue(own);
     Tensor expected = white.clone();
-    if (resize == std::string("none")) {  // 64 of 80 columns, and of 120 rows
+    if (resize == std::string("none")) {  // 64 of 80 columns and of 120 rows
       expected.narrow(0, 0, 28).zero_();
       expected.narrow(0, 92, 28).zero_();
     }
@@ -264,7 +264,7 @@ TEST_F(OriginalSize, AMaskLiesOnThePhotograph) {
     expect_mask(own.predict_folder(temp_.path())[0].prediction, expected);
     expect_mask(queue.submit(file).get(), expected);
     EXPECT_EQ(to_string(own.predict(file)).substr(0, 16), "mask of 120 x 80");
-    // The mean brightness stays what it was.
+    // The mean brightness is unaffected.
     const Prediction plain = predictor(resize).predict(file);
     EXPECT_EQ(plain.mask.sizes(), (std::vector<int64_t>{32, 32}));
     EXPECT_EQ(own.predict(file).outputs[1].numbers, plain.outputs[1].numbers);
@@ -272,7 +272,7 @@ TEST_F(OriginalSize, AMaskLiesOnThePhotograph) {
   }
 }
 
-TEST_F(OriginalSize, PhotographsOfSeveralSizesMakeABatch) {
+TEST_F(OriginalSize, ABatchMayHavePhotosOfSeveralSizes) {
   const Predictor own = predictor("pad", original_);
   std::vector<cv::Mat> images;
   for (const int width : {70, 200, 81}) {
@@ -286,7 +286,7 @@ TEST_F(OriginalSize, PhotographsOfSeveralSizesMakeABatch) {
   }
 }
 
-TEST_F(OriginalSize, WhatACropHasLeftOutIsOfClass0WithoutAProbability) {
+TEST_F(OriginalSize, CroppedPixelsHaveClass0AndProbability0) {
   cv::Mat image(40, 120, CV_8UC3, cv::Scalar::all(255));
   const Prediction answer = predictor("crop", original_).predict(image);
   const Tensor seen = torch::zeros({40, 120}, torch::kLong);
@@ -297,17 +297,17 @@ TEST_F(OriginalSize, WhatACropHasLeftOutIsOfClass0WithoutAProbability) {
   EXPECT_EQ(answer.probabilities.narrow(2, 0, 40).sum().item<double>(), 0);
 }
 
-TEST_F(OriginalSize, APhotographThatExifTurnsHasItsUprightSize) {
+TEST_F(OriginalSize, APhotoWithExifOrientationHasItsUprightSize) {
   const cv::Mat image = photo();
   const fs::path file = temp_ / "turned.jpg";
   write_file(file, with_orientation(encode(image, ".jpg"), 6));
-  // A quarter of a turn clockwise.
+  // A clockwise rotation by 90 degrees.
   const Tensor turned = white_of(image).rot90(-1);
   expect_mask(predictor("squish", original_).predict(file), turned);
   expect_mask(predictor("pad", original_).predict(file), turned);
 }
 
-TEST_F(OriginalSize, SigmoidsAndLowerPrecisionsHaveItToo) {
+TEST_F(OriginalSize, SupportsSigmoidsAndLowerPrecisions) {
   const cv::Mat image = photo();
   const Tensor white = white_of(image);
   expect_mask(
@@ -331,7 +331,7 @@ TEST_F(OriginalSize, SigmoidsAndLowerPrecisionsHaveItToo) {
   }
 }
 
-TEST_F(OriginalSize, TheModelsOwnInputHasNoPhotograph) {
+TEST_F(OriginalSize, AnInputTensorKeepsTheModelsSize) {
   const Predictor own = predictor("pad", original_);
   EXPECT_EQ(
       own.predict(torch::rand({3, 64, 64})).mask.sizes(),

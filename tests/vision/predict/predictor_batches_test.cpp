@@ -1,5 +1,5 @@
-// A Predictor answers every size of batch as the network does, whatever that
-// takes from the size.
+// A Predictor returns the network's outputs for every batch size, even if the
+// network computes with the size.
 
 #include <functional>
 #include <random>
@@ -47,7 +47,7 @@ using testing_support::BatchNetImpl;
 using testing_support::quiet;
 using torch::Tensor;
 
-/// Writes a network that takes such inputs.
+/// Exports a network that takes such inputs.
 void export_net(
     const Model& model,
     const Tensor& inputs,
@@ -62,7 +62,7 @@ void export_net(
   learn.export_model(file, options);
 }
 
-/// Expects the network's answers to batches of all these sizes, in this order.
+/// Expects the network's outputs for batches of all these sizes, in this order.
 void expect_answers(
     const Predictor& predictor,
     Model model,
@@ -87,7 +87,7 @@ void expect_answers(
   }
 }
 
-/// Registered by its name, without a graph.
+/// Registered by its name; needs no graph.
 struct NamedNetImpl : BatchNetImpl, HasArchitecture {
   explicit NamedNetImpl(const BatchNet& net)
       : BatchNetImpl(net.forward), network("batches: " + net.name) {}
@@ -95,7 +95,7 @@ struct NamedNetImpl : BatchNetImpl, HasArchitecture {
   std::string network;
 };
 
-// A set of any size needs the memory of one batch.
+// Predicting any number of samples needs the memory of only one batch.
 TEST(PredictorBatches, ArePreparedOneAtATime) {
   const TempFolder temp;
   export_net(
@@ -107,7 +107,7 @@ TEST(PredictorBatches, ArePreparedOneAtATime) {
       {.device = torch::kCPU, .batch_size = 4, .exact = true});
   std::vector<Tensor> samples(10, torch::rand({3, 16, 16}));
   samples.back() = torch::zeros({});
-  const test::OpCalls layers("aten::conv2d");  // two of a network
+  const test::OpCalls layers("aten::conv2d");  // two per batch
   EXPECT_THROW(predictor.predict_batch(samples), c10::ValueError);
   EXPECT_EQ(layers.count(), 2 * 2);
   samples.back() = samples[0];
@@ -115,15 +115,15 @@ TEST(PredictorBatches, ArePreparedOneAtATime) {
   EXPECT_EQ(layers.count(), 2 * (2 + 3));
 }
 
-// The most bytes that this process has had in memory.
+// Returns the peak memory of this process in bytes.
 int64_t peak_memory() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} << 10;
 }
 
-// Shapes can only be compared once there is a network.
-TEST(PredictorBatches, AFileThatDescribesAHugeNetworkIsRefusedWhileItIsBuilt) {
+// Shapes can only be compared once the network exists.
+TEST(PredictorBatches, RejectsAFileThatDescribesAHugeNetworkWhileItIsBuilt) {
   const TempFolder temp;
   const fs::path file = temp / "a.safetensors", huge = temp / "huge";
   export_net(simple_cnn({3, 4, 2}), torch::rand({4, 3, 16, 16}), file);
@@ -144,8 +144,9 @@ TEST(PredictorBatches, AFileThatDescribesAHugeNetworkIsRefusedWhileItIsBuilt) {
   Predictor::load(file, {.device = torch::kCPU});
 }
 
-// It keeps its state where the limit of the test above is kept.
-TEST(PredictorBatches, AFileIsLoadedUnderAProfiler) {
+// The profiler keeps its state in the same place as the limit of the test
+// above.
+TEST(PredictorBatches, LoadsAFileUnderAProfiler) {
   const TempFolder temp;
   const fs::path file = temp / "a.safetensors";
   export_net(simple_cnn({3, 4, 2}), torch::rand({4, 3, 16, 16}), file);
@@ -160,8 +161,8 @@ TEST(PredictorBatches, AFileIsLoadedUnderAProfiler) {
   EXPECT_FALSE(profiler::disableProfiler()->events().empty());
 }
 
-// Before: an LSTM wrote past the state of the batch that it was traced with.
-TEST(PredictorBatches, ANetworkThatTakesNumbersFromTheBatchAnswersAnySize) {
+// Regression: an LSTM wrote past the state of its tracing batch.
+TEST(PredictorBatches, NetworksThatReadTheBatchSizeSupportAnySize) {
   const TempFolder temp;
   std::vector<BatchNet> nets = testing_support::nets_of_one_batch_size();
   for (BatchNet& net : testing_support::nets_that_read_the_batch_size()) {
@@ -183,7 +184,7 @@ TEST(PredictorBatches, ANetworkThatTakesNumbersFromTheBatchAnswersAnySize) {
   }
 }
 
-TEST(PredictorBatches, AGraphThatKeepsTheSizeOfItsBatchIsNotWritten) {
+TEST(PredictorBatches, RejectsAGraphWithAFixedBatchSize) {
   const TempFolder temp;
   for (const BatchNet& net : testing_support::nets_of_one_batch_size()) {
     SCOPED_TRACE(net.name);
@@ -203,8 +204,8 @@ TEST(PredictorBatches, AGraphThatKeepsTheSizeOfItsBatchIsNotWritten) {
   }
 }
 
-// Before: written for two samples, and wrong for three.
-TEST(PredictorBatches, AnyOtherGraphAnswersAnySize) {
+// Regression: the graph was exported for two samples and wrong for three.
+TEST(PredictorBatches, OtherGraphsSupportAnyBatchSize) {
   const TempFolder temp;
   const Tensor x = torch::randn({64, 6, 8});
   std::vector<BatchNet> nets = testing_support::nets_of_any_batch_size();
@@ -221,7 +222,7 @@ TEST(PredictorBatches, AnyOtherGraphAnswersAnySize) {
   }
 }
 
-// Before: what the second device answered was a constant of the graph.
+// Regression: the output of the second device was a constant of the graph.
 TEST(PredictorBatches, AModelOnSeveralDevicesIsExportedAsOnOne) {
   const TempFolder temp;
   const fs::path file = temp / "a.safetensors";
@@ -236,8 +237,8 @@ TEST(PredictorBatches, AModelOnSeveralDevicesIsExportedAsOnOne) {
   expect_answers(predictor, net, x, {1, 2, 5, 64});
 }
 
-// As older versions wrote it. Before: heap corruption.
-TEST(PredictorBatches, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
+// A file as written by older versions. Regression: heap corruption.
+TEST(PredictorBatches, RejectsADifferentBatchSizeForAnOlderFileWithAState) {
   const TempFolder temp;
   const fs::path file = temp / "a.safetensors";
   const Tensor x = torch::randn({64, 6, 8});
@@ -277,12 +278,12 @@ TEST(PredictorBatches, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
   }
 }
 
-// ---- Networks drawn from a list of layers ----
+// ---- Random networks ----
 
 using Layer = std::function<Tensor(const Tensor&)>;
 using Generator = std::mt19937;
 
-/// Layers that keep [N, T, 8] or [N, 8, H, W], drawn by a seed.
+/// Layers that keep [N, T, 8] or [N, 8, H, W], drawn with a seed.
 struct DrawnNetImpl : torch::nn::Module, HasArchitecture {
   DrawnNetImpl(int seed, bool has_images) : seed_(seed), images_(has_images) {
     torch::manual_seed(seed);
@@ -430,7 +431,7 @@ struct DrawnNetImpl : torch::nn::Module, HasArchitecture {
   torch::nn::Linear head_{nullptr};
 };
 
-TEST(PredictorBatches, NetworksDrawnFromAListOfLayersAnswerAnySize) {
+TEST(PredictorBatches, RandomNetworksSupportAnyBatchSize) {
   const TempFolder temp;
   const fs::path file = temp / "a.safetensors";
   for (const bool has_images : {false, true}) {

@@ -1,5 +1,4 @@
-// What a Predictor takes that is no image, and the program's own texts in the
-// file.
+// Predictor inputs other than images, and custom metadata in the file.
 
 #include <algorithm>
 #include <future>
@@ -40,7 +39,7 @@ using torch::Tensor;
 
 constexpr int64_t kWords = 12;
 
-/// Ids of words, [N, T] or [N] of one alone, to three classes.
+/// Word ids, [N, T] or [N] for a single id, to three classes.
 struct WordsImpl : torch::nn::Module, HasArchitecture {
   Architecture architecture() const override { return {"words", "{}"}; }
   Tensor forward(const Tensor& ids) {
@@ -52,7 +51,7 @@ struct WordsImpl : torch::nn::Module, HasArchitecture {
   torch::nn::Linear head = register_module("head", torch::nn::Linear(6, 3));
 };
 
-/// A row of a table: numbers, and the id of a category.
+/// A table row: numbers, and the id of a category.
 struct RowsImpl : torch::nn::Module, HasArchitecture {
   Architecture architecture() const override { return {"rows", "{}"}; }
   std::tuple<Tensor, Tensor> forward(
@@ -89,7 +88,7 @@ class PredictorInputs : public testing::Test {
     return data;
   }
 
-  /// A Learner of words, exported.
+  /// Returns a Learner of words after its export.
   Learner words(const Tensor& ids, const ExportOptions& options = {}) const {
     torch::manual_seed(5);
     Learner learn(
@@ -110,7 +109,7 @@ class PredictorInputs : public testing::Test {
   const PredictorOptions cpu_{.device = torch::kCPU, .exact = true};
 };
 
-TEST_F(PredictorInputs, IdsReachTheModelAsTheyAre) {
+TEST_F(PredictorInputs, IdsReachTheModelUnchanged) {
   const Tensor ids = torch::randint(kWords, {8, 5}, torch::kLong);
   Learner learn = words(ids);
   for (const auto type :
@@ -134,7 +133,7 @@ TEST_F(PredictorInputs, IdsReachTheModelAsTheyAre) {
   }
 }
 
-TEST_F(PredictorInputs, IdsStayWholeInLowerPrecisionAndInAFusedGraph) {
+TEST_F(PredictorInputs, IdsStayIntegersInLowerPrecisionAndInAFusedGraph) {
   const Tensor ids = torch::randint(kWords, {8, 5}, torch::kLong);
   Learner learn = words(ids);
   for (const auto precision : {torch::kFloat, torch::kBFloat16, torch::kHalf}) {
@@ -152,7 +151,7 @@ TEST_F(PredictorInputs, IdsStayWholeInLowerPrecisionAndInAFusedGraph) {
   }
 }
 
-TEST_F(PredictorInputs, AGraphTakesIdsToo) {
+TEST_F(PredictorInputs, AGraphAcceptsIds) {
   const Tensor ids = torch::randint(kWords, {8, 5}, torch::kLong);
   Learner learn = words(ids, {.traced = true});
   const auto predictor = Predictor::load(
@@ -161,7 +160,7 @@ TEST_F(PredictorInputs, AGraphTakesIdsToo) {
   EXPECT_TRUE(is_near(predictor.predict(ids[3]), learn.predict(ids[3]), 1e-6));
 }
 
-TEST_F(PredictorInputs, TheIdOfOneCategoryIsASample) {
+TEST_F(PredictorInputs, AScalarIdIsASample) {
   const Tensor ids = torch::randint(kWords, {8}, torch::kLong);
   Learner learn = words(ids);
   const Predictor predictor = Predictor::load(file_, cpu_);
@@ -189,7 +188,7 @@ TEST_F(PredictorInputs, TheIdOfOneCategoryIsASample) {
       {"there is no input"});
 }
 
-TEST_F(PredictorInputs, NumbersAndCategoriesComeTogether) {
+TEST_F(PredictorInputs, AcceptsNumbersAndCategoriesTogether) {
   const Tensor numbers = torch::randn({8, 4});
   const Tensor ids = torch::randint(kWords, {8}, torch::kLong);
   DataBunch rows = data({numbers, ids});
@@ -224,7 +223,7 @@ TEST_F(PredictorInputs, NumbersAndCategoriesComeTogether) {
   }
 }
 
-TEST_F(PredictorInputs, SamplesOfOtherSizesOrTypesMakeNoBatchButAreAnswered) {
+TEST_F(PredictorInputs, RejectsMixedSamplesInABatchButQueuesThem) {
   const Tensor ids = torch::randint(kWords, {8, 5}, torch::kLong);
   words(ids);
   const Predictor predictor = Predictor::load(file_, cpu_);
@@ -250,7 +249,7 @@ TEST_F(PredictorInputs, SamplesOfOtherSizesOrTypesMakeNoBatchButAreAnswered) {
   }
 }
 
-TEST_F(PredictorInputs, BytesAreAnImageWhereTheFileSaysHowToPrepareOne) {
+TEST_F(PredictorInputs, BytesAreAnImageIfTheFileHasPreprocessing) {
   const Tensor ids = torch::randint(kWords, {8, 5}, torch::kLong);
   Learner learn = words(
       ids,
@@ -274,7 +273,7 @@ TEST_F(PredictorInputs, BytesAreAnImageWhereTheFileSaysHowToPrepareOne) {
       {"[4, 4, 3] Int", "[H, W, 3] of Byte"});
 }
 
-TEST_F(PredictorInputs, BytesThatAModelCannotTakeAreExplained) {
+TEST_F(PredictorInputs, RejectsBytesThatTheModelDoesNotAccept) {
   DataBunch images = data({torch::rand({8, 3, 8, 8})});
   Learner learn(images, simple_cnn({3, 4, 3}), quiet());
   learn.export_model(file_);
@@ -286,9 +285,9 @@ TEST_F(PredictorInputs, BytesThatAModelCannotTakeAreExplained) {
       {"passed to the model unchanged", "ExportOptions::preprocessing"});
 }
 
-// ---- The program's own texts ----
+// ---- Custom metadata ----
 
-TEST_F(PredictorInputs, TheFileKeepsTheProgramsTexts) {
+TEST_F(PredictorInputs, TheFileKeepsCustomMetadata) {
   const std::map<std::string, std::string> own = {
       {"vocabulary", R"(["the", "größe", "\"quoted\""])"},
       {"tern.classes", "no clash with Tern's"},
@@ -305,7 +304,7 @@ TEST_F(PredictorInputs, TheFileKeepsTheProgramsTexts) {
   EXPECT_TRUE(Predictor::load(file_, cpu_).card().metadata.empty());
 }
 
-TEST_F(PredictorInputs, ATextThatWasChangedIsRefused) {
+TEST_F(PredictorInputs, RejectsChangedMetadata) {
   words(
       torch::randint(kWords, {8, 5}, torch::kLong),
       {.metadata = {{"vocabulary", "one two"}}});
@@ -320,7 +319,7 @@ TEST_F(PredictorInputs, ATextThatWasChangedIsRefused) {
       {"a.safetensors"});
 }
 
-TEST_F(PredictorInputs, TextsThatNoFileHoldsAreRefusedBeforeItIsWritten) {
+TEST_F(PredictorInputs, RejectsInvalidMetadataBeforeWriting) {
   const Tensor ids = torch::randint(kWords, {8, 5}, torch::kLong);
   const auto refuses =
       [&](const std::string& name,
@@ -340,7 +339,7 @@ TEST_F(PredictorInputs, TextsThatNoFileHoldsAreRefusedBeforeItIsWritten) {
       "all",
       std::string(9 << 20, 'a'),
       {"at most 8388608", "separate file"});
-  // As JSON in the header each takes two bytes.
+  // JSON in the header takes two bytes for each.
   refuses("all", std::string(5 << 20, '"'), {"at most 8388608"});
   const std::string most(7 << 20, 'a');
   words(ids, {.metadata = {{"all", most}}});

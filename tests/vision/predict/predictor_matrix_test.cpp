@@ -1,5 +1,5 @@
-// Every network, bare and under each of the two learners, with each kind of
-// answer: what is exported answers as the Learner, to the last bit.
+// Every network, alone and in each of the two learners, with each target type:
+// predictions of the exported file are bit-identical to the Learner's.
 
 #include <gtest/gtest.h>
 #include <opencv2/core.hpp>
@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 using testing_support::quiet;
 
 constexpr int kOutputs = 3;
-constexpr int kSide = 32;  // ConvNeXt's smallest, and a ViT's patch
+constexpr int kSide = 32;  // minimum of ConvNeXt, and a ViT's patch
 
 std::vector<std::string> all_networks() {
   std::vector<std::string> names;
@@ -73,12 +73,14 @@ class PredictorMatrix : public testing::Test {
     return block.bunch({.batch_size = 3, .workers = 0, .device = torch::kCPU});
   }
 
-  /// Expects that a Predictor answers as `get_preds`, in one batch and kind.
-  /// \param differ  The answers do from image to image: others may all be 1.
+  /// Expects a Predictor to return the target type and predictions of
+  /// `get_preds`.
+  /// \param differ  Predictions differ between images; for other types all may
+  /// be 1.
   void expect_same(Learner& learn, TargetKind kind, bool differ) const {
     const fs::path file = temp_ / "model.safetensors";
     learn.export_model(file);
-    // By its architecture: a graph would have to be trusted.
+    // Loads by architecture; a graph would have to be trusted.
     const auto predictor =
         Predictor::load(file, {.device = torch::kCPU, .exact = true});
     const Predictions expected = learn.get_preds();
@@ -104,8 +106,9 @@ class PredictorMatrix : public testing::Test {
     }
   }
 
-  /// Norms that know their inputs, as those of a trained network do: else the
-  /// answers of a deep one overflow. And no layer of zeros, as in a new ViT.
+  /// Sets running statistics from images, as in a trained network, or the
+  /// outputs of a deep network overflow. Also fills layers of zeros, as in a
+  /// new ViT.
   static void see_images(Model& model) {
     const torch::NoGradGuard no_grad;
     for (const auto& module : model.module()->modules()) {
@@ -125,7 +128,7 @@ class PredictorMatrix : public testing::Test {
     model.forward({torch::randn({4, 3, kSide, kSide})});
   }
 
-  /// A class, several, and numbers.
+  /// For one class, several labels, and numbers.
   void expect_same_of_images(Model model) const {
     see_images(model);
     for (const auto& [kind, loss] :
@@ -140,7 +143,7 @@ class PredictorMatrix : public testing::Test {
     }
   }
 
-  /// The same of each pixel.
+  /// The same for pixels.
   void expect_same_of_pixels(Model model) const {
     see_images(model);
     for (const auto& [activation, loss] :
@@ -162,7 +165,7 @@ class PredictorMatrix : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(PredictorMatrix, SimpleCnn) {
+TEST_F(PredictorMatrix, SimpleCnnPredictsLikeItsLearner) {
   torch::manual_seed(3);
   expect_same_of_images(simple_cnn({3, 8, kOutputs}, {.batch_norm = true}));
 }
@@ -173,13 +176,13 @@ class EachNetwork : public PredictorMatrix,
   EachNetwork() { torch::manual_seed(3); }
 };
 
-TEST_P(EachNetwork, AnswersAloneAsItsLearner) {
+TEST_P(EachNetwork, PredictsLikeItsLearner) {
   const Model model = build_model({GetParam(), R"({"num_classes": 3})"});
   EXPECT_EQ(architecture_of(model)->name, GetParam());
   expect_same_of_images(model);
 }
 
-TEST_P(EachNetwork, AnswersUnderAHeadAsItsLearner) {
+TEST_P(EachNetwork, PredictsLikeItsVisionLearner) {
   auto learn = vision_learner(
       data(TargetKind::category),
       GetParam(),
@@ -195,9 +198,9 @@ TEST_P(EachNetwork, AnswersUnderAHeadAsItsLearner) {
   expect_same(ranged, TargetKind::number, /*differ=*/false);
 }
 
-TEST_P(EachNetwork, AnswersForPixelsAsItsLearner) {
+TEST_P(EachNetwork, PredictsLikeItsUnetLearner) {
   if (!VisionArch(GetParam()).make_body(3).backbone->has_maps()) {
-    GTEST_SKIP() << "has no maps for a U-Net";
+    GTEST_SKIP() << "has no feature maps for a U-Net";
   }
   auto learn =
       unet_learner(data(TargetKind::mask), GetParam(), {.learner = quiet()});

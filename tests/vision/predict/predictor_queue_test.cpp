@@ -49,7 +49,7 @@ class PredictorQueueTest : public testing::Test {
   TempFolder temp_;
 };
 
-TEST_F(PredictorQueueTest, AnswersManyThreadsAsThePredictorDoes) {
+TEST_F(PredictorQueueTest, PredictsLikeThePredictorFromManyThreads) {
   const Predictor alone = predictor();
   PredictorQueue queue(alone, {.max_batch = 4, .max_latency = 2ms});
   std::vector<std::thread> threads;
@@ -68,7 +68,7 @@ TEST_F(PredictorQueueTest, AnswersManyThreadsAsThePredictorDoes) {
   EXPECT_EQ(wrong, std::vector<int>(8));
 }
 
-TEST_F(PredictorQueueTest, FillsItsBatchesWhereItMayWait) {
+TEST_F(PredictorQueueTest, FillsItsBatchesWithinTheLatency) {
   PredictorQueue queue(predictor(), {.max_batch = 8, .max_latency = 10s});
   Answers answers;
   for (int64_t i = 0; i < 24; ++i) answers.push_back(queue.submit(picture(i)));
@@ -76,7 +76,7 @@ TEST_F(PredictorQueueTest, FillsItsBatchesWhereItMayWait) {
   EXPECT_EQ(queue.batches(), 3);
 }
 
-TEST_F(PredictorQueueTest, OneSampleWaitsNoLongerThanTold) {
+TEST_F(PredictorQueueTest, OneSampleWaitsNoLongerThanTheLatency) {
   constexpr auto kLatency = 20ms;
   PredictorQueue patient(predictor(), {.max_batch = 1000, .max_latency = 1h});
   PredictorQueue queue(
@@ -91,7 +91,7 @@ TEST_F(PredictorQueueTest, OneSampleWaitsNoLongerThanTold) {
   EXPECT_EQ(later.wait_for(0s), std::future_status::timeout);
 }
 
-TEST_F(PredictorQueueTest, WhatIsWrongWithASampleReachesItsFutureAlone) {
+TEST_F(PredictorQueueTest, AnErrorReachesOnlyTheFutureOfItsSample) {
   PredictorQueue queue(predictor(), {.max_batch = 4, .max_latency = 10s});
   Answers answers;
   answers.push_back(queue.submit(temp_ / "none.png"));
@@ -106,7 +106,7 @@ TEST_F(PredictorQueueTest, WhatIsWrongWithASampleReachesItsFutureAlone) {
   }
 }
 
-TEST_F(PredictorQueueTest, AnswersWhatWasSubmittedBeforeItGoes) {
+TEST_F(PredictorQueueTest, DestructorCompletesSubmittedSamples) {
   Answers answers;
   {
     PredictorQueue queue(predictor(), {.max_batch = 4, .max_latency = 1h});
@@ -117,7 +117,7 @@ TEST_F(PredictorQueueTest, AnswersWhatWasSubmittedBeforeItGoes) {
   for (auto& answer : answers) EXPECT_FALSE(answer.get().label.empty());
 }
 
-TEST_F(PredictorQueueTest, NeverHoldsMoreThanItMay) {
+TEST_F(PredictorQueueTest, NeverHoldsMoreThanItsCapacity) {
   PredictorQueue queue(
       predictor(),
       {.max_batch = 2, .max_latency = 0ms, .max_waiting = 2});
@@ -127,7 +127,7 @@ TEST_F(PredictorQueueTest, NeverHoldsMoreThanItMay) {
   EXPECT_GE(queue.batches(), 25);
 }
 
-TEST_F(PredictorQueueTest, RefusesOptionsOutOfTheirRange) {
+TEST_F(PredictorQueueTest, RejectsOptionsOutOfTheirRange) {
   expect_error<c10::ValueError>(
       [&] { PredictorQueue(predictor(), {.max_batch = 0}); },
       {"max_batch is 0"});

@@ -50,8 +50,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing_support::quiet;
 
-/// Images of several sizes and formats in two classes, and a net that has seen
-/// them once.
+/// Images of several sizes and formats in two classes, and a network trained
+/// for one epoch.
 class PredictorTest : public testing::Test {
  protected:
   PredictorTest() {
@@ -89,7 +89,7 @@ class PredictorTest : public testing::Test {
     return {images.paths().begin(), images.paths().end()};
   }
 
-  /// Expects that a Predictor answers as `get_preds`.
+  /// Expects that a Predictor returns the predictions of `get_preds`.
   void expect_answers_of(Learner& learn, double tolerance = 1e-6) const {
     learn.export_model(file_);
     const Predictor predictor = Predictor::load(file_, cpu_);
@@ -111,7 +111,7 @@ class PredictorTest : public testing::Test {
   const PredictorOptions cpu_{.device = torch::kCPU, .exact = true};
 };
 
-TEST_F(PredictorTest, AnswersAsTheLearnerHoweverImagesGetTheirSize) {
+TEST_F(PredictorTest, PredictsLikeTheLearnerForEachResizeMethod) {
   for (const ResizeMethod resize :
        {ResizeMethod::squish,
         ResizeMethod::crop,
@@ -127,12 +127,12 @@ TEST_F(PredictorTest, AnswersAsTheLearnerHoweverImagesGetTheirSize) {
       *trained(data({.transforms = {.train = {}, .valid = {center_crop()}}})));
 }
 
-/// `vision_learner` normalizes data that are not as the pretrained body's were.
-TEST_F(PredictorTest, AnswersAsALearnerOnAPretrainedBody) {
+/// `vision_learner` normalizes unnormalized data like the body's training data.
+TEST_F(PredictorTest, PredictsLikeALearnerOnAPretrainedBody) {
   torch::manual_seed(2);
   const VisionBody body = VisionArch(mobilenet_v2).make_body(3);
-  // Norms that know their inputs, as a pretrained body's do; else nothing of an
-  // image reaches the head.
+  // Sets running statistics, as in a pretrained body, or the head would receive
+  // nothing of the image.
   for (const auto& module : body.module->modules()) {
     auto* norm = module->as<torch::nn::BatchNorm2d>();
     if (norm) norm->options.momentum(1);
@@ -151,7 +151,7 @@ TEST_F(PredictorTest, AnswersAsALearnerOnAPretrainedBody) {
   EXPECT_GT((preds[0] - preds[1]).abs().max().item<double>(), 1e-3);
 }
 
-TEST_F(PredictorTest, AnswersAsAGrayLearnerOfOneSize) {
+TEST_F(PredictorTest, PredictsLikeAGrayLearnerOfOneSize) {
   std::vector<std::string> paths;
   for (int i = 0; i < 6; ++i) {
     paths.push_back((temp_ / ("gray" + std::to_string(i) + ".png")).string());
@@ -176,7 +176,7 @@ TEST_F(PredictorTest, AnswersAsAGrayLearnerOfOneSize) {
       {paths_[0], "20 x 30", "14 x 12"});
 }
 
-TEST_F(PredictorTest, TakesFilesMatsAndTensorsAlike) {
+TEST_F(PredictorTest, AcceptsFilesMatsAndTensorsAlike) {
   auto learn = trained(data());
   learn->export_model(file_);
   const Predictor predictor = Predictor::load(file_, cpu_);
@@ -196,14 +196,14 @@ TEST_F(PredictorTest, TakesFilesMatsAndTensorsAlike) {
       predictor.predict_batch(rgb.unsqueeze(0))[0].probabilities,
       expected));
 
-  // The model's own input, as Learner::predict takes it too.
+  // The model's own input, which Learner::predict also accepts.
   const torch::Tensor input = torch::randn({3, 16, 16});
   EXPECT_TRUE(torch::allclose(
       predictor.predict(input).probabilities,
       learn->predict(input).probabilities));
 }
 
-TEST_F(PredictorTest, TakesMatsOf16BitsAsTheirFiles) {
+TEST_F(PredictorTest, Reads16BitMatsLikeTheirFiles) {
   auto learn = trained(data());
   learn->export_model(file_);
   const Predictor predictor = Predictor::load(file_, cpu_);
@@ -220,7 +220,7 @@ TEST_F(PredictorTest, TakesMatsOf16BitsAsTheirFiles) {
   }
 }
 
-TEST_F(PredictorTest, RefusesASampleThatIsNone) {
+TEST_F(PredictorTest, RejectsInvalidSamples) {
   trained(data())->export_model(file_);
   const Predictor predictor = Predictor::load(file_, cpu_);
   expect_error<c10::ValueError>(
@@ -242,7 +242,7 @@ TEST_F(PredictorTest, RefusesASampleThatIsNone) {
       {"none.png"});
 }
 
-TEST_F(PredictorTest, EightThreadsGetEqualAnswers) {
+TEST_F(PredictorTest, EightThreadsGetEqualPredictions) {
   trained(data())->export_model(file_);
   const Predictor predictor = Predictor::load(file_, cpu_);
   std::vector<torch::Tensor> expected;
@@ -264,7 +264,7 @@ TEST_F(PredictorTest, EightThreadsGetEqualAnswers) {
   EXPECT_EQ(differences, 0);
 }
 
-TEST_F(PredictorTest, AFolderIsAnsweredButForItsBadFiles) {
+TEST_F(PredictorTest, PredictsAFolderExceptItsBadFiles) {
   auto learn = trained(data());
   learn->export_model(file_);
   write_file(temp_ / "bad.png", "no picture");
@@ -286,7 +286,7 @@ TEST_F(PredictorTest, AFolderIsAnsweredButForItsBadFiles) {
   }
 }
 
-TEST_F(PredictorTest, AnswersForTheRightFilesOfAFolderWithBadOnes) {
+TEST_F(PredictorTest, PredictionsMatchTheirFilesInAFolderWithBadOnes) {
   trained(data())->export_model(file_);
   for (const char* const name : {"00.png", "30.png", "31.png", "99.png"}) {
     write_file(temp_ / name, std::string("no image"));
@@ -310,7 +310,7 @@ TEST_F(PredictorTest, AnswersForTheRightFilesOfAFolderWithBadOnes) {
   }
 }
 
-TEST_F(PredictorTest, KnowsWhatTheTrainingWas) {
+TEST_F(PredictorTest, CardDescribesTheTraining) {
   auto learn = trained(data());
   learn->export_model(file_);
   const ModelCard card = Predictor::load(file_, cpu_).card();
@@ -325,7 +325,7 @@ TEST_F(PredictorTest, KnowsWhatTheTrainingWas) {
       learn->recorder().epochs().back().metrics[0].value);
 }
 
-TEST_F(PredictorTest, A16BitTrainingLeavesItsFp32Masters) {
+TEST_F(PredictorTest, A16BitRunExportsItsMasterWeights) {
   auto learn = trained(data());
   learn->to_bf16().fit(1);
   learn->export_model(file_);
@@ -335,7 +335,7 @@ TEST_F(PredictorTest, A16BitTrainingLeavesItsFp32Masters) {
   }
 }
 
-TEST_F(PredictorTest, HalfTakesHalfTheBytes) {
+TEST_F(PredictorTest, HalfWeightsHalveTheFile) {
   Learner learn(data(), resnet18({.num_classes = 2}), quiet());
   learn.export_model(temp_ / "whole.safetensors");
   learn.export_model(file_, {.half = true});
@@ -344,7 +344,7 @@ TEST_F(PredictorTest, HalfTakesHalfTheBytes) {
       0.52 * static_cast<double>(fs::file_size(temp_ / "whole.safetensors")));
 }
 
-TEST_F(PredictorTest, AnswersFromAFusedGraphUnlessItIsToBeExact) {
+TEST_F(PredictorTest, UsesAFusedGraphUnlessExactIsSet) {
   auto learn = trained(data());
   learn->export_model(file_);
   const auto fused_in = [&](const Predictor& predictor) {
@@ -366,7 +366,7 @@ TEST_F(PredictorTest, AnswersFromAFusedGraphUnlessItIsToBeExact) {
   }
 }
 
-TEST_F(PredictorTest, HalfWeightsAndLowerPrecisionAnswerNearly) {
+TEST_F(PredictorTest, HalfWeightsAndLowerPrecisionPredictNearlyTheSame) {
   auto learn = trained(data());
   learn->export_model(file_);
   learn->export_model(temp_ / "half.safetensors", {.half = true});
@@ -393,8 +393,8 @@ TEST_F(PredictorTest, HalfWeightsAndLowerPrecisionAnswerNearly) {
       {"cuda:99", "PredictorOptions::device"});
 }
 
-/// Where Python looks too, if the tests of a build are run together.
-TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
+/// Writes to the folder of check_python_loader.py if TERN_EXPORT_FOLDER is set.
+TEST_F(PredictorTest, WritesAPythonScriptWithTheSamePredictions) {
   const char* const shared = std::getenv("TERN_EXPORT_FOLDER");
   const fs::path folder = shared ? fs::path(shared) : temp_.path() / "python";
   const std::map<std::string, ImageDataBunchOptions> kinds = {
@@ -432,7 +432,7 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
   for (const auto& [name, options] : kinds)
     write(*trained(data(options)), name);
   torch::manual_seed(1);
-  // With small logits, though its norms have seen nothing yet.
+  // With small logits, although its running statistics are initial.
   Learner deep(
       data(),
       resnet18({.num_classes = 2, .zero_init_residual = true}),
@@ -486,8 +486,8 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
   write(masks, "masks", /*traced=*/true);
 }
 
-// Before: programs that failed when they were run.
-TEST_F(PredictorTest, WritesNoPythonForWhatItCannotBuild) {
+// Regression: the scripts failed when run.
+TEST_F(PredictorTest, WritesNoPythonForUnknownNetworks) {
   const auto refuses = [&](Learner&& learn, const char* network) {
     expect_error<c10::ValueError>(
         [&] { learn.export_model(file_, {.python_loader = true}); },
@@ -511,7 +511,7 @@ TEST_F(PredictorTest, WritesNoPythonForWhatItCannotBuild) {
        "ExportOptions::preprocessing"});
 }
 
-TEST_F(PredictorTest, TakesListsOfPathsMatsAndTensors) {
+TEST_F(PredictorTest, AcceptsListsOfPathsMatsAndTensors) {
   trained(data())->export_model(file_);
   const Predictor predictor = Predictor::load(
       file_,
@@ -540,7 +540,7 @@ TEST_F(PredictorTest, TakesListsOfPathsMatsAndTensors) {
       {"[3, 16, 20]", "equal sizes"});
 }
 
-TEST_F(PredictorTest, NamesSeveralClassesByTheThresholdOfTheFile) {
+TEST_F(PredictorTest, NamesLabelsAboveTheThresholdOfTheFile) {
   DataBunch bunch = data();
   bunch.outputs = {{.kind = TargetKind::multi_category, .threshold = 0.3}};
   torch::manual_seed(3);
@@ -561,7 +561,7 @@ TEST_F(PredictorTest, NamesSeveralClassesByTheThresholdOfTheFile) {
   }
 }
 
-TEST_F(PredictorTest, AnswersWithNumbers) {
+TEST_F(PredictorTest, PredictsNumbers) {
   std::vector<float> ages;
   for (size_t i = 0; i < paths_.size(); ++i) ages.push_back(0.5f * i);
   DataBunch bunch = ImageDataBunch::from_lists(
@@ -581,7 +581,7 @@ TEST_F(PredictorTest, AnswersWithNumbers) {
   EXPECT_EQ(answer.label, fmt::format("age {:.4g}", answer.numbers[0]));
 }
 
-/// An image and a number come in, a class and a number go out.
+/// Takes an image and a number; returns a class and a number.
 struct TwoHeadsImpl : torch::nn::Module, HasArchitecture {
   Architecture architecture() const override { return {"two_heads", "{}"}; }
   std::tuple<torch::Tensor, torch::Tensor> forward(
@@ -595,7 +595,7 @@ struct TwoHeadsImpl : torch::nn::Module, HasArchitecture {
   torch::Tensor scale = register_parameter("scale", torch::ones({1}));
 };
 
-TEST_F(PredictorTest, AnswersForSeveralInputsWithSeveralOutputs) {
+TEST_F(PredictorTest, SupportsSeveralInputsAndOutputs) {
   register_architecture("two_heads", [](const Architecture&) {
     return Model(std::make_shared<TwoHeadsImpl>());
   });
@@ -644,7 +644,7 @@ struct NamedNetImpl : torch::nn::Module, HasArchitecture {
   torch::nn::Linear linear;
 };
 
-TEST_F(PredictorTest, ANetworkOfOnesOwnTravelsByItsRegisteredName) {
+TEST_F(PredictorTest, ExportsACustomNetworkByItsRegisteredName) {
   using testing_support::point_data;
   Learner learn(point_data(), std::make_shared<NamedNetImpl>(), quiet());
   learn.export_model(file_);
@@ -667,7 +667,7 @@ TEST_F(PredictorTest, ANetworkOfOnesOwnTravelsByItsRegisteredName) {
       {"ExportOptions::preprocessing"});
 }
 
-/// A network that no name builds.
+/// A network without a registered name.
 struct OwnNetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor y = norm->forward(conv->forward(x)).relu();
@@ -680,7 +680,7 @@ struct OwnNetImpl : torch::nn::Module {
   torch::nn::Linear last = register_module("last", torch::nn::Linear(8, 2));
 };
 
-TEST_F(PredictorTest, AModelWithoutAnArchitectureTravelsAsItsGraph) {
+TEST_F(PredictorTest, ExportsAModelWithoutAnArchitectureAsItsGraph) {
   const auto sink = std::make_shared<testing_support::MemorySink>();
   const auto expect_same = [&](Learner&& learn, const char* name) {
     SCOPED_TRACE(name);
@@ -701,7 +701,7 @@ TEST_F(PredictorTest, AModelWithoutAnArchitectureTravelsAsItsGraph) {
           answers[i].probabilities,
           expected[static_cast<int64_t>(i)]));
     }
-    EXPECT_TRUE(torch::allclose(  // one alone
+    EXPECT_TRUE(torch::allclose(  // a single sample
         predictor.predict(paths[0]).probabilities,
         expected[0],
         0,
@@ -735,7 +735,7 @@ TEST_F(PredictorTest, AModelWithoutAnArchitectureTravelsAsItsGraph) {
       "a body of one's own");
 }
 
-TEST_F(PredictorTest, AGraphOfHalfWeightsAnswersNearly) {
+TEST_F(PredictorTest, AGraphOfHalfWeightsIsClose) {
   Learner learn(data(), std::make_shared<OwnNetImpl>(), quiet());
   learn.fit(1);
   const torch::Tensor expected = learn.get_preds().preds;
@@ -748,7 +748,7 @@ TEST_F(PredictorTest, AGraphOfHalfWeightsAnswersNearly) {
   EXPECT_FALSE(torch::equal(answers[0].probabilities, expected[0]));
 }
 
-TEST_F(PredictorTest, AGraphThatFitsOneSizeOfBatchAloneIsRefused) {
+TEST_F(PredictorTest, RejectsAGraphThatSupportsOnlyOneBatchSize) {
   struct FixedImpl : OwnNetImpl {
     torch::Tensor forward(const torch::Tensor& x) {
       const auto others = static_cast<double>(x.size(0) - 1);
@@ -762,7 +762,7 @@ TEST_F(PredictorTest, AGraphThatFitsOneSizeOfBatchAloneIsRefused) {
   EXPECT_FALSE(fs::exists(file_));
 }
 
-TEST_F(PredictorTest, AModelWithoutNumbersIsNotExported) {
+TEST_F(PredictorTest, RejectsAModelWithNaNWeights) {
   auto learn = trained(data());
   {
     const torch::NoGradGuard no_grad;
@@ -773,13 +773,13 @@ TEST_F(PredictorTest, AModelWithoutNumbersIsNotExported) {
       {"0.weight", "not finite"});
 }
 
-TEST_F(PredictorTest, ATransformThatNobodyCanDescribeLeavesImagesOut) {
+TEST_F(PredictorTest, UnsupportedTransformsDisablePreprocessing) {
   EXPECT_FALSE(
       data({.transforms = {.train = {}, .valid = {brightness({0.4f, 0.6f})}}})
           .preprocessing);
 }
 
-/// An exported file with another text in its metadata.
+/// Writes an exported file with a different value in its metadata.
 void export_with(
     const fs::path& from,
     const fs::path& to,
@@ -790,7 +790,7 @@ void export_with(
   save_safetensors(to, load_weights(from), metadata);
 }
 
-TEST_F(PredictorTest, RefusesWhatIsNoWholeExportedModel) {
+TEST_F(PredictorTest, RejectsFilesThatAreNotWholeExportedModels) {
   trained(data())->export_model(file_);
   const fs::path other = temp_ / "other.safetensors";
   export_with(file_, other, "tern.model", "2");
@@ -807,8 +807,8 @@ TEST_F(PredictorTest, RefusesWhatIsNoWholeExportedModel) {
       {"tern.model", "Learner::export_model"});
 }
 
-/// A file of every version of the format stays readable; golden/write.py made
-/// it, and PyTorch gave the answer.
+/// Files of every format version stay readable. golden/write.py wrote this
+/// file, and PyTorch computed the output.
 TEST_F(PredictorTest, ReadsExportedModelsOfEveryVersion) {
   const fs::path golden = in_tests_folder("vision/golden");
   const torch::Tensor input = torch::linspace(-1, 1, 3 * 256).view({3, 16, 16});
@@ -828,7 +828,7 @@ TEST_F(PredictorTest, ReadsExportedModelsOfEveryVersion) {
   }
 }
 
-TEST_F(PredictorTest, EveryFlippedBitAndEveryTruncationIsRefused) {
+TEST_F(PredictorTest, RejectsEveryFlippedBitAndEveryTruncation) {
   Learner learn(data(), simple_cnn({3, 2, 2}), quiet());
   learn.export_model(file_);
   const std::vector<uint8_t> whole = read_file(file_);
@@ -840,7 +840,7 @@ TEST_F(PredictorTest, EveryFlippedBitAndEveryTruncationIsRefused) {
     } catch (const DataError&) {
       return true;
     } catch (const c10::Error&) {
-      return true;  // names of other weights
+      return true;  // a damaged name of a weight
     }
     return false;
   };

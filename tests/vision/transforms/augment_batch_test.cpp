@@ -15,7 +15,7 @@
 namespace tern::augment_batch_test {
 namespace {
 
-/// [N, size, size, 3] without sharp edges.
+/// Returns [N, size, size, 3] without sharp edges.
 torch::Tensor smooth_batch(int64_t count, int64_t size) {
   const auto ramp = [&](double frequency) {
     return torch::sin(torch::arange(size) * frequency);
@@ -67,7 +67,7 @@ void expect_close(
   EXPECT_LE(difference.to(torch::kFloat).mean().item<double>(), on_average);
 }
 
-TEST_P(RenderBatch, GivesTheSameInOneLaunchAsByTheLoadersLoops) {
+TEST_P(RenderBatch, MatchesTheLoaderInOneLaunch) {
   const torch::Tensor images = smooth_batch(12, 48);
   for (const Padding padding :
        {Padding::zeros, Padding::border, Padding::reflection}) {
@@ -76,7 +76,8 @@ TEST_P(RenderBatch, GivesTheSameInOneLaunchAsByTheLoadersLoops) {
     const torch::Tensor b =
         augment_images(images, changes_of(plans, 3), {}, {}, torch::kByte);
     expect_close(a, b, 2, 0.02);
-    // Rounding to bytes before the lighting, which may steepen it.
+    // The reference rounds to bytes before the lighting, which may amplify the
+    // error.
     expect_close(
         b,
         testing_support::render_with_tensors(images, plans),
@@ -103,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"erasing", {cutout({2, 2}, {10, 12}, 1), random_erasing(1)}}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(RenderBatch, PicksMasksWithTheirImages) {
-  // The mask says where the image is bright.
+TEST(RenderBatch, TransformsMasksWithTheirImages) {
+  // The mask marks where the image is bright.
   torch::Tensor images = torch::zeros({6, 32, 32, 3}, torch::kByte);
   torch::Tensor masks = torch::zeros({6, 32, 32}, torch::kLong);
   images.slice(1, 8, 20).slice(2, 10, 22).fill_(255);
@@ -122,8 +123,8 @@ TEST(RenderBatch, PicksMasksWithTheirImages) {
   EXPECT_LT(wrong, 0.01);
 }
 
-// Flips and turns by right angles show masks and images alike, to the last bit.
-TEST(AugmentBatch, MovesMasksOfAnyTypeWithTheirImages) {
+// Flips and rotations by 90 degrees transform masks and images identically.
+TEST(AugmentBatch, TransformsMasksOfAnyTypeWithTheirImages) {
   for_random_cases(30, [](uint64_t seed) {
     SampleRng rng(seed, 0, 0);
     const auto draw = [&](int64_t low, int64_t high) {
@@ -153,7 +154,7 @@ TEST(AugmentBatch, MovesMasksOfAnyTypeWithTheirImages) {
     }
     batch.targets.push_back(plain > 100);
     batch.targets.push_back(plain.to(torch::kLong) * 123'456'789'012);
-    // These are none.
+    // Targets that are not masks.
     batch.targets.push_back(torch::arange(count));
     batch.targets.push_back(torch::ones({count, 4}));
     const Tensors before = batch.targets;
@@ -180,7 +181,7 @@ TEST(AugmentBatch, MovesMasksOfAnyTypeWithTheirImages) {
   });
 }
 
-TEST(AugmentBatch, RefusesOtherSpatialTargetsUnlessOnlyColorsChange) {
+TEST(AugmentBatch, RejectsOtherSpatialTargetsUnlessOnlyColorsChange) {
   const std::vector<std::vector<int64_t>> shapes = {
       {4, 32, 32, 3},
       {4, 3, 32, 32},
@@ -203,7 +204,7 @@ Batch augmented(const BatchTransformContext& context) {
   return batch;
 }
 
-TEST(AugmentBatch, DependsOnSeedEpochAndBatchAlone) {
+TEST(AugmentBatch, DependsOnlyOnSeedEpochAndBatch) {
   const torch::Tensor first =
       augmented({.training = true, .seed = 1, .epoch = 2, .batch = 3})
           .inputs[0];
@@ -221,17 +222,17 @@ TEST(AugmentBatch, DependsOnSeedEpochAndBatchAlone) {
                    .batch = batch})
             .inputs[0]));
   }
-  // Each sample in its own way.
+  // Each sample differs.
   EXPECT_FALSE(torch::equal(first[0], first[1]));
 }
 
-TEST(AugmentBatch, LeavesValidationAlone) {
+TEST(AugmentBatch, LeavesValidationUnchanged) {
   EXPECT_TRUE(torch::equal(
       augmented({.training = false}).inputs[0],
       smooth_batch(4, 32)));
 }
 
-TEST(AugmentBatch, NormalizesTooWhenItIsGivenStatistics) {
+TEST(AugmentBatch, NormalizesIfStatisticsAreGiven) {
   const BatchTransform alone = augment_batch(get_transforms().train);
   const BatchTransform both = augment_batch(
       get_transforms().train,
@@ -255,7 +256,7 @@ TEST(AugmentBatch, NormalizesTooWhenItIsGivenStatistics) {
   EXPECT_EQ(seen.inputs[0].scalar_type(), torch::kByte);
 }
 
-TEST(AugmentBatch, SaysThatAFunctionOfPixelsNeedsACpu) {
+TEST(AugmentBatch, RejectsPixelFunctions) {
   SamplePlan plan;
   plan.begin({4, 4}, {4, 4}, Padding::border);
   plan.pixel_functions.emplace_back([](const MutablePixels&) {});
@@ -264,7 +265,7 @@ TEST(AugmentBatch, SaysThatAFunctionOfPixelsNeedsACpu) {
       {"changes pixels by a function", "to the loader"});
 }
 
-TEST(AugmentBatch, RefusesABatchThatIsNormalizedAlready) {
+TEST(AugmentBatch, RejectsANormalizedBatch) {
   Batch batch{{torch::zeros({2, 3, 8, 8})}, {}};
   expect_error<c10::ValueError>(
       [&] { augment_batch({flip_lr()})(batch, {.training = true}); },

@@ -11,7 +11,7 @@
 namespace tern::filters_test {
 namespace {
 
-/// One white pixel in the middle of black.
+/// Returns one white pixel in the center of black.
 torch::Tensor point(uint8_t value = 255, uint8_t around = 0) {
   torch::Tensor image = torch::full({15, 15, 3}, around, torch::kByte);
   image[7][7].fill_(value);
@@ -34,21 +34,21 @@ TEST(Filters, BlurSpreadsAPixelOverASquare) {
   EXPECT_EQ(sides, (std::set<int64_t>{3, 5, 7}));
 }
 
-TEST(Filters, SharpenIsPillows) {
+TEST(Filters, SharpenMatchesPillow) {
   const torch::Tensor sharper = rendered(point(120, 100), {sharpen(1)});
-  // (32 * 120 - 16 * 100) / 16, and beside it (16 * 100 - 2 * 20) / 16.
+  // (32 * 120 - 16 * 100) / 16, and next to it (16 * 100 - 2 * 20) / 16.
   EXPECT_EQ(sharper[7][7][0].item<int>(), 140);
   EXPECT_NEAR(sharper[7][8][0].item<int>(), 97.5, 0.51);
   EXPECT_EQ(sharper[0][0][0].item<int>(), 100);
 }
 
-TEST(Filters, LeaveImagesAloneWithProbabilityNone) {
+TEST(Filters, LeaveImagesUnchangedWithProbabilityZero) {
   const torch::Tensor image = random_picture(9, 7);
   EXPECT_TRUE(
       torch::equal(rendered(image, {box_blur(5, 0), sharpen(0)}), image));
 }
 
-TEST(Filters, RefuseARadiusThatIsNone) {
+TEST(Filters, RejectAnInvalidRadius) {
   expect_error<c10::ValueError>([] { box_blur(0); }, {"max_radius is 0"});
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kClose = 1e-6;
 
-/// Where the point (x, y) of the result comes from.
+/// Returns the source of the point (x, y) of the result.
 std::pair<double, double>
 source_of(const SamplePlan& plan, double x, double y) {
   return plan.warp().matrix.apply(x, y);
@@ -25,7 +25,7 @@ TEST(Geometry, FlipsLeftToRight) {
   EXPECT_TRUE(torch::equal(rendered(image, {flip_lr(0)}), image));
 }
 
-TEST(Geometry, HasAllEightWaysToPutDownASquare) {
+TEST(Geometry, DihedralDrawsAllEightOrientations) {
   const torch::Tensor image = random_picture(7, 7);
   int found = 0;
   for (const torch::Tensor& turned :
@@ -47,14 +47,14 @@ TEST(Geometry, HasAllEightWaysToPutDownASquare) {
   EXPECT_EQ(found, 8);
 }
 
-TEST(Geometry, RotatesClockwiseAboutTheMiddle) {
+TEST(Geometry, RotatesClockwiseAroundTheCenter) {
   const torch::Tensor image = random_picture(9, 9);
   EXPECT_TRUE(torch::equal(
       rendered(image, {rotate({90, 90}, 1)}),
       image.rot90(-1).contiguous()));
 }
 
-TEST(Geometry, RotationKeepsAnglesInAnImageThatIsNotSquare) {
+TEST(Geometry, RotationKeepsAnglesInNonSquareImages) {
   const SamplePlan plan = planned({rotate({30, 30}, 1)}, {100, 200});
   const auto [x, y] = source_of(plan, 100, 50);
   EXPECT_NEAR(x, 100, kClose);
@@ -64,7 +64,7 @@ TEST(Geometry, RotationKeepsAnglesInAnImageThatIsNotSquare) {
   EXPECT_NEAR(v - y, -10 * std::sin(30 * 3.14159265358979 / 180), kClose);
 }
 
-TEST(Geometry, ZoomsIntoAPlaceThatLiesInsideOfTheImage) {
+TEST(Geometry, ZoomStaysInsideTheImage) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const SamplePlan plan = planned({rand_zoom({2, 2}, 1)}, {80, 60}, seed);
     const auto [left, top] = source_of(plan, 0, 0);
@@ -78,7 +78,7 @@ TEST(Geometry, ZoomsIntoAPlaceThatLiesInsideOfTheImage) {
   }
 }
 
-TEST(Geometry, SolvesForThePerspectiveOfFourPoints) {
+TEST(Geometry, SolvesForAPerspectiveFromFourPoints) {
   const Matrix3 matrix = perspective_matrix(
       {{{0, 0}, {0, 10}, {10, 0}, {10, 10}}},
       {{{1, 2}, {-1, 11}, {12, 0}, {9, 13}}});
@@ -97,9 +97,9 @@ TEST(Geometry, SolvesForThePerspectiveOfFourPoints) {
       {"on a line"});
 }
 
-TEST(Geometry, WarpsBySymmetryAsFastai) {
-  // All four draws equal m: fastai's targ_pts are the corners times 1 + m,
-  // and they show the corners of the image.
+TEST(Geometry, SymmetricWarpMatchesFastai) {
+  // With all four draws equal to m, fastai's targ_pts are the corners times 1 +
+  // m, and they show the corners of the image.
   const SamplePlan plan =
       planned({symmetric_warp({0.2f, 0.2f}, 1)}, {100, 100});
   const auto [x, y] = source_of(plan, 50 + 50 * 1.2, 50 + 50 * 1.2);
@@ -107,9 +107,9 @@ TEST(Geometry, WarpsBySymmetryAsFastai) {
   EXPECT_NEAR(y, 100, 1e-4);
 }
 
-TEST(Geometry, ComposesAnyNumberOfTransformsIntoOneSampling) {
+TEST(Geometry, ComposesTransformsIntoOneResampling) {
   const torch::Tensor image = random_picture(32, 32);
-  // Forth and back: a second sampling would have blurred it.
+  // Forward and back: a second resampling would blur the image.
   EXPECT_TRUE(torch::equal(
       rendered(
           image,
@@ -120,7 +120,7 @@ TEST(Geometry, ComposesAnyNumberOfTransformsIntoOneSampling) {
       image));
 }
 
-TEST(Geometry, DrawsWithTheProbabilityThatIsGiven) {
+TEST(Geometry, AppliesTransformsWithTheirProbability) {
   const torch::Tensor image = random_picture(4, 4);
   int flipped = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
@@ -130,7 +130,7 @@ TEST(Geometry, DrawsWithTheProbabilityThatIsGiven) {
   EXPECT_NEAR(flipped, 100, 30);
 }
 
-TEST(Geometry, RefusesWhatCannotBeDrawn) {
+TEST(Geometry, RejectsInvalidRanges) {
   expect_error<c10::ValueError>([] { flip_lr(1.5f); }, {"flip_lr", "p is 1.5"});
   expect_error<c10::ValueError>(
       [] {

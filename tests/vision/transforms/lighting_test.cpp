@@ -19,7 +19,7 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-/// Every value once, in all three channels.
+/// Returns every value once, in all three channels.
 torch::Tensor all_grays() {
   return torch::arange(256)
       .view({16, 16, 1})
@@ -32,7 +32,7 @@ int64_t largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
   return (a.to(torch::kInt) - b.to(torch::kInt)).abs().max().item<int64_t>();
 }
 
-TEST(Lighting, BrightnessAndContrastAreFastais) {
+TEST(Lighting, BrightnessAndContrastMatchFastai) {
   const torch::Tensor out = rendered(
       all_grays(),
       {brightness({0.6f, 0.6f}, 1), contrast({1.2f, 1.2f}, 1)});
@@ -43,7 +43,7 @@ TEST(Lighting, BrightnessAndContrastAreFastais) {
   }
 }
 
-TEST(Lighting, IsLeftAloneByAChangeOfNothing) {
+TEST(Lighting, NeutralChangesLeaveImagesUnchanged) {
   const torch::Tensor image = random_picture(9, 9);
   EXPECT_TRUE(torch::equal(
       rendered(
@@ -55,7 +55,7 @@ TEST(Lighting, IsLeftAloneByAChangeOfNothing) {
       image));
 }
 
-TEST(Lighting, SaturationIsFastais) {
+TEST(Lighting, SaturationMatchesFastai) {
   const torch::Tensor image = random_picture(12, 12);
   SamplePlan plan = planned({saturation(0.5f, 1)}, {12, 12});
   const double keep = plan.lighting.saturation;
@@ -76,7 +76,7 @@ TEST(Lighting, SaturationIsFastais) {
   }
 }
 
-TEST(Lighting, HueTurnsTheColorCircleAsOpenCvHasIt) {
+TEST(Lighting, HueRotatesTheColorCircleLikeOpenCv) {
   const torch::Tensor image = random_picture(20, 20);
   const float turn = planned({hue(0.2f, 1)}, {20, 20}).lighting.hue;
   ASSERT_NE(turn, 0);
@@ -97,7 +97,7 @@ TEST(Lighting, HueTurnsTheColorCircleAsOpenCvHasIt) {
       1);
 }
 
-TEST(Lighting, TakesCurvesOfOnesOwn) {
+TEST(Lighting, AppliesCustomCurves) {
   class Invert final : public Transform {
    public:
     void plan(SamplePlan& plan, SampleRng&) const override {
@@ -109,20 +109,20 @@ TEST(Lighting, TakesCurvesOfOnesOwn) {
       torch::equal(rendered(image, {std::make_shared<Invert>()}), 255 - image));
 }
 
-TEST(Lighting, PutsChannelsIntoAnotherOrder) {
+TEST(Lighting, ReordersChannels) {
   const torch::Tensor image = random_picture(8, 8);
   EXPECT_TRUE(
       torch::equal(rendered(image, {channel_order({2, 1, 0})}), image.flip(2)));
 }
 
-TEST(Lighting, ReplacesOneChannelByNoise) {
+TEST(Lighting, ReplacesOneChannelWithNoise) {
   const torch::Tensor image = random_picture(8, 8);
   const torch::Tensor same =
       rendered(image, {rgb_randomize({0.5f, 0.5f}, 1)}).eq(image).all(0).all(0);
   EXPECT_EQ(same.sum().item<int64_t>(), 2);
 }
 
-TEST(Lighting, RefusesWhatWouldBeBlackOrWhite) {
+TEST(Lighting, RejectsInvalidArguments) {
   expect_error<c10::ValueError>([] { brightness({0, 0.5f}); }, {"brightness"});
   expect_error<c10::ValueError>([] { brightness({0.5f, 1}); }, {"white"});
   expect_error<c10::ValueError>([] { saturation(1); }, {"max is 1"});

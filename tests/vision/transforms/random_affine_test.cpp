@@ -17,8 +17,8 @@ Matrix3 drawn_with(const AffineRanges& ranges, ImageSize size, uint64_t seed) {
   return draw_affine(ranges, size, rng);
 }
 
-// torchvision.transforms.functional's matrix, of the source to the result, for
-// an angle, a shear along the rows and a scale, about the origin.
+// Applies the matrix of torchvision.transforms.functional from source to
+// result, for an angle, a shear along the rows and a scale, about the origin.
 std::pair<double, double>
 by_torchvision(double angle, double shear, double scale, double x, double y) {
   constexpr double kRadians = 3.14159265358979323846 / 180;
@@ -29,7 +29,7 @@ by_torchvision(double angle, double shear, double scale, double x, double y) {
           (std::sin(rot) * x - (std::sin(rot) * slant - std::cos(rot)) * y)};
 }
 
-TEST(RandomAffine, IsTorchvisionsMapTheOtherWayRound) {
+TEST(RandomAffine, IsTheInverseOfTorchvisionsMatrix) {
   const AffineRanges ranges{
       .degrees = {30, 30},
       .scale = {2, 2},
@@ -43,7 +43,7 @@ TEST(RandomAffine, IsTorchvisionsMapTheOtherWayRound) {
   }
 }
 
-TEST(RandomAffine, MovesByAtMostItsShareOfTheSize) {
+TEST(RandomAffine, TranslatesByAtMostItsFractionOfTheSize) {
   double most = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const Matrix3 back = drawn_with({.translate = 0.1f}, {40, 200}, seed);
@@ -55,7 +55,7 @@ TEST(RandomAffine, MovesByAtMostItsShareOfTheSize) {
   EXPECT_GT(most, 15);
 }
 
-TEST(RandomAffine, ShowsHalfOfAnImageThatItEnlargesTwice) {
+TEST(RandomAffine, ScaleOfTwoShowsHalfOfTheImage) {
   const SamplePlan plan =
       planned({random_affine({.scale = {2, 2}})}, {100, 60});
   const auto [left, top] = plan.warp().matrix.apply(0, 0);
@@ -68,7 +68,7 @@ TEST(RandomAffine, ChangesNothingWithoutRanges) {
   EXPECT_TRUE(torch::equal(rendered(image, {random_affine({})}), image));
 }
 
-TEST(RandomAffine, RefusesRangesUpsideDown) {
+TEST(RandomAffine, RejectsReversedRanges) {
   expect_error<c10::ValueError>(
       [] {
         random_affine({.degrees = {5, -5}});

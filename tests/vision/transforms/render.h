@@ -12,8 +12,8 @@ inline torch::Tensor random_picture(int64_t height, int64_t width) {
   return torch::randint(256, {height, width, 3}, torch::kByte);
 }
 
-/// The plan of one sample of a run with `seed`. \param target  Unset: as
-/// source.
+/// Returns the plan of one sample of a run with `seed`.
+/// \param target  If unset: the source size.
 inline SamplePlan planned(
     const Transforms& transforms,
     ImageSize source,
@@ -32,7 +32,7 @@ inline SamplePlan planned(
   return plan;
 }
 
-/// What becomes of [H, W, C] kByte.
+/// Returns the transformed [H, W, C] kByte.
 inline torch::Tensor rendered(
     const torch::Tensor& image,
     const Transforms& transforms,

@@ -6,14 +6,14 @@
 
 #include "tern/vision/transforms/augment_batch.h"
 
-// Renders plans with ATen's operations on the CPU: the reference that the fast
-// implementations are compared with.
+// Renders plans with ATen operations on the CPU: the reference for the fast
+// implementations.
 
 namespace tern::testing_support {
 
 using Plans = std::vector<SamplePlan>;
 
-/// A value of each plan as [N, 1, 1, 1] kFloat.
+/// Returns a value of each plan as [N, 1, 1, 1] kFloat.
 template <class Value>
 torch::Tensor
 column(const Plans& plans, torch::Device device, const Value& value) {
@@ -33,7 +33,7 @@ inline torch::Tensor to_bytes(const torch::Tensor& values) {
   return values.mul(255).add(0.5).clamp(0, 255).floor().to(torch::kByte);
 }
 
-/// As `turn_circle`, for [N, H, W, 3] in 0..1.
+/// Like `turn_circle`, for [N, H, W, 3] in 0..1.
 inline torch::Tensor with_hue(
     const torch::Tensor& rgb,
     const torch::Tensor& turn) {
@@ -54,7 +54,7 @@ inline torch::Tensor with_hue(
   return high - range * torch::minimum(k, 4 - k).clamp(0, 1);
 }
 
-/// Looks every value of [N, ...] kByte up in a table of its sample.
+/// Looks up every value of [N, ...] kByte in its sample's table.
 inline torch::Tensor look_up(
     const torch::Tensor& images,
     const torch::Tensor& tables) {
@@ -76,7 +76,7 @@ inline torch::Tensor tables_of(
   return tables;
 }
 
-/// Brightness, contrast, saturation and hue, for [N, H, W, 3] kByte.
+/// Applies brightness, contrast, saturation and hue to [N, H, W, 3] kByte.
 inline torch::Tensor mix_colors(
     const torch::Tensor& images,
     const Plans& plans) {

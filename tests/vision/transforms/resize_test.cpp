@@ -26,7 +26,7 @@ Seen seen(const SamplePlan& plan) {
   return {left, top, right, bottom};
 }
 
-TEST(Resize, SquishShowsAllOfTheImage) {
+TEST(Resize, SquishShowsTheWholeImage) {
   const Seen s = seen(
       planned({}, {100, 300}, 1, {50, 50}, {.resize = ResizeMethod::squish}));
   EXPECT_DOUBLE_EQ(s.left, 0);
@@ -34,7 +34,7 @@ TEST(Resize, SquishShowsAllOfTheImage) {
   EXPECT_DOUBLE_EQ(s.bottom, 100);
 }
 
-TEST(Resize, CropKeepsProportionsAndTheMiddle) {
+TEST(Resize, CropKeepsTheAspectRatioAndTheCenter) {
   const Seen s = seen(
       planned({}, {100, 300}, 1, {50, 50}, {.resize = ResizeMethod::crop}));
   EXPECT_DOUBLE_EQ(s.left, 100);
@@ -43,7 +43,7 @@ TEST(Resize, CropKeepsProportionsAndTheMiddle) {
   EXPECT_DOUBLE_EQ(s.bottom, 100);
 }
 
-TEST(Resize, PadShowsAllAndMoreOnBothSides) {
+TEST(Resize, PadShowsTheWholeImageBetweenTwoMargins) {
   const SamplePlan plan =
       planned({}, {100, 300}, 1, {60, 60}, {.resize = ResizeMethod::pad});
   const Seen s = seen(plan);
@@ -53,14 +53,14 @@ TEST(Resize, PadShowsAllAndMoreOnBothSides) {
   EXPECT_DOUBLE_EQ(s.bottom, 200);
 }
 
-TEST(Resize, NoneCutsTheImageAsItIs) {
+TEST(Resize, NoneCropsTheImageWithoutResizing) {
   const torch::Tensor image = random_picture(20, 20);
   EXPECT_TRUE(torch::equal(
       rendered(image, {}, 1, {10, 10}, {.resize = ResizeMethod::none}),
       image.slice(0, 5, 15).slice(1, 5, 15)));
 }
 
-TEST(Resize, RandCropReachesEveryPlace) {
+TEST(Resize, RandCropReachesEveryPosition) {
   std::set<int> lefts;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const Seen s = seen(planned(
@@ -98,20 +98,20 @@ TEST(Resize, RandomResizedCropStaysInItsRangesAndTheImage) {
   EXPECT_GT(largest, 0.9);
 }
 
-TEST(Resize, RandomResizedCropTakesTheMiddleOfAnImageWithoutSuchAPart) {
+TEST(Resize, RandomResizedCropFallsBackToTheCenter) {
   const Seen s =
       seen(planned({random_resized_crop({0.9f, 1})}, {10, 1000}, 1, {64, 64}));
   EXPECT_NEAR(s.right - s.left, 13, 1);
   EXPECT_NEAR((s.left + s.right) / 2, 500, 1);
 }
 
-TEST(Resize, CenterCropLeavesAMargin) {
+TEST(Resize, CenterCropRemovesAMargin) {
   const Seen s = seen(planned({center_crop(0.25f)}, {100, 100}, 1, {40, 40}));
   EXPECT_NEAR(s.left, 10, 1e-9);
   EXPECT_NEAR(s.right, 90, 1e-9);
 }
 
-TEST(Resize, TakesImagesOfOneRowOrColumn) {
+TEST(Resize, AcceptsImagesOfOneRowOrColumn) {
   for (const ImageSize source : {ImageSize{1, 1}, {1, 100000}, {100000, 1}}) {
     for (const ResizeMethod method :
          {ResizeMethod::crop,
@@ -132,7 +132,7 @@ TEST(Resize, TakesImagesOfOneRowOrColumn) {
   }
 }
 
-TEST(GetTransforms, IsFastaisList) {
+TEST(GetTransforms, MatchesFastai) {
   EXPECT_EQ(get_transforms().train.size(), 7u);
   EXPECT_EQ(get_transforms().valid.size(), 1u);
   EXPECT_EQ(
@@ -146,7 +146,7 @@ TEST(GetTransforms, IsFastaisList) {
       2u);
 }
 
-TEST(GetTransforms, TurnsAndFlipsASquareInAllWaysWithFlipVert) {
+TEST(GetTransforms, FlipVertDrawsAllEightOrientations) {
   const torch::Tensor image = random_picture(20, 20);
   const auto ways = [&](bool flip_vert) {
     const Transforms train =
@@ -165,7 +165,7 @@ TEST(GetTransforms, TurnsAndFlipsASquareInAllWaysWithFlipVert) {
   EXPECT_EQ(ways(false), 2u);
 }
 
-TEST(GetTransforms, LeavesOutWhatHasAProbabilityOfZero) {
+TEST(GetTransforms, OmitsTransformsWithProbabilityZero) {
   const torch::Tensor image = random_picture(20, 20);
   const auto is_unchanged = [&](GetTransformsOptions options) {
     options.do_flip = false;
@@ -180,7 +180,7 @@ TEST(GetTransforms, LeavesOutWhatHasAProbabilityOfZero) {
   EXPECT_FALSE(is_unchanged({.p_affine = 1, .p_lighting = 0}));
 }
 
-TEST(GetTransforms, ValidationIsTheMiddleWhateverTheSeed) {
+TEST(GetTransforms, ValidationCropsTheCenterForAnySeed) {
   const torch::Tensor image = random_picture(40, 60);
   const TransformOptions crop = {.resize = ResizeMethod::crop};
   const Transforms valid = get_transforms().valid;
@@ -192,7 +192,7 @@ TEST(GetTransforms, ValidationIsTheMiddleWhateverTheSeed) {
       image.slice(1, 10, 50)));
 }
 
-TEST(Erasing, CutsASquareOut) {
+TEST(Erasing, CutoutErasesASquare) {
   const torch::Tensor image = torch::full({60, 60, 3}, 200, torch::kByte);
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const torch::Tensor out =
@@ -213,7 +213,7 @@ TEST(Erasing, FillsARectangleWithNoise) {
   }
 }
 
-TEST(Resize, RefusesWhatIsNoPart) {
+TEST(Resize, RejectsInvalidRanges) {
   expect_error<c10::ValueError>(
       [] {
         random_resized_crop({0.5f, 1.5f});

@@ -14,9 +14,9 @@
 namespace tern::resnet_test {
 namespace {
 
-// In double each operation is LibTorch's own.
-/// The largest difference of a gradient or statistic of one training step, of
-/// fused operations in kFloat and separate ones in kDouble, relative to its norm.
+/// Runs a training step with fused operations in kFloat and with separate ones
+/// in kDouble, which always uses LibTorch's operations. Returns the largest
+/// difference of a gradient or statistic, relative to its norm.
 double fusing_error(const Model& model, uint64_t seed) {
   torch::manual_seed(seed);
   Model fused = model.with_module(model.module()->clone());
@@ -48,10 +48,10 @@ double fusing_error(const Model& model, uint64_t seed) {
   return largest;
 }
 
-// Gradients jump where an activation next to 0 has another sign in kFloat than
-// in kDouble: one of the 6,144 of layer4 moves some by 2 %. That may happen with
-// some inputs, and with others on another processor, but not with all.
-TEST(ResNet, TrainsAsBySeparateOperationsWhereTheyAreFused) {
+// Gradients jump if an activation near 0 has a different sign in kFloat than in
+// kDouble: a single one of the 6,144 in layer4 changes some gradients by 2%.
+// Some inputs have this effect, and others on other processors, but not all.
+TEST(ResNet, FusedOperationsTrainLikeSeparateOnes) {
   const std::vector<Model> models = {
       ResNet(
           ResNetShape{.blocks = {1, 1, 1, 1}},
@@ -69,24 +69,24 @@ TEST(ResNet, TrainsAsBySeparateOperationsWhereTheyAreFused) {
   }
 }
 
-TEST(ResNet, StartsBlocksAsTheIdentityIfAsked) {
+TEST(ResNet, InitializesBlocksAsTheIdentityIfEnabled) {
   ResNet net = resnet18({.num_classes = 2, .zero_init_residual = true});
   const auto weights = net->named_parameters();
   EXPECT_EQ(weights["layer2.1.bn2.weight"].abs().sum().item<float>(), 0);
   EXPECT_EQ(weights["layer2.1.bn1.weight"].sum().item<float>(), 128);
 }
 
-TEST(ResNet, StartsConvolutionsAsHeEtAlSay) {
+TEST(ResNet, InitializesConvolutionsByHeEtAl) {
   torch::manual_seed(0);
   const auto weights = resnet18()->named_parameters();
-  // Variance 2 / fan_out: 512 channels of 3 x 3.
+  // The variance is 2 / fan_out, with 512 channels of 3 x 3.
   EXPECT_NEAR(
       weights["layer4.1.conv2.weight"].std().item<double>(),
       std::sqrt(2.0 / (512 * 9)),
       2e-4);
 }
 
-TEST(ResNet, GivesMeansOfItsFeaturesWithoutAClassifier) {
+TEST(ResNet, ReturnsPooledFeaturesWithoutAClassifier) {
   ResNet net = resnet18({.num_classes = 0});
   net->eval();
   EXPECT_EQ(net->named_parameters().find("fc.weight"), nullptr);
@@ -98,7 +98,7 @@ TEST(ResNet, GivesMeansOfItsFeaturesWithoutAClassifier) {
       1e-5));
 }
 
-TEST(ResNet, KeepsFinerFeaturesWhereItIsDilated) {
+TEST(ResNet, DilationKeepsFinerFeatures) {
   const torch::NoGradGuard no_grad;
   for (const auto& [output_stride, height] :
        {std::pair(8, 8), std::pair(16, 4), std::pair(32, 2)}) {
@@ -110,14 +110,14 @@ TEST(ResNet, KeepsFinerFeaturesWhereItIsDilated) {
   }
 }
 
-TEST(ResNet, IsBuiltAgainWithItsDilation) {
+TEST(ResNet, IsRebuiltWithItsDilation) {
   const Model model = resnet18({.num_classes = 2, .output_stride = 16});
   EXPECT_EQ(
       architecture_of(build_model(*architecture_of(model))),
       architecture_of(model));
 }
 
-TEST(ResNet, IsBuiltAgainWithItsGroups) {
+TEST(ResNet, IsRebuiltWithItsGroups) {
   const Model model =
       ResNet(ResNetShape{{1, 1, 1, 1}, true, 8, 4}, ResNetOptions{});
   const Model again = build_model(*architecture_of(model));
@@ -130,7 +130,7 @@ TEST(ResNet, IsBuiltAgainWithItsGroups) {
       "resnext50_32x4d");
 }
 
-TEST(ResNet, RefusesNegativeSizes) {
+TEST(ResNet, RejectsNegativeSizes) {
   expect_error<c10::ValueError>(
       [] { resnet18({.num_classes = -1}); },
       {"num_classes is -1"});

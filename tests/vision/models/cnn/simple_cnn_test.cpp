@@ -11,7 +11,7 @@
 namespace tern::simple_cnn_test {
 namespace {
 
-TEST(SimpleCnn, GivesOneLogitForEachClass) {
+TEST(SimpleCnn, ReturnsOneLogitPerClass) {
   auto model = simple_cnn({3, 16, 16, 2});
   EXPECT_EQ(
       model->forward(torch::rand({5, 3, 28, 28})).sizes(),
@@ -19,7 +19,7 @@ TEST(SimpleCnn, GivesOneLogitForEachClass) {
   EXPECT_EQ(model->parameters().size(), 6);
 }
 
-TEST(SimpleCnn, IsConvolutionsWithReluAndAnAverage) {
+TEST(SimpleCnn, ConsistsOfConvolutionsReluAndAveragePooling) {
   auto model = simple_cnn({3, 4, 2});
   const auto p = model->parameters();
   const auto x = torch::rand({2, 3, 9, 9});
@@ -28,21 +28,21 @@ TEST(SimpleCnn, IsConvolutionsWithReluAndAnAverage) {
   EXPECT_TRUE(torch::allclose(model->forward(x), expected, 1e-4, 1e-6));
 }
 
-TEST(SimpleCnn, MayHaveFastaisLastReluAndBatchNorm) {
+TEST(SimpleCnn, SupportsFastaisLastReluAndBatchNorm) {
   torch::manual_seed(1);
   auto model = simple_cnn({3, 8, 2}, {.batch_norm = true, .last_relu = true});
   EXPECT_GE(model->forward(torch::rand({9, 3, 8, 8})).min().item<float>(), 0);
-  // Two convolutions, and a norm after the first alone.
+  // Two convolutions; only the first has a norm.
   EXPECT_EQ(model->parameters().size(), 6);
   EXPECT_FLOAT_EQ(model->named_parameters()["2.bias"][0].item<float>(), 1e-3f);
 }
 
-TEST(SimpleCnn, TakesKernelSizesAndStrides) {
+TEST(SimpleCnn, AcceptsKernelSizesAndStrides) {
   auto model =
       simple_cnn({1, 4, 2}, {.kernel_sizes = {5, 1}, .strides = {1, 1}});
   EXPECT_EQ(model->parameters()[0].size(3), 5);
   EXPECT_EQ(model->parameters()[2].size(3), 1);
-  // An even kernel pads as fastai's.
+  // An even kernel pads as in fastai.
   auto even = simple_cnn({1, 2}, {.kernel_sizes = {4}, .strides = {1}});
   const auto p = even->parameters();
   const auto x = torch::rand({2, 1, 9, 9});
@@ -50,7 +50,7 @@ TEST(SimpleCnn, TakesKernelSizesAndStrides) {
   EXPECT_TRUE(torch::allclose(even->forward(x), expected, 1e-4, 1e-6));
 }
 
-TEST(SimpleCnn, StartsAsKaimingNormalWithoutBias) {
+TEST(SimpleCnn, InitializesWeightsByKaimingNormalAndBiasesByZero) {
   torch::manual_seed(1);
   auto model = simple_cnn({64, 64, 2});
   const auto p = model->parameters();
@@ -68,7 +68,7 @@ TEST(SimpleCnn, KeepsItsWeightsChannelsLast) {
   }
 }
 
-TEST(SimpleCnn, SaysWhatIsWrongWithItsArguments) {
+TEST(SimpleCnn, RejectsInvalidArguments) {
   expect_error<c10::ValueError>([&] { simple_cnn({3}); }, {"channels is {3}"});
   expect_error<c10::ValueError>(
       [&] {

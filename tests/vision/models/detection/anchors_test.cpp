@@ -15,7 +15,7 @@ using testing_support::empty_levels;
 using testing_support::expect_products;
 using testing_support::retinanet_anchors;
 
-TEST(AnchorsTest, AreTorchvisions) {
+TEST(AnchorsTest, MatchTorchvision) {
   const std::array<std::array<int64_t, 2>, 2> sizes{{{64, 48}, {43, 37}}};
   for (size_t i = 0; i < sizes.size(); ++i) {
     const torch::Tensor anchors = retinanet_anchors(sizes[i][0], sizes[i][1]);
@@ -27,7 +27,7 @@ TEST(AnchorsTest, AreTorchvisions) {
   }
 }
 
-TEST(AnchorsTest, AreAtEachPositionRowByRow) {
+TEST(AnchorsTest, AreOrderedByRowAndColumn) {
   AnchorGenerator generator(AnchorOptions{{{4}}, {{1, 4}}});
   EXPECT_EQ(generator->anchors_per_location(), std::vector<int64_t>{2});
   const torch::Tensor anchors =
@@ -50,7 +50,7 @@ TEST(AnchorsTest, AreAtEachPositionRowByRow) {
   EXPECT_TRUE(anchors.equal(expected)) << anchors;
 }
 
-TEST(AnchorsTest, StayInFloatWhateverTheNetworkIs) {
+TEST(AnchorsTest, StayInFloatForAnyTypeOfNetwork) {
   AnchorGenerator generator(AnchorOptions::retinanet());
   generator->to(torch::kHalf);
   Tensors levels = empty_levels(64, 48);
@@ -62,7 +62,7 @@ TEST(AnchorsTest, StayInFloatWhateverTheNetworkIs) {
   EXPECT_TRUE(generator->buffers().empty());
 }
 
-TEST(AnchorsTest, AreThoseOfAClone) {
+TEST(AnchorsTest, AreTheSameInAClone) {
   const AnchorGenerator generator(AnchorOptions::retinanet());
   const auto clone = std::dynamic_pointer_cast<AnchorGeneratorImpl>(
       generator->clone(torch::Device(torch::kCPU)));
@@ -71,7 +71,7 @@ TEST(AnchorsTest, AreThoseOfAClone) {
       retinanet_anchors(64, 48)));
 }
 
-TEST(AnchorsTest, SayWhatTheyExpect) {
+TEST(AnchorsTest, RejectInvalidArguments) {
   expect_error<c10::ValueError>(
       [] {
         AnchorGenerator(AnchorOptions{{{32}, {64}}, {{1}}});

@@ -1,9 +1,9 @@
-"""Writes what torchvision's RetinaNet calls its weights, what it answers and
-learns, what its loss is, and which detections it makes of outputs.
+"""Writes the weight names, outputs, gradients, losses and detections of torchvision's
+RetinaNet.
 
 python detection_fixture.py FILE
 
-FILE is detection_fixture.json, or another one for the live test. It needs
+FILE is detection_fixture.json, or a different file for the live test. Needs
 torchvision, which ./dev bench peers installs.
 """
 import functools
@@ -34,7 +34,7 @@ SIZES = (64, 48), (43, 37)
 
 
 def detector(body, is_v2, num_classes):
-    """As torchvision's functions make them, on any ResNet."""
+    """Builds the network like torchvision's functions, on any ResNet."""
     extra = LastLevelP6P7(body.inplanes if is_v2 else 256, 256)
     backbone = backbone_utils._resnet_fpn_extractor(
         body, 5, returned_layers=[2, 3, 4], extra_blocks=extra
@@ -62,7 +62,7 @@ def outputs_of(model, images):
 
 
 def products(tensors):
-    """Of each tensor its length, and how far it goes along other numbers."""
+    """Returns the norm of each tensor and its product with fixed numbers."""
     return [
         [t.norm().item(), (t * some(t.shape, i + 1000)).sum().item()]
         for i, t in enumerate(tensors)
@@ -113,8 +113,8 @@ def anchors_of(generator, size, dtype):
 
 
 def objects(index, images):
-    """Five rows an image; the labels of some are -1, and those of image
-    index % 4 are all. Some objects are there twice, some outside the image."""
+    """Returns five rows per image. Some labels are -1; for image index % 4 all are.
+    Some objects are duplicated, and some are outside the image."""
     boxes = (some((images, 5, 4), index + 100) + 1) * 40
     boxes[..., 2:] = boxes[..., :2] + boxes[..., 2:].round() + 1
     if index % 2:
@@ -167,7 +167,7 @@ def record_loss(index):
 
 
 def matched(model, target, anchors, rows):
-    """One signed byte an anchor: the object's row, -1 or -2."""
+    """Returns a signed byte per anchor: the object's row, -1 or -2."""
     if len(target["boxes"]) == 0:
         return b"\xff" * len(anchors)
     iou = torchvision.ops.box_iou(target["boxes"], anchors)
@@ -198,8 +198,8 @@ def record_detections(index):
     return [
         {
             "scores": products([f["scores"].double()]),
-            # Of each class how many, and their sum; the order of equal scores
-            # is any.
+            # The count and the sum for each class, as the order of equal
+            # scores is undefined.
             "classes": [sums(f, f["labels"] == c) for c in range(CLASSES)],
         }
         for f in found
@@ -213,7 +213,7 @@ def sums(found, mask):
 
 
 def short(value):
-    """With digits enough."""
+    """Rounds floats to nine digits."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, list):

@@ -20,7 +20,7 @@ using testing_support::some;
 
 constexpr int64_t kImages = 2, kClasses = 4;
 
-// As the script makes them.
+// Returns the same outputs as the script.
 Tensors outputs(int64_t index) {
   const int64_t height = 64 + 8 * (index % 5), width = 96 - 5 * (index % 7);
   const torch::Tensor anchors = retinanet_anchors(height, width);
@@ -47,7 +47,7 @@ DetectionOptions options(int64_t index) {
   return all;
 }
 
-TEST(DetectionsTest, AreTorchvisionsOfRandomOutputs) {
+TEST(DetectionsTest, MatchTorchvisionForRandomOutputs) {
   const nlohmann::json& all = detection_fixture()["detections"];
   for (int64_t i = 0; i < std::ssize(all); ++i) {
     const Tensors found = decode_detections(outputs(i), options(i));
@@ -67,8 +67,8 @@ TEST(DetectionsTest, AreTorchvisionsOfRandomOutputs) {
       EXPECT_EQ(scores.slice(0, count).abs().sum().item<double>(), 0);
       EXPECT_EQ(found[0][image].slice(0, count).abs().sum().item<float>(), 0);
       expect_products({scores.slice(0, 0, count)}, expected["scores"], 1e-6);
-      // Of each class how many, and their sum; the order of equal scores is
-      // any.
+      // The count and the sum for each class, as the order of equal scores is
+      // undefined.
       for (int64_t c = 0; c < kClasses; ++c) {
         const torch::Tensor mask = (labels == c).to(torch::kDouble);
         const torch::Tensor sums = torch::cat(
@@ -86,7 +86,7 @@ TEST(DetectionsTest, AreTorchvisionsOfRandomOutputs) {
   }
 }
 
-TEST(DetectionsTest, ComeByDescendingScoreWithinTheirImage) {
+TEST(DetectionsTest, AreSortedByScoreAndClippedToTheirImage) {
   Tensors y = outputs(0);
   y[3][1][0] = 30;  // the second image is 30 pixels high
   const Tensors found = decode_detections(y);
@@ -97,18 +97,18 @@ TEST(DetectionsTest, ComeByDescendingScoreWithinTheirImage) {
   EXPECT_GE(found[0].min().item<float>(), 0);
 }
 
-TEST(DetectionsTest, AreTheSameWhereTheLevelsAreGiven) {
+TEST(DetectionsTest, AreTheSameWithGivenLevels) {
   const Tensors y = outputs(1);  // 72 x 91 pixels
   DetectionOptions given = options(1);
   given.anchors_per_level = {972, 270, 81, 36, 9};
   const Tensors expected = decode_detections(y, options(1));
   const test::HostReads reads;
   const Tensors found = decode_detections(y, given);
-  EXPECT_EQ(reads.count(), 0) << "waits for the device";
+  EXPECT_EQ(reads.count(), 0) << "synchronizes with the device";
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(found[i].equal(expected[i]));
 }
 
-TEST(DetectionsTest, OfTinyImagesHaveLevelsOfOnePosition) {
+TEST(DetectionsTest, SupportTinyImagesWhoseLevelsHaveOnePosition) {
   // Each level has one position, around (0, 0).
   const torch::Tensor anchors = retinanet_anchors(8, 8);
   ASSERT_EQ(anchors.size(0), 45);
@@ -127,7 +127,7 @@ TEST(DetectionsTest, OfTinyImagesHaveLevelsOfOnePosition) {
       torch::sigmoid(logits[0][3][1]).item<float>());
 }
 
-TEST(DetectionsTest, OfNothingAreNone) {
+TEST(DetectionsTest, AreEmptyBelowTheScoreThreshold) {
   Tensors y = outputs(0);
   y[0].fill_(-9);
   const Tensors found = decode_detections(y);
@@ -139,7 +139,7 @@ TEST(DetectionsTest, OfNothingAreNone) {
   EXPECT_EQ((decode_detections(y)[2] == 2).sum().item<int64_t>(), 1);
 }
 
-TEST(DetectionsTest, Of16BitsAreComputedInFloat) {
+TEST(DetectionsTest, AreComputedInFloatFor16BitOutputs) {
   Tensors y = outputs(3), floats = y;
   for (size_t i = 0; i < 2; ++i) {
     y[i] = y[i].to(torch::kBFloat16);
@@ -149,11 +149,11 @@ TEST(DetectionsTest, Of16BitsAreComputedInFloat) {
   const Tensors expected = decode_detections(floats);
   EXPECT_EQ(found[0].scalar_type(), torch::kFloat);
   EXPECT_EQ(found[1].scalar_type(), torch::kFloat);
-  // Many scores are equal, and so their order is any.
+  // Many scores are equal, so their order is undefined.
   EXPECT_TRUE(found[1].slice(1, 0, 5).equal(expected[1].slice(1, 0, 5)));
 }
 
-TEST(DetectionsTest, SayWhatTheyExpect) {
+TEST(DetectionsTest, RejectInvalidArguments) {
   const Tensors y = outputs(0);
   expect_error<c10::ValueError>(
       [&] {

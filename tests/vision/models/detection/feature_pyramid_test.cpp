@@ -25,7 +25,7 @@ Tensors maps() {
       some({2, 10, 4, 3}, 3)};
 }
 
-TEST(FeaturePyramidTest, IsTorchvisions) {
+TEST(FeaturePyramidTest, MatchesTorchvision) {
   for (const auto& [name, extra] :
        {std::pair("none", ExtraLevels::none),
         std::pair("max_pool", ExtraLevels::max_pool)}) {
@@ -42,7 +42,7 @@ TEST(FeaturePyramidTest, IsTorchvisions) {
   }
 }
 
-TEST(FeaturePyramidTest, HasTheExtraLevelsThatItIsTold) {
+TEST(FeaturePyramidTest, AddsTheGivenExtraLevels) {
   const auto sizes = [](ExtraLevels extra) {
     FeaturePyramidNetwork fpn(
         kChannels,
@@ -62,7 +62,7 @@ TEST(FeaturePyramidTest, HasTheExtraLevelsThatItIsTold) {
   EXPECT_EQ(sizes(ExtraLevels::p6p7_of_c5), (Heights{13, 7, 4, 2, 1}));
 }
 
-TEST(FeaturePyramidTest, ComputesTheLastLevelsFromWhatItIsTold) {
+TEST(FeaturePyramidTest, ComputesTheLastLevelsFromC5OrP5) {
   for (const bool of_c5 : {false, true}) {
     FeaturePyramidNetwork fpn(
         kChannels,
@@ -102,7 +102,7 @@ TEST(FeaturePyramidTest, HasTorchvisionsInitialWeights) {
   }
 }
 
-TEST(FeaturePyramidTest, SaysWhatItExpects) {
+TEST(FeaturePyramidTest, RejectsInvalidArguments) {
   expect_error<c10::ValueError>(
       [] { FeaturePyramidNetwork(std::vector<int64_t>{}); },
       {"[FeaturePyramidNetwork] in_channels is {}"});

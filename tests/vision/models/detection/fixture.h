@@ -20,7 +20,7 @@
 
 namespace tern::testing_support {
 
-/// What detection_fixture.py wrote, once or now.
+/// Returns the results of detection_fixture.py, stored or live.
 inline const nlohmann::json& detection_fixture() {
   static const char* live = std::getenv("TERN_DETECTION");
   static const auto fixture = nlohmann::json::parse(std::ifstream(
@@ -30,7 +30,7 @@ inline const nlohmann::json& detection_fixture() {
   return fixture;
 }
 
-/// As the script fills a state dict.
+/// Fills a state dict like the script.
 inline void fill_as_python(const Model& model) {
   const torch::NoGradGuard no_grad;
   int64_t index = 0;
@@ -42,7 +42,7 @@ inline void fill_as_python(const Model& model) {
   }
 }
 
-/// That lengths and directions are those of the script's `products`.
+/// Expects the norms and products of the script's `products`.
 inline void expect_products(
     const Tensors& tensors,
     const nlohmann::json& expected,
@@ -64,7 +64,7 @@ inline void expect_products(
   }
 }
 
-/// Maps of RetinaNet's levels, of which only the size counts.
+/// Returns maps of RetinaNet's levels, of which only the sizes are used.
 inline Tensors empty_levels(int64_t height, int64_t width) {
   Tensors levels;
   for (const int64_t stride : {8, 16, 32, 64, 128}) {
@@ -79,7 +79,7 @@ inline torch::Tensor retinanet_anchors(int64_t height, int64_t width) {
   return generator->forward(height, width, empty_levels(height, width));
 }
 
-/// As zlib's.
+/// Computes the CRC-32 of zlib.
 inline uint32_t crc_of(const std::string& text) {
   uint32_t crc = ~0U;
   for (const char c : text) {

@@ -19,7 +19,7 @@
 
 namespace tern::testing_support {
 
-/// Writes detectors for check_onnx.py.
+/// Exports detectors for check_onnx.py.
 class OnnxDetections : public testing::Test {
  protected:
   OnnxDetections() {

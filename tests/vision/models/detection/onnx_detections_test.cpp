@@ -1,5 +1,5 @@
-// What a detector's file does after the network; check_onnx.py compares it with
-// ONNX Runtime's.
+// The part of an exported detector after the network; check_onnx.py compares
+// its results in ONNX Runtime.
 #include "tern/tests/vision/models/detection/onnx_detections.h"
 
 #include <limits>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kClasses = 3, kSide = 64;
 
-// A model without a network: logits [N, A, C] and codes [N, A, 4] are its
+// A model without a network: the logits [N, A, C] and codes [N, A, 4] are its
 // inputs.
 struct GivenOutputsImpl : torch::nn::Module {
   explicit GivenOutputsImpl(int64_t side)
@@ -56,7 +56,7 @@ Tensors given_outputs() {
 
 class OnnxDetectionsTest : public OnnxDetections {};
 
-TEST_F(OnnxDetectionsTest, EachThresholdAndNumberCounts) {
+TEST_F(OnnxDetectionsTest, RespectsEachThresholdAndLimit) {
   const auto with = [&](const auto& change) {
     DetectionOptions options = usual_;
     options.detections_per_img = 200;
@@ -83,15 +83,15 @@ TEST_F(OnnxDetectionsTest, EachThresholdAndNumberCounts) {
         inputs,
         {.detection = options, .nms = true});
     const Tensors y = GivenOutputs(model)->forward(inputs[0], inputs[1]);
-    // None is another's.
+    // Each option changes the result.
     const Tensor scores = decode_detections(y, options)[1];
     for (const Tensor& other : found) EXPECT_FALSE(scores.equal(other)) << name;
     found.push_back(scores);
   }
 }
 
-// Logits that are equal, NaN or infinite, and boxes that are far outside.
-TEST_F(OnnxDetectionsTest, TakesAllNumbers) {
+// Equal, NaN and infinite logits, and boxes far outside the image.
+TEST_F(OnnxDetectionsTest, HandlesNaNInfiniteAndEqualLogits) {
   auto [logits, codes] = std::pair(given_outputs()[0], given_outputs()[1]);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   logits[1][5][1] = std::numeric_limits<float>::quiet_NaN();
@@ -106,8 +106,8 @@ TEST_F(OnnxDetectionsTest, TakesAllNumbers) {
       {logits, codes},
       {.detection = usual_, .nms = true});
 
-  // Which of equal ones are candidates is left to chance in Tern, and differs
-  // from the file's; the check of the file does not depend on it.
+  // Tern's choice of candidates among equal logits is arbitrary and may differ
+  // from the file's; the check at export must tolerate this.
   logits.fill_(2);
   EXPECT_NO_THROW(export_onnx(
       Model(model),
@@ -116,7 +116,7 @@ TEST_F(OnnxDetectionsTest, TakesAllNumbers) {
       {.detection = usual_, .nms = true}));
 }
 
-TEST_F(OnnxDetectionsTest, TakesTheLevelsThatAreGiven) {
+TEST_F(OnnxDetectionsTest, UsesTheGivenLevels) {
   const Model model = GivenOutputs(kSide);
   const Tensors inputs = given_outputs();
   DetectionOptions given = usual_;
@@ -162,7 +162,7 @@ TEST_F(OnnxDetectionsTest, NamesItsOutputs) {
       {"2 output_names; expected 3"});
 }
 
-TEST_F(OnnxDetectionsTest, RefusesWhatItCannotDecode) {
+TEST_F(OnnxDetectionsTest, RejectsWhatItCannotDecode) {
   const Model model = GivenOutputs(kSide);
   const Tensors inputs = given_outputs();
   refuses(

@@ -23,7 +23,7 @@ using testing_support::some;
 
 constexpr int64_t kImages = 3, kClasses = 4;
 
-// As the script makes them.
+// Returns the same objects as the script.
 Tensors objects(int64_t index, torch::ScalarType type = torch::kFloat) {
   torch::Tensor boxes = (some({kImages, 5, 4}, index + 100) + 1) * 40;
   boxes.slice(2, 2) = boxes.slice(2, 0, 2) + boxes.slice(2, 2).round() + 1;
@@ -59,7 +59,7 @@ const nlohmann::json& losses() {
   return detection_fixture()["losses"];
 }
 
-TEST(RetinaNetLossTest, MatchesAnchorsAsTorchvision) {
+TEST(RetinaNetLossTest, MatchesAnchorsLikeTorchvision) {
   for (int64_t i = 0; i < std::ssize(losses()); ++i) {
     const Tensors targets = objects(i);
     const torch::Tensor matched =
@@ -72,7 +72,7 @@ TEST(RetinaNetLossTest, MatchesAnchorsAsTorchvision) {
   }
 }
 
-TEST(RetinaNetLossTest, IsTorchvisionsOfRandomSets) {
+TEST(RetinaNetLossTest, EqualsTorchvisionForRandomInputs) {
   for (int64_t i = 0; i < std::ssize(losses()); ++i) {
     for (const auto type : {torch::kFloat, torch::kDouble}) {
       const Tensors parts =
@@ -106,7 +106,7 @@ TEST(RetinaNetLossTest, HasTorchvisionsGradients) {
   }
 }
 
-TEST(RetinaNetLossTest, HasALossForEachImageOfWhichItIsTheMean) {
+TEST(RetinaNetLossTest, IsTheMeanOfThePerImageLosses) {
   for (const int64_t i : {0, 2, 5}) {
     const Tensors y = outputs(i, torch::kDouble);
     const Tensors targets = objects(i, torch::kDouble);
@@ -129,7 +129,7 @@ TEST(RetinaNetLossTest, HasALossForEachImageOfWhichItIsTheMean) {
   }
 }
 
-TEST(RetinaNetLossTest, WithoutImagesIs0AndWeighsNothing) {
+TEST(RetinaNetLossTest, IsZeroWithZeroWeightForAnEmptyBatch) {
   Tensors y = outputs(0, torch::kFloat), targets = objects(0);
   for (torch::Tensor& t : y) t = t.slice(0, 0, 0);
   for (torch::Tensor& t : targets) t = t.slice(0, 0, 0);
@@ -145,8 +145,8 @@ TEST(RetinaNetLossTest, WithoutImagesIs0AndWeighsNothing) {
   }
 }
 
-// One number after the other, as the paper has it.
-TEST(RetinaNetLossTest, OfClassesIsTheFocalLoss) {
+// Computed number by number, as in the paper.
+TEST(RetinaNetLossTest, ClassificationLossIsTheFocalLoss) {
   for (const auto& [alpha, gamma] :
        {std::pair(0.25, 2.0), std::pair(1.0, 0.5), std::pair(0.6, 0.0)}) {
     const torch::Tensor box = torch::tensor({{{0., 0., 10., 10.}}});
@@ -167,7 +167,7 @@ TEST(RetinaNetLossTest, OfClassesIsTheFocalLoss) {
     EXPECT_NEAR(parts[0].item<double>(), expected, 1e-9 * expected);
     EXPECT_EQ(parts[1].item<double>(), 0);
 
-    // And its slope, by differences.
+    // Also compares the gradient with finite differences.
     parts[0].backward();
     for (int i = 0; i < 4; ++i) {
       const auto moved = [&](double by) {
@@ -188,7 +188,7 @@ TEST(RetinaNetLossTest, OfClassesIsTheFocalLoss) {
   }
 }
 
-TEST(RetinaNetLossTest, OfImagesWithoutObjectsHasNoBoxes) {
+TEST(RetinaNetLossTest, BoxLossIsZeroForImagesWithoutObjects) {
   for (const int64_t rows : {0, 3}) {
     const Tensors y = outputs(4, torch::kFloat);
     const Tensors parts = retinanet_losses(
@@ -203,7 +203,7 @@ TEST(RetinaNetLossTest, OfImagesWithoutObjectsHasNoBoxes) {
   }
 }
 
-TEST(RetinaNetLossTest, PaddingMayBeAnywhereAndAnything) {
+TEST(RetinaNetLossTest, IgnoresPaddingAnywhereWithAnyValues) {
   const Tensors y = outputs(1, torch::kFloat), targets = objects(1);
   Tensors padded = {
       torch::full({kImages, 8, 4}, std::numeric_limits<double>::quiet_NaN()),
@@ -211,14 +211,14 @@ TEST(RetinaNetLossTest, PaddingMayBeAnywhereAndAnything) {
   const torch::Tensor rows = torch::tensor({1, 2, 4, 5, 7});
   padded[0].index_copy_(1, rows, targets[0]);
   padded[1].index_copy_(1, rows, targets[1]);
-  padded.push_back(torch::ones({1}));  // not looked at
+  padded.push_back(torch::ones({1}));  // not used
   const Loss loss = retinanet_loss();
   EXPECT_EQ(loss(y, padded).item<float>(), loss(y, targets).item<float>());
   loss(y, padded).backward();
   EXPECT_TRUE(y[1].grad().isfinite().all().item<bool>());
 }
 
-TEST(RetinaNetLossTest, BoxesWithoutAreaAreNoObjects) {
+TEST(RetinaNetLossTest, IgnoresBoxesWithoutArea) {
   Tensors targets = objects(1);
   Tensors without = {targets[0].clone(), targets[1].clone()};
   targets[0].select(1, 2).select(1, 2).copy_(
@@ -229,8 +229,8 @@ TEST(RetinaNetLossTest, BoxesWithoutAreaAreNoObjects) {
   EXPECT_EQ(loss(y, targets).item<float>(), loss(y, without).item<float>());
 }
 
-TEST(RetinaNetLossTest, OfManyNumbersIsThatOfItsImages) {
-  // More than are computed at once.
+TEST(RetinaNetLossTest, ComputesLargeBatchesInPartsWithTheSameResult) {
+  // More numbers than are computed at once.
   const Tensors targets = objects(3), y = outputs(3, torch::kFloat);
   const int64_t classes = 1500;
   const torch::Tensor logits =
@@ -260,7 +260,7 @@ TEST(RetinaNetLossTest, OfManyNumbersIsThatOfItsImages) {
   EXPECT_TRUE(test::all_close(gradient, logits.grad(), {1e-5, 1e-12}));
 }
 
-TEST(RetinaNetLossTest, Of16BitsIsComputedInFloat) {
+TEST(RetinaNetLossTest, IsComputedInFloatFor16BitOutputs) {
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
     Tensors y = outputs(2, type), floats = y;
     for (size_t i = 0; i < 2; ++i) {
@@ -279,7 +279,7 @@ TEST(RetinaNetLossTest, Of16BitsIsComputedInFloat) {
   }
 }
 
-TEST(RetinaNetLossTest, WeighsTheBoxes) {
+TEST(RetinaNetLossTest, AppliesTheWeightOfTheBoxLoss) {
   const Tensors y = outputs(1, torch::kFloat);
   const Tensors parts = retinanet_losses(y, objects(1));
   EXPECT_FLOAT_EQ(
@@ -287,7 +287,7 @@ TEST(RetinaNetLossTest, WeighsTheBoxes) {
       (parts[0] + 3 * parts[1]).item<float>());
 }
 
-TEST(RetinaNetLossTest, NeverWaitsForTheDevice) {
+TEST(RetinaNetLossTest, NeverSynchronizesWithTheDevice) {
   const Tensors y = outputs(1, torch::kFloat), targets = objects(1);
   const Loss loss = retinanet_loss({.box_loss = BoxLoss::giou});
   const test::HostReads reads;
@@ -295,7 +295,7 @@ TEST(RetinaNetLossTest, NeverWaitsForTheDevice) {
   EXPECT_EQ(reads.count(), 0);
 }
 
-TEST(RetinaNetLossTest, SaysWhatItExpects) {
+TEST(RetinaNetLossTest, RejectsInvalidArguments) {
   const Tensors y = outputs(1, torch::kFloat), targets = objects(1);
   const Loss loss = retinanet_loss();
   expect_error<c10::ValueError>(

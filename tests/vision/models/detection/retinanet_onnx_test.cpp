@@ -1,5 +1,5 @@
-// Boxes and detections in a RetinaNet's file, which check_onnx.py compares with
-// ONNX Runtime's.
+// Boxes and detections of an exported RetinaNet, which check_onnx.py compares
+// with those of ONNX Runtime.
 #include <string>
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ RegNet small_body(const RegNetOptions& options) {
   return RegNet(RegNetShape{{16, 24, 32, 48}, {1, 1, 1, 1}, 8}, options);
 }
 
-// Scales the last layer of a branch, and takes its bias.
+// Scales the last layer of a branch and zeros its bias.
 void scale_layer(const Model& model, const std::string& layer, double factor) {
   for (const ModelTensor& t : model.parameters()) {
     if (t.name.find(layer) == std::string::npos) continue;
@@ -32,7 +32,7 @@ void scale_layer(const Model& model, const std::string& layer, double factor) {
   }
 }
 
-// Weights with which logits and codes are of all sizes, so that much is
+// Scales the weights so that logits and codes vary and many objects are
 // detected.
 RetinaNet detector(RetinaNet net, const Tensor& x) {
   const torch::NoGradGuard no_grad;
@@ -56,7 +56,7 @@ RetinaNet detector(const Tensor& x, bool is_v2 = false) {
 
 class RetinaNetOnnxTest : public OnnxDetections {
  protected:
-  // Whether rounding neither reorders the detections nor gives others.
+  // Returns true if rounding neither reorders nor changes the detections.
   bool are_clear(RetinaNet net, const Tensor& x) const {
     const torch::NoGradGuard no_grad;
     const Tensors y = net->forward(x);
@@ -79,12 +79,12 @@ class RetinaNetOnnxTest : public OnnxDetections {
   Tensor x_ = torch::rand({3, 3, 96, 64});
 };
 
-TEST_F(RetinaNetOnnxTest, GivesBoxesAndScores) {
+TEST_F(RetinaNetOnnxTest, OutputsBoxesAndScores) {
   write("boxes", detector(x_), {x_}, {.detection = DetectionOptions()});
   write("boxes_v2", detector(x_, true), {x_}, {.detection = usual_});
 }
 
-TEST_F(RetinaNetOnnxTest, GivesDetections) {
+TEST_F(RetinaNetOnnxTest, OutputsDetections) {
   for (const bool is_v2 : {false, true}) {
     const RetinaNet net = detector(x_, is_v2);
     write(
@@ -98,7 +98,8 @@ TEST_F(RetinaNetOnnxTest, GivesDetections) {
   const Tensor x = with_clear_detections(net, x_);
   write("nms_resnet18", net, {x}, {.detection = usual_, .nms = true});
 
-  // Or nothing would be compared: all D are found, and much is suppressed.
+  // Ensures a meaningful comparison: all D detections are filled, and many are
+  // suppressed.
   const torch::NoGradGuard no_grad;
   const Tensors y = RetinaNet(net)->forward(x);
   DetectionOptions all = usual_;
@@ -112,8 +113,8 @@ TEST_F(RetinaNetOnnxTest, GivesDetections) {
   EXPECT_GT(count(), 2 * kept);
 }
 
-TEST_F(RetinaNetOnnxTest, TakesImagesOfOtherSizes) {
-  // Exported with half the height; no stride divides 127.
+TEST_F(RetinaNetOnnxTest, AcceptsImagesOfOtherSizes) {
+  // Exported at half the height; 127 is divisible by no stride.
   const Tensor x = torch::rand({3, 3, 136, 127});
   const RetinaNet net = detector(x);
   write(
@@ -127,7 +128,7 @@ TEST_F(RetinaNetOnnxTest, TakesImagesOfOtherSizes) {
       net,
       {small},
       {.dynamic_size = true, .detection = usual_});
-  // Of 16 pixels, and of 33 and 49, the last levels have one position.
+  // At 16, 33 and 49 pixels the last levels have one position.
   refuses(
       net,
       {torch::rand({1, 3, 16, 16})},
@@ -147,7 +148,7 @@ TEST_F(RetinaNetOnnxTest, TakesImagesOfOtherSizes) {
       {"[export_onnx]", "larger example"});
 }
 
-TEST_F(RetinaNetOnnxTest, TakesBytesAndStoresHalves) {
+TEST_F(RetinaNetOnnxTest, AcceptsByteInputsAndStoresHalfWeights) {
   const ImagePreprocessing preprocessing{
       .mean = {0.5, 0.4, 0.3},
       .stddev = {0.2, 0.3, 0.4}};

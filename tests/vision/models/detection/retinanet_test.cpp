@@ -70,7 +70,7 @@ TEST(RetinaNetTest, HasTorchvisionsNames) {
   }
 }
 
-TEST(RetinaNetTest, AnswersAndLearnsAsTorchvisions) {
+TEST(RetinaNetTest, OutputsAndGradientsMatchTorchvision) {
   for (const bool is_v2 : {false, true}) {
     const nlohmann::json& python =
         detection_fixture()["networks"][is_v2 ? "v2" : "v1"];
@@ -101,7 +101,7 @@ TEST(RetinaNetTest, AnswersAndLearnsAsTorchvisions) {
   }
 }
 
-TEST(RetinaNetTest, SaysWhereItsAnchorsAreAndHowLargeTheImages) {
+TEST(RetinaNetTest, OutputsItsAnchorsAndImageSizes) {
   const torch::NoGradGuard no_grad;
   RetinaNet net = small(false);
   net->eval();
@@ -127,7 +127,7 @@ TEST(RetinaNetTest, SaysWhereItsAnchorsAreAndHowLargeTheImages) {
   check(net->forward(x.to(torch::kBFloat16)), torch::kBFloat16);
 }
 
-TEST(RetinaNetTest, StartsAsTorchvisions) {
+TEST(RetinaNetTest, InitializesWeightsLikeTorchvision) {
   torch::manual_seed(2);
   for (const bool is_v2 : {false, true}) {
     for (const auto& item : small(is_v2)->named_parameters()) {
@@ -170,7 +170,7 @@ TEST(RetinaNetTest, FrozenNormsKeepTheirStatisticsAndWeights) {
   EXPECT_FALSE(before.equal(at("running_mean")));
 }
 
-TEST(RetinaNetTest, AClonesAnswersAreTheSame) {
+TEST(RetinaNetTest, ACloneReturnsTheSameOutputs) {
   const torch::NoGradGuard no_grad;
   RetinaNet net = small(true);
   const auto clone = std::dynamic_pointer_cast<RetinaNetImpl>(net->clone());
@@ -181,7 +181,7 @@ TEST(RetinaNetTest, AClonesAnswersAreTheSame) {
   for (size_t i = 0; i < y.size(); ++i) EXPECT_TRUE(y[i].equal(z[i])) << i;
 }
 
-TEST(RetinaNetTest, IsBuiltAgainByItsArchitecture) {
+TEST(RetinaNetTest, IsRebuiltFromItsArchitecture) {
   const RetinaNet net = retinanet_resnet18_fpn(
       {.num_classes = 5, .norm_eps = 0, .smallest_anchor = 20});
   const Architecture architecture = net->architecture();
@@ -198,8 +198,8 @@ TEST(RetinaNetTest, IsBuiltAgainByItsArchitecture) {
   EXPECT_TRUE(anchors[0][3].equal(torch::tensor({-10.f, -10.f, 10.f, 10.f})));
 }
 
-// Compared with the network there, before the file is written.
-TEST(RetinaNetTest, IsWrittenAsOnnx) {
+// The export compares the file with the network before it writes it.
+TEST(RetinaNetTest, IsExportedToOnnx) {
   const TempFolder folder;
   for (const bool is_v2 : {false, true}) {
     RetinaNet net = small(is_v2);
@@ -210,8 +210,9 @@ TEST(RetinaNetTest, IsWrittenAsOnnx) {
   }
 }
 
-// Its anchors and sizes are computed in the file; compared there at a third size.
-TEST(RetinaNetTest, IsWrittenAsOnnxForImagesOfAnySize) {
+// The file computes anchors and sizes; the export compares them at a third
+// size.
+TEST(RetinaNetTest, IsExportedToOnnxForImagesOfAnySize) {
   const TempFolder folder;
   RetinaNet net = small(false);
   net->eval();
@@ -234,7 +235,7 @@ TEST(RetinaNetTest, IsTracedForImagesOfAnySize) {
     const Tensors expected = net->forward(x), actual = traced.forward({x});
     for (size_t i = 0; i < 4; ++i) {
       ASSERT_EQ(actual.at(i).sizes(), expected[i].sizes());
-      const double error = i < 2 ? 1e-4 : 0;  // anchors and sizes to the bit
+      const double error = i < 2 ? 1e-4 : 0;  // anchors and sizes exactly
       EXPECT_TRUE(torch::allclose(actual[i], expected[i], error, error)) << i;
     }
   }
@@ -259,11 +260,11 @@ void expect_equal_states(const RetinaNet& a, const RetinaNet& b) {
   }
 }
 
-TEST_F(RetinaNetFilesTest, LoadsWhatFrozenBatchNormAndOldVersionsSaved) {
+TEST_F(RetinaNetFilesTest, LoadsFilesOfFrozenBatchNormAndOldVersions) {
   const RetinaNet from = small(false);
   StateDict frozen, old;
   for (const ModelTensor& item : Model(from).state()) {
-    // FrozenBatchNorm2d has none of these.
+    // FrozenBatchNorm2d has no such buffers.
     if (item.name.ends_with("num_batches_tracked")) continue;
     frozen.insert("module." + item.name, item.tensor);
     std::string name = item.name;
@@ -291,7 +292,7 @@ TEST_F(RetinaNetFilesTest, LoadsWhatFrozenBatchNormAndOldVersionsSaved) {
   }
 }
 
-TEST_F(RetinaNetFilesTest, KeepsItsLastLayerWhereTheFileIsForOtherClasses) {
+TEST_F(RetinaNetFilesTest, KeepsItsLastLayerIfTheFileHasOtherClasses) {
   const RetinaNet from = small(true);
   const RetinaNet to = small(true, {.num_classes = 7});
   const LoadReport report =
@@ -306,7 +307,7 @@ TEST_F(RetinaNetFilesTest, KeepsItsLastLayerWhereTheFileIsForOtherClasses) {
           from->named_parameters()["head.regression_head.bbox_reg.weight"]));
 }
 
-TEST_F(RetinaNetFilesTest, RefusesTheWeightsOfAnotherNetwork) {
+TEST_F(RetinaNetFilesTest, RejectsWeightsOfADifferentNetwork) {
   const RetinaNet to = small(false);
   const StateDict before = Model(to).state_dict();
   const torch::Tensor bias =
@@ -323,7 +324,7 @@ TEST_F(RetinaNetFilesTest, RefusesTheWeightsOfAnotherNetwork) {
       bias.equal(Model(to).state_dict()["head.regression_head.bbox_reg.bias"]));
 }
 
-TEST_F(RetinaNetFilesTest, StartsWithAClassifiersWeights) {
+TEST_F(RetinaNetFilesTest, InitializesTheBackboneFromAClassifier) {
   torch::manual_seed(3);
   const ResNet classifier = resnet18();
   const RetinaNet net = detection_model(
@@ -337,7 +338,7 @@ TEST_F(RetinaNetFilesTest, StartsWithAClassifiersWeights) {
           classifier->named_parameters()["layer4.1.conv2.weight"]));
 }
 
-TEST_F(RetinaNetFilesTest, StartsWithADetectorsWeights) {
+TEST_F(RetinaNetFilesTest, InitializesFromADetector) {
   const RetinaNet from = retinanet_resnet50_fpn({.num_classes = 91});
   const RetinaNet net = detection_model(
       "retinanet_resnet50_fpn",
@@ -347,7 +348,7 @@ TEST_F(RetinaNetFilesTest, StartsWithADetectorsWeights) {
        .frozen_norm = false});
   EXPECT_FALSE(net->options().frozen_norm);
   EXPECT_EQ(net->options().num_classes, 20);
-  // That of torchvision for these weights.
+  // torchvision's eps for these weights.
   for (const auto& module : net->modules()) {
     if (const auto* norm = module->as<torch::nn::BatchNorm2d>()) {
       EXPECT_EQ(norm->options.eps(), 0);
@@ -355,7 +356,7 @@ TEST_F(RetinaNetFilesTest, StartsWithADetectorsWeights) {
   }
 }
 
-TEST(RetinaNetTest, KnowsWhereItsWeightsArePublished) {
+TEST(RetinaNetTest, HasUrlsOfPublishedWeights) {
   EXPECT_EQ(
       published_detector("retinanet_resnet50_fpn").url,
       "https://download.pytorch.org/models/"
@@ -366,7 +367,7 @@ TEST(RetinaNetTest, KnowsWhereItsWeightsArePublished) {
       "retinanet_resnet50_fpn_v2_coco-5905b1c5.pth");
 }
 
-TEST(RetinaNetTest, SaysWhatItExpects) {
+TEST(RetinaNetTest, RejectsInvalidArguments) {
   expect_error<c10::ValueError>(
       [] { detection_model("yolo", 3); },
       {"[detection_model] there is no detector \"yolo\"; expected one of "

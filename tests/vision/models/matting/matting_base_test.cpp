@@ -17,7 +17,7 @@ namespace {
 using namespace testing_support;  // NOLINT
 using torch::Tensor;
 
-TEST(MattingBase, AnswersInTheSizeOfThePictures) {
+TEST(MattingBase, OutputsHaveTheSizeOfTheImages) {
   const torch::NoGradGuard no_grad;
   MattingBase net;
   net->eval();
@@ -30,13 +30,13 @@ TEST(MattingBase, AnswersInTheSizeOfThePictures) {
           out[i].sizes().vec(),
           (std::vector<int64_t>{1, channels[i], h, w}));
       EXPECT_GE(out[i].min().item<float>(), 0);
-      if (i == 3) continue;  // hid has no upper end
+      if (i == 3) continue;  // hid is unbounded above
       EXPECT_LE(out[i].max().item<float>(), 1);
     }
   }
 }
 
-TEST(MattingBase, TrainsInALearnerWithARateForEachPart) {
+TEST(MattingBase, TrainsInALearnerWithALearningRatePerPart) {
   torch::manual_seed(1);
   MattingBase net;
   Learner learn = matting_learner(net, 32);
@@ -70,7 +70,7 @@ TEST(MattingBase, TrainsInMixedPrecision) {
   }
 }
 
-TEST(MattingBase, IsBuiltAgainFromItsArchitecture) {
+TEST(MattingBase, IsRebuiltFromItsArchitecture) {
   const torch::NoGradGuard no_grad;
   Model model = MattingBase(MattingBaseOptions{MattingBackbone::mobilenet_v2});
   model.eval();
@@ -90,7 +90,7 @@ TEST(MattingBase, IsBuiltAgainFromItsArchitecture) {
       {"unknown backbone \"vgg\"", "mobilenet_v2, resnet50, resnet101"});
 }
 
-TEST(MattingBase, HasACloneWithItsWeights) {
+TEST(MattingBase, CloneCopiesItsWeights) {
   const torch::NoGradGuard no_grad;
   MattingBase net;
   const auto copy = std::dynamic_pointer_cast<MattingBaseImpl>(net->clone());
@@ -105,7 +105,7 @@ TEST(MattingBase, HasACloneWithItsWeights) {
       torch::equal(net->forward(src, bgr).hid, copy->forward(src, bgr).hid));
 }
 
-TEST(MattingBase, RefusesPicturesThatHaveNoBackground) {
+TEST(MattingBase, RejectsImagesWithoutABackground) {
   MattingBase net;
   const auto refuses = [&](const Tensor& src, const Tensor& bgr) {
     expect_error<c10::ValueError>(
@@ -121,7 +121,7 @@ TEST(MattingBase, RefusesPicturesThatHaveNoBackground) {
   refuses(bytes, bytes);
 }
 
-TEST(MattingBase, RefusesABatchOfOneInTraining) {
+TEST(MattingBase, RejectsABatchOfOneInTraining) {
   MattingBase net;
   expect_error<c10::ValueError>(
       [&] { net->forward(noise(1, 32, 32), noise(1, 32, 32)); },

@@ -1,9 +1,9 @@
-"""Writes matting_fixture.json: what matting_net.py answers, and its gradients.
+"""Writes matting_fixture.json: outputs and gradients of matting_net.py.
 
 python matting_fixture.py matting_fixture.json mobilenet_v2
 
-makes the file that is stored; without a backbone, of all three, as the tests on
-this machine's PyTorch do. Of the first it has each mode and kernel.
+writes the stored file; without a backbone it covers all three, as in the tests with
+this machine's PyTorch. The first backbone has each mode and kernel size.
 """
 import json
 import math
@@ -20,10 +20,10 @@ BASE_SIZE, REFINE_SIZE = (64, 80), (128, 96)
 
 
 def fill(model):
-    """The same weights as the C++ test, from the same random numbers.
+    """Fills with the same weights as the C++ test, from the same random numbers.
 
-    normal_ draws other numbers on other processors, and uniform_ rounds its
-    product and sum together where the processor can.
+    normal_ and uniform_ are not used: normal_ depends on the processor, and uniform_
+    rounds its product and sum only once if the processor can.
     """
     generator = torch.Generator().manual_seed(1)
 
@@ -41,7 +41,7 @@ def fill(model):
             draw(tensor, 0.5, 1.5)
         else:
             draw(tensor, -0.2, 0.2)
-        # Small residual branches, and answers inside 0..1.
+        # Small residual branches, and outputs in 0..1.
         if name.startswith("backbone.") and name.endswith("bn3.weight"):
             tensor.mul_(0.2)
         if name in ("decoder.conv4.weight", "refiner.conv4.weight"):
@@ -56,7 +56,7 @@ def pictures(n, size):
 
 
 def some(tensor, count):
-    """Values spread over a tensor, to six digits."""
+    """Returns values spread over a tensor, rounded to six digits."""
     flat = tensor.detach().flatten()
     values = flat[:: max(1, flat.numel() // count)].tolist()
     return [float(f"{value:.6g}") for value in values]
@@ -77,8 +77,8 @@ def answers(forward, model, size):
 
 
 def gradients(forward, model, size):
-    """In float64, so that they are far from rounding."""
-    fill(model)  # running means begin anew
+    """Returns gradients in float64, so that rounding is negligible."""
+    fill(model)  # resets the running means
     model.double().train()
     model.aspp.project[3].eval()  # no dropout
     model.zero_grad()
@@ -140,7 +140,7 @@ def main():
         fill(model)
         threshold = median_error(model)
         cases.append(base_case(backbone, model))
-        # The refiner is the same behind each backbone.
+        # The refiner is the same for each backbone.
         is_first = backbone == BACKBONES[0]
         modes = ("full", "thresholding", "sampling") if is_first else ("sampling",)
         for kernel in (3, 1) if is_first else (3,):
@@ -151,7 +151,7 @@ def main():
             ]
     fixture = {"torch": torch.__version__, "cases": cases}
     text = json.dumps(fixture, separators=(",", ":"))
-    text = text.replace('{"backbone"', '\n{"backbone"')  # a line a case
+    text = text.replace('{"backbone"', '\n{"backbone"')  # one line per case
     pathlib.Path(sys.argv[1]).write_text(text + "\n")
 
 

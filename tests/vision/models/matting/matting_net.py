@@ -1,9 +1,8 @@
 """The networks of background matting in plain PyTorch.
 
 Written after Lin et al., "Real-Time High-Resolution Background Matting" (CVPR
-2021), with the names that the paper's program gives its weights. Needs torch
-alone. Patches are cut by two `unfold`s and an index, and put back by an index,
-as that program does.
+2021), with the weight names of the paper's repository. Needs only torch. Patches are cropped
+with two `unfold`s and an index, and replaced with an index, as in that repository.
 """
 import math
 
@@ -45,7 +44,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Its last layer is dilated where torchvision's would stride."""
+    """A ResNet whose last layer is dilated instead of strided."""
 
     channels = [2048, 512, 256, 64]
 
@@ -93,7 +92,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """Without its last convolution; its last blocks are dilated."""
+    """A MobileNetV2 without its last convolution; its last blocks are dilated."""
 
     channels = [320, 32, 24, 16]
 

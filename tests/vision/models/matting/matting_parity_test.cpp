@@ -1,4 +1,5 @@
-// The matting networks beside matting_net.py's, with the same weights.
+// Compares the matting networks with those of matting_net.py, with the same
+// weights.
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -29,7 +30,7 @@ const json& fixture() {
   return fixture;
 }
 
-// As matting_fixture.py fills them.
+// Fills the weights like matting_fixture.py.
 void fill(const Model& model) {
   const torch::NoGradGuard no_grad;
   auto generator = at::detail::createCPUGenerator(1);
@@ -74,7 +75,7 @@ Tensors pictures(int64_t n, bool is_base) {
   return pictures;
 }
 
-// Values spread over a tensor.
+// Returns values spread over a tensor.
 Tensor some(const Tensor& tensor, int64_t count) {
   const Tensor flat = tensor.detach().flatten();
   return flat
@@ -114,7 +115,7 @@ void expect_answers(Model model, const json& c) {
   }
 }
 
-// In double, so that they are far from rounding.
+// In double, so that rounding is negligible.
 void expect_gradients(Model model, const json& c) {
   model.module()->to(torch::kDouble);
   model.train();
@@ -143,7 +144,7 @@ void expect_gradients(Model model, const json& c) {
   }
 }
 
-// The stored fixture has one backbone; that of this machine's Python all.
+// The stored fixture has one backbone; a live fixture has all.
 std::vector<json> cases_of(MattingBackbone backbone) {
   std::vector<json> cases;
   for (const json& c : fixture()["cases"]) {
@@ -160,7 +161,7 @@ std::vector<std::string> names_of(const Model& model) {
 
 class MattingParityTest : public testing::TestWithParam<MattingBackbone> {};
 
-TEST_P(MattingParityTest, BaseHasPythonsNamesAnswersAndGradients) {
+TEST_P(MattingParityTest, BaseMatchesNamesOutputsAndGradientsOfPython) {
   torch::set_num_threads(1);
   for (const json& c : cases_of(GetParam())) {
     if (c["mode"] != "base") continue;
@@ -172,10 +173,10 @@ TEST_P(MattingParityTest, BaseHasPythonsNamesAnswersAndGradients) {
   }
 }
 
-TEST_P(MattingParityTest, RefineHasPythonsAnswersAndGradientsInEachMode) {
+TEST_P(MattingParityTest, RefineMatchesOutputsAndGradientsOfPythonInEachMode) {
   torch::set_num_threads(1);
   const std::vector<json> cases = cases_of(GetParam());
-  if (cases.empty()) GTEST_SKIP() << "not stored";
+  if (cases.empty()) GTEST_SKIP() << "not in the stored fixture";
   std::set<int64_t> kernels;
   for (const json& c : cases) {
     if (c["mode"] != "base") kernels.insert(c["kernel"].get<int64_t>());
@@ -192,7 +193,7 @@ TEST_P(MattingParityTest, RefineHasPythonsAnswersAndGradientsInEachMode) {
       options.threshold = c["threshold"].get<double>();
       net->set_options(options);
       expect_answers(net, c);
-      // The last case, for its step changes the running means.
+      // This is the last case, as its step changes the running means.
       if (c.contains("gradients")) expect_gradients(net, c);
     }
   }

@@ -17,7 +17,7 @@ namespace {
 using namespace testing_support;  // NOLINT
 using torch::Tensor;
 
-// Whose err is between 0 and 1, not at its ends.
+// Returns a network whose err is strictly between 0 and 1.
 MattingRefine net_with(const MattingRefineOptions& options) {
   torch::manual_seed(1);
   MattingRefine net(options);
@@ -37,7 +37,7 @@ std::vector<int64_t> refined(const MattingRefineOutput& out) {
   return {count[0].item<int64_t>(), count[1].item<int64_t>()};
 }
 
-TEST(MattingRefine, AnswersInBothSizes) {
+TEST(MattingRefine, ReturnsOutputsInBothSizes) {
   MattingRefine net = net_with({.sample_pixels = 160});
   const Tensors out = answer(net);
   const std::vector<std::vector<int64_t>> shapes = {
@@ -55,18 +55,18 @@ TEST(MattingRefine, AnswersInBothSizes) {
   }
 }
 
-TEST(MattingRefine, LooksAgainAtAsManyPixelsAsAsked) {
+TEST(MattingRefine, RefinesTheGivenNumberOfPixels) {
   MattingRefine net = net_with({.sample_pixels = 160});
   EXPECT_EQ(refined(answer(net)), (std::vector<int64_t>{10, 10}));
   net->set_options({.sample_pixels = 64 * 96});
   EXPECT_EQ(refined(answer(net)), (std::vector<int64_t>{384, 384}));
 }
 
-TEST(MattingRefine, LooksWhereItSeesTheLargestErrors) {
+TEST(MattingRefine, RefinesWhereThePredictedErrorIsLargest) {
   MattingRefine net = net_with({.sample_pixels = 160});
   const MattingRefineOutput out = answer(net);
   const Tensor inside = out.err_sm.masked_select(out.ref_sm > 0);
-  // Of each picture; the errors of both are alike.
+  // Separately for each image, as the errors of both are similar.
   const Tensor outside = out.err_sm[0].masked_select(out.ref_sm[0] == 0);
   EXPECT_GE(
       out.err_sm[0].masked_select(out.ref_sm[0] > 0).min().item<float>(),
@@ -74,7 +74,7 @@ TEST(MattingRefine, LooksWhereItSeesTheLargestErrors) {
   EXPECT_EQ(inside.numel(), 20);
 }
 
-// As a Predictor runs it, whose first frame has nothing to refine.
+// As in a Predictor, whose first frame has nothing to refine.
 TEST(MattingRefine, RefinesAfterABlankFrame) {
   MattingRefine net =
       net_with({.mode = RefineMode::thresholding, .threshold = 0.1});
@@ -92,7 +92,7 @@ TEST(MattingRefine, RefinesAfterABlankFrame) {
   }
 }
 
-TEST(MattingRefine, LeavesOutWhatIsSurelyRight) {
+TEST(MattingRefine, DoesNotRefineWherePredictedErrorIsZero) {
   MattingRefine net = net_with({.sample_pixels = 160});
   const torch::NoGradGuard no_grad;
   net->named_parameters()["decoder.conv4.bias"].fill_(-100);
@@ -101,7 +101,7 @@ TEST(MattingRefine, LeavesOutWhatIsSurelyRight) {
   EXPECT_EQ(refined(answer(net)), (std::vector<int64_t>{10, 10}));
 }
 
-TEST(MattingRefine, LooksWhereverTheErrorIsAboveAThreshold) {
+TEST(MattingRefine, RefinesWhereTheErrorExceedsAThreshold) {
   MattingRefine net =
       net_with({.mode = RefineMode::thresholding, .threshold = 0.5});
   const MattingRefineOutput out = answer(net);
@@ -109,7 +109,7 @@ TEST(MattingRefine, LooksWhereverTheErrorIsAboveAThreshold) {
   EXPECT_GT(out.ref_sm.sum().item<float>(), 0);
 }
 
-TEST(MattingRefine, GivesTheCoarseAnswerWhereItDoesNotLook) {
+TEST(MattingRefine, ReturnsTheCoarseOutputWhereItDoesNotRefine) {
   MattingRefine net =
       net_with({.mode = RefineMode::thresholding, .threshold = 1});
   const MattingRefineOutput out = answer(net);
@@ -119,7 +119,7 @@ TEST(MattingRefine, GivesTheCoarseAnswerWhereItDoesNotLook) {
       torch::upsample_bilinear2d(out.pha_sm, {64, 96}, false)));
 }
 
-TEST(MattingRefine, GivesTheSameForAllSquaresAsForThePicture) {
+TEST(MattingRefine, RefiningAllSquaresEqualsRefiningTheWholeImage) {
   for (const int64_t kernel_size : {1, 3}) {
     MattingRefineOptions options{
         .mode = RefineMode::full,
@@ -157,7 +157,7 @@ TEST(MattingRefine, TrainsInALearnerInEachPrecision) {
   }
 }
 
-TEST(MattingRefine, IsBuiltAgainFromItsArchitecture) {
+TEST(MattingRefine, IsRebuiltFromItsArchitecture) {
   const torch::NoGradGuard no_grad;
   MattingRefine net = net_with(
       {.backbone_scale = 0.5, .mode = RefineMode::full, .kernel_size = 1});
@@ -178,7 +178,7 @@ TEST(MattingRefine, IsBuiltAgainFromItsArchitecture) {
       {"unknown mode \"half\"", "sampling"});
 }
 
-TEST(MattingRefine, RefusesSizesThatItCannotRefine) {
+TEST(MattingRefine, RejectsSizesThatItCannotRefine) {
   MattingRefine net = net_with({.sample_pixels = 16});
   const auto refuses = [&](int64_t h, int64_t w, const std::string& words) {
     expect_error<c10::ValueError>(
@@ -196,7 +196,7 @@ TEST(MattingRefine, RefusesSizesThatItCannotRefine) {
       {"[MattingRefine] src is", "bgr is"});
 }
 
-TEST(MattingRefine, RefusesOptionsThatMakeNoSense) {
+TEST(MattingRefine, RejectsInvalidOptions) {
   const auto refuses = [](const MattingRefineOptions& options,
                           const std::string& words) {
     expect_error<c10::ValueError>([&] { MattingRefine net(options); }, {words});

@@ -28,7 +28,7 @@ bool shares_weights(
   return torch::equal(a[name], b[name]);
 }
 
-TEST(MattingWeights, GoFromTheBaseToTheWholeNetworkAndBack) {
+TEST(MattingWeights, AreLoadedFromTheBaseIntoTheWholeNetworkAndBack) {
   const TempFolder temp;
   const Model base = MattingBase();
   save_pth(temp / "base.pth", base.state_dict());
@@ -46,7 +46,7 @@ TEST(MattingWeights, GoFromTheBaseToTheWholeNetworkAndBack) {
   EXPECT_TRUE(test::same_state(again.state_dict(), state_of(base)));
 }
 
-TEST(MattingWeights, OfAnotherBackboneAreRefused) {
+TEST(MattingWeights, RejectsADifferentBackbone) {
   const TempFolder temp;
   const MattingBase other(MattingBaseOptions{MattingBackbone::resnet50});
   save_safetensors(temp / "other.safetensors", Model(other).state_dict());
@@ -73,7 +73,7 @@ TEST(MattingWeights, OfAnotherBackboneAreRefused) {
   EXPECT_TRUE(test::same_state(model.state_dict(), before));
 }
 
-TEST(MattingWeights, OfHalfAPartOrAnotherKernelAreRefused) {
+TEST(MattingWeights, RejectsIncompletePartsAndADifferentKernelSize) {
   const TempFolder temp;
   const Model model = MattingRefine();
   const StateDict before = state_of(model);
@@ -91,7 +91,7 @@ TEST(MattingWeights, OfHalfAPartOrAnotherKernelAreRefused) {
   EXPECT_TRUE(test::same_state(model.state_dict(), before));
 }
 
-TEST(MattingWeights, OfADeepLabV3GiveBackboneAndAspp) {
+TEST(MattingWeights, InitializeBackboneAndAsppFromADeepLabV3) {
   const TempFolder temp;
   StateDict deeplab;
   for (const auto& item : state_of(MattingBase())) {

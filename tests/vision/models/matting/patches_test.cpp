@@ -10,13 +10,14 @@ namespace {
 
 using torch::Tensor;
 
-// Of 2 pictures with 3 channels, 6 x 8 pixels: a grid of 3 x 4 squares of 2.
+// Two images with 3 channels and 6 x 8 pixels: a grid of 3 x 4 squares of side
+// 2.
 Tensor pictures() {
   torch::manual_seed(1);
   return torch::rand({2, 3, 6, 8}, torch::kDouble);
 }
 
-// Corners, neighbors and one in the middle.
+// Squares in corners, neighbors and one in the center.
 Tensor chosen() {
   Tensor chosen = torch::zeros({2, 3, 4});
   chosen[0][0][0] = chosen[0][0][1] = chosen[0][1][2] = chosen[1][2][3] = 1;
@@ -37,7 +38,7 @@ Tensor cut_one_by_one(const Tensor& images, int64_t side, int64_t border) {
   return torch::stack(patches);
 }
 
-TEST(Patches, AreSquaresWithWhatSurroundsThem) {
+TEST(Patches, AreSquaresWithTheirSurroundings) {
   const PatchPlaces places = patch_places(chosen());
   ASSERT_EQ(places.size(), 4);
   for (const int64_t border : {0, 1, 3}) {
@@ -47,7 +48,7 @@ TEST(Patches, AreSquaresWithWhatSurroundsThem) {
   }
 }
 
-TEST(Patches, GiveOverlappingGradientsBack) {
+TEST(Patches, AccumulateGradientsWhereTheyOverlap) {
   const Tensor a = pictures().requires_grad_(), b = pictures().requires_grad_();
   const Tensor patches = crop_patches(a, patch_places(chosen()), 2, 3);
   const Tensor weights = torch::rand_like(patches);
@@ -56,7 +57,7 @@ TEST(Patches, GiveOverlappingGradientsBack) {
   EXPECT_TRUE(torch::allclose(a.grad(), b.grad()));
 }
 
-TEST(Patches, ReplaceTheirSquaresAlone) {
+TEST(Patches, ReplaceOnlyTheirSquares) {
   const PatchPlaces places = patch_places(chosen());
   const Tensor cut = crop_patches(pictures(), places, 2, 0);
   EXPECT_TRUE(
@@ -69,7 +70,7 @@ TEST(Patches, ReplaceTheirSquaresAlone) {
       torch::where(inside > 0, -pictures(), pictures())));
 }
 
-TEST(Patches, TakeTheGradientsOfTheirSquares) {
+TEST(Patches, ReceiveTheGradientsOfTheirSquares) {
   const PatchPlaces places = patch_places(chosen());
   const Tensor images = pictures().requires_grad_();
   const Tensor patches =

@@ -1,4 +1,4 @@
-// What ViT and Swin have besides what networks_test.cpp asks of all networks.
+// ViT and Swin, beyond what networks_test.cpp covers for all networks.
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ double stddev(const torch::Tensor& weight) {
   return weight.std().item<double>();
 }
 
-TEST(Attend, IsTheFormula) {
+TEST(Attend, MatchesTheFormula) {
   torch::manual_seed(0);
   const auto qkv = torch::randn({3, 5, 24}, torch::kDouble);
   const auto bias = torch::randn({2, 5, 5}, torch::kDouble);
@@ -65,13 +65,13 @@ TEST(WindowAttention, KeepsWindowsApart) {
   const auto [plain, plain_cells] = changed_at(false);
   EXPECT_EQ(plain_cells, 16);
   EXPECT_EQ(plain.slice(0, 0, 4).slice(1, 0, 4).sum().item<int64_t>(), 16);
-  // The corner that the shift leaves over is a window of its own.
+  // The corner that the shift leaves over is a separate window.
   const auto [shifted, shifted_cells] = changed_at(true);
   EXPECT_EQ(shifted_cells, 4);
   EXPECT_EQ(shifted.slice(0, 0, 2).slice(1, 0, 2).sum().item<int64_t>(), 4);
 }
 
-TEST(ViT, GivesTheClassTokenWithoutAClassifier) {
+TEST(ViT, ReturnsTheClassTokenWithoutAClassifier) {
   const torch::NoGradGuard no_grad;
   ViT net = small_vit({.num_classes = 0, .in_channels = 4, .image_size = 32});
   net->eval();
@@ -85,7 +85,7 @@ TEST(ViT, GivesTheClassTokenWithoutAClassifier) {
   }
 }
 
-TEST(ViT, TakesImagesOfOtherSizes) {
+TEST(ViT, AcceptsImagesOfOtherSizes) {
   const torch::NoGradGuard no_grad;
   ViT net = small_vit({.num_classes = 3, .image_size = 32});
   EXPECT_EQ(net->forward(torch::rand({2, 3, 64, 40})).size(1), 3);
@@ -111,7 +111,7 @@ TEST(ViT, GetsAHeadWithoutPoolingInAVisionModel) {
       {"has no feature maps", "swin_t"});
 }
 
-TEST(ViT, StartsAsTorchvisionsAndTimms) {
+TEST(ViT, InitializesWeightsLikeTorchvisionAndTimm) {
   torch::manual_seed(0);
   const ViTShape shape{.patch = 16, .width = 192, .depth = 1, .heads = 3};
   auto weights = ViT(shape, ViTOptions{})->named_parameters();
@@ -153,7 +153,7 @@ TEST(ViT, StartsAsTorchvisionsAndTimms) {
       1e-3);
 }
 
-TEST(Swin, StartsAsTorchvisions) {
+TEST(Swin, InitializesWeightsLikeTorchvision) {
   torch::manual_seed(0);
   const auto weights =
       Swin(SwinShape{64, {1, 1, 1, 1}, {2, 4, 8, 16}}, SwinOptions{})
@@ -176,7 +176,7 @@ TEST(Swin, StartsAsTorchvisions) {
       1e-3);
 }
 
-TEST(Transformers, DropOutInTrainingAlone) {
+TEST(Transformers, UseDropoutOnlyInTraining) {
   const auto differ = [](Model model) {
     const auto x = torch::rand({16, 3, 32, 32});
     const auto again = [&] { return model.forward({x})[0]; };
@@ -203,7 +203,7 @@ TEST(Transformers, DropOutInTrainingAlone) {
       SwinOptions{.attention_dropout = 0.5, .stochastic_depth = 0})));
 }
 
-TEST(ResizePositions, AreThoseOfPython) {
+TEST(ResizePositions, MatchesTimm) {
   // timm's resample_abs_pos_embed of arange(10).reshape(1, 10, 1) to 2 x 4.
   const auto positions = torch::arange(10, torch::kFloat).view({1, 10, 1});
   const torch::Tensor same = resize_positions(positions, 3, 3);
@@ -232,7 +232,7 @@ TEST(ResizePositions, AreThoseOfPython) {
       {"[1, 9, 1]", "n rows of n patches"});
 }
 
-TEST(Transformers, SayWhatTheyNeed) {
+TEST(Transformers, RejectInvalidArguments) {
   expect_error<c10::ValueError>(
       [] { vit_b_16({.num_classes = -1}); },
       {"[ViT] num_classes is -1 and in_channels is 3"});
