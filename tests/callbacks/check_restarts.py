@@ -1,8 +1,8 @@
-"""Processes of torchrun that are killed, or asked to stop, in the middle of a
-training: it goes on from the last checkpoint and ends with the bits of one that
-nobody disturbed. `check_restarts.py TORCHRUN PROGRAM FOLDER`, PROGRAM being
-examples/ddp. One kill and one stop; TERN_RANK_KILLS says how many kills, and has
-torchrun itself stopped too.
+"""Kills or stops processes of torchrun in the middle of training: the run must
+resume from the last checkpoint and end with weights that are bit-identical to an
+uninterrupted run. Usage: `check_restarts.py TORCHRUN PROGRAM FOLDER`, where
+PROGRAM is examples/ddp. One kill and one stop by default; TERN_RANK_KILLS sets
+the number of kills and also stops torchrun itself.
 """
 import json
 import os
@@ -41,7 +41,7 @@ def write_png(path, rows):
 
 
 def write_images(folder):
-    """Noise with a light upper or lower half."""
+    """Writes images of noise with a bright upper or lower half."""
     draw = random.Random(1)
     for split, count in ("train", 200), ("valid", 40):
         for name, light in ("upper", range(14)), ("lower", range(14, 28)):
@@ -74,7 +74,7 @@ def start(data, run, restarts):
 
 
 def give_up(process, run, what):
-    """With torchrun end its processes, which hold the pipe open too."""
+    """Also kills torchrun's children, which keep the pipe open."""
     os.killpg(process.pid, signal.SIGKILL)
     for rank in range(RANKS):
         if (left := rank_process(run, rank)) is not None:
@@ -83,7 +83,7 @@ def give_up(process, run, what):
 
 
 def rank_process(run, rank):
-    """The number of the process of this run, or None."""
+    """Returns the process ID of this rank of the run, or None."""
     for entry in pathlib.Path("/proc").iterdir():
         try:
             if not entry.name.isdigit():
@@ -96,7 +96,7 @@ def rank_process(run, rank):
             ):
                 return int(entry.name)
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended since
     return None
 
 
@@ -104,7 +104,7 @@ def wait_for_checkpoint(process, run, checkpoints):
     end = time.monotonic() + LIMIT
     while len(list(run.glob("step_*"))) < checkpoints:
         if process.poll() is not None or time.monotonic() > end:
-            give_up(process, run, "It ended before it saved, or hangs.")
+            give_up(process, run, "It ended before it saved, or it hangs.")
         time.sleep(0.01)
 
 
@@ -112,12 +112,12 @@ def finish(process, run, what):
     try:
         words, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        give_up(process, run, f"{what}: it hangs")
+        give_up(process, run, f"{what}: the run hangs")
     return words
 
 
 def weights(run):
-    """The tensors of the last checkpoint, byte for byte."""
+    """Returns the bytes of the last checkpoint's tensors."""
     last = max(run.glob("step_*"), key=lambda p: int(p.name.split("_")[1]))
     content = (last / "model.safetensors").read_bytes()
     size = int.from_bytes(content[:8], "little")
@@ -128,14 +128,14 @@ def weights(run):
 
 def expect_same(run, expected, what, words):
     if weights(run) != expected:
-        sys.exit(f"{what}: other weights, or another end\n{words}")
+        sys.exit(f"{what}: the weights or the last step differ\n{words}")
 
 
 def go_on_to_the_end(data, run, expected, what):
     process = start(data, run, 0)
     words = finish(process, run, what)
     if process.returncode != 0:
-        sys.exit(f"{what}: could not go on\n{words}")
+        sys.exit(f"{what}: could not resume\n{words}")
     expect_same(run, expected, what, words)
 
 
@@ -147,10 +147,10 @@ def main():
     whole = folder / "whole"
     begin = time.monotonic()
     process = start(data, whole, 0)
-    words = finish(process, whole, "undisturbed")
+    words = finish(process, whole, "uninterrupted")
     whole_seconds = time.monotonic() - begin
     if process.returncode != 0:
-        sys.exit(f"undisturbed: it failed\n{words}")
+        sys.exit(f"uninterrupted: the run failed\n{words}")
     expected = weights(whole)
 
     for kill in range(KILLS):
@@ -174,17 +174,17 @@ def main():
         wait_for_checkpoint(process, run, 1)
         asked = process.pid if "torchrun" in what else rank_process(run, 1)
         if asked is None:
-            give_up(process, run, f"{what}: rank 1 is not to be found")
+            give_up(process, run, f"{what}: rank 1 was not found")
         begin = time.monotonic()
         os.kill(asked, signal.SIGTERM)
         words = finish(process, run, what)
         seconds = time.monotonic() - begin
-        # torchrun kills after 30 s what does not end by itself.
+        # After 30 s, torchrun kills processes that have not ended.
         if seconds > max(whole_seconds, 25):
-            sys.exit(f"{what}: it took {seconds:.0f} s, the whole training "
+            sys.exit(f"{what}: it took {seconds:.0f} s, the uninterrupted run "
                      f"{whole_seconds:.0f} s\n{words}")
         go_on_to_the_end(data, run, expected, what)
-    print(f"{KILLS} kills, {len(STOPS)} stops: the same bits each time")
+    print(f"{KILLS} kills, {len(STOPS)} stops: weights bit-identical each time")
 
 
 main()

@@ -1,5 +1,5 @@
-"""check_tensorboard.py FOLDER: TensorBoard itself reads what
-tensorboard_test.cpp wrote there. Exit code 77 without tensorboard."""
+"""check_tensorboard.py FOLDER: checks that TensorBoard reads the files that
+tensorboard_test.cpp wrote there. Exits with 77 if tensorboard is missing."""
 import pathlib
 import sys
 
@@ -10,7 +10,7 @@ except ImportError:
 
 
 def check_resumed(folder):
-    """Trainings of 3 epochs of 8 batches that were killed twice."""
+    """Checks runs of 3 epochs of 8 batches that were killed twice."""
     runs = sorted(folder.iterdir())
     assert len(runs) == 8, runs
     for run in runs:

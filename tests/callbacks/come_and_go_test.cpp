@@ -1,5 +1,5 @@
-// Every callback of Tern can be added to a running fit and removed from it, or
-// refuses it in a sentence and changes nothing.
+// Every callback of Tern either can be added to and removed from a running fit,
+// or fails with a clear error and changes nothing.
 
 #include <filesystem>
 #include <functional>
@@ -146,7 +146,7 @@ const std::vector<BuiltIn>& built_ins() {
 
 class ComeAndGo : public testing::TestWithParam<BuiltIn> {};
 
-// Runs `act`, which may refuse.
+// Runs `act`; an error must leave the list of callbacks unchanged.
 Act or_refuse(Act act, std::string* refusal) {
   return [act = std::move(act), refusal](Learner& l) {
     const size_t before = l.callbacks().size();
@@ -154,7 +154,8 @@ Act or_refuse(Act act, std::string* refusal) {
       act(l);
     } catch (const c10::Error& error) {
       *refusal = error.what_without_backtrace();
-      EXPECT_EQ(l.callbacks().size(), before) << "refused and yet done";
+      EXPECT_EQ(l.callbacks().size(), before)
+          << "rejected, but the list of callbacks changed";
     }
   };
 }
@@ -162,7 +163,7 @@ Act or_refuse(Act act, std::string* refusal) {
 void expect_usable(Learner& learn) {
   const int64_t before = learn.state().iteration;
   EXPECT_FALSE(learn.state().is_fitting);
-  EXPECT_EQ(learn.data().train->size(), 6) << "another loader is left";
+  EXPECT_EQ(learn.data().train->size(), 6) << "the loader was not restored";
   EXPECT_EQ(learn.state().scaler, nullptr);
   learn.state().result = FitResult::completed;
   learn.fit(1, 1e-2);
@@ -172,7 +173,7 @@ void expect_usable(Learner& learn) {
   }
 }
 
-TEST_P(ComeAndGo, AddedWhileAFitRunsItWorksOrRefuses) {
+TEST_P(ComeAndGo, CanBeAddedToARunningFitOrIsRejected) {
   for (const Moment& moment : kMoments) {
     SCOPED_TRACE(moment.name);
     const TempFolder folder;
@@ -188,7 +189,7 @@ TEST_P(ComeAndGo, AddedWhileAFitRunsItWorksOrRefuses) {
   }
 }
 
-TEST_P(ComeAndGo, RemovedWhileAFitRunsItLeavesNothingBehindOrRefuses) {
+TEST_P(ComeAndGo, CanBeRemovedFromARunningFitWithoutATraceOrIsRejected) {
   for (const Moment& moment : kMoments) {
     SCOPED_TRACE(moment.name);
     const TempFolder folder;
@@ -196,7 +197,7 @@ TEST_P(ComeAndGo, RemovedWhileAFitRunsItLeavesNothingBehindOrRefuses) {
     const size_t at_first = learn.callbacks().size();
     const CallbackHandle callback = GetParam().make(folder);
     std::string refusal;
-    // Before the callback, which may end the fit.
+    // Added before the callback, which may end the fit.
     const auto remover = in_second_epoch(
         moment,
         or_refuse([&](Learner& l) { l.remove(*callback); }, &refusal));
@@ -223,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- What a late callback does ----
 
-// Three epochs of six batches; the callback comes before the second.
+// Runs three epochs of six batches and adds the callback before the second.
 Learner fit_with_late(
     const TempFolder& folder,
     const CallbackHandle& callback) {
@@ -273,7 +274,7 @@ TEST(LateCallback, EmaAverages) {
   EXPECT_EQ(ema->state_dict()["steps"].item<int64_t>(), 12);
 }
 
-TEST(LateCallback, SwaPutsTheMeanIn) {
+TEST(LateCallback, SwaWritesTheMeanIntoTheModel) {
   const TempFolder folder;
   const auto swa = std::make_shared<Swa>(Swa::Options{.start = 0});
   fit_with_late(folder, swa);
@@ -296,7 +297,7 @@ TEST(LateCallback, GradientAccumulationBeginsWithTheNextStep) {
   }
 }
 
-TEST(LateCallback, AScheduleGoesOnWhereTheFitIs) {
+TEST(LateCallback, AScheduleStartsAtThePositionOfTheFit) {
   const TempFolder folder;
   Learner learn = fit_with_late(folder, flat_cos());
   Learner whole = make_learner(folder);
@@ -327,7 +328,7 @@ TEST(LateCallback, EarlyStoppingEndsTheFit) {
   EXPECT_EQ(learn.recorder().epochs().size(), 3U);
 }
 
-TEST(LateCallback, OnWhoseBeginningAnErrorComesIsNotThere) {
+TEST(LateCallback, IsNotAddedIfItsOnTrainBeginThrows) {
   const TempFolder folder;
   Learner learn = make_learner(folder);
   const size_t before = learn.callbacks().size() + 1;
@@ -342,7 +343,7 @@ TEST(LateCallback, OnWhoseBeginningAnErrorComesIsNotThere) {
   learn.fit(2, 1e-2);
 }
 
-// Clips from its second epoch on.
+// Returns a Learner that clips from its second epoch on.
 Learner with_late_clip(const TempFolder& folder) {
   Learner learn = make_learner(folder);
   learn.add<SaveCheckpoint>(
@@ -353,11 +354,11 @@ Learner with_late_clip(const TempFolder& folder) {
   return learn;
 }
 
-TEST(LateCallback, HasToBeThereWhenTheFitIsResumed) {
+TEST(LateCallback, IsRequiredWhenTheFitIsResumed) {
   const TempFolder folder;
   Learner whole = with_late_clip(folder);
   whole.fit(3, 1e-2);
-  // In the epoch in which it comes, it comes again.
+  // Resumed in the epoch that adds it, the callback is added again.
   Learner in_its_epoch = with_late_clip(folder);
   in_its_epoch.resume("run/step_8").fit(3, 1e-2);
   EXPECT_TRUE(all_equal(parameters_of(in_its_epoch), parameters_of(whole)));
@@ -368,11 +369,12 @@ TEST(LateCallback, HasToBeThereWhenTheFitIsResumed) {
       {"GradientClip 0 is missing", "added during a fit"});
 }
 
-TEST(LateCallback, HasToBeThereWhenALaterFitIsResumed) {
+TEST(LateCallback, IsRequiredWhenALaterFitIsResumed) {
   const TempFolder folder;
   Learner whole = with_late_clip(folder);
   whole.fit(2, 1e-2);
-  // A trial that takes it away gives it back as one that was added.
+  // A callback that a trial removes is still marked as added during a fit when
+  // the trial restores it.
   const auto takes = std::make_shared<LambdaCallback>(
       LambdaCallbackOptions{.on_epoch_begin = [](Learner& l) {
         const auto clip = l.find<GradientClip>();
@@ -395,9 +397,9 @@ TEST(LateCallback, HasToBeThereWhenALaterFitIsResumed) {
   }
 }
 
-// ---- What is left of a callback that was removed ----
+// ---- What a removed callback leaves behind ----
 
-TEST(RemovedCallback, GetsOnTrainEndOnceAndKnowsWhy) {
+TEST(RemovedCallback, GetsOnTrainEndOnceWithTheReason) {
   const TempFolder folder;
   Learner learn = make_learner(folder);
   std::vector<bool> was_removal;
@@ -437,7 +439,7 @@ TEST(RemovedCallback, MixedPrecisionLeavesNoLossScale) {
   EXPECT_EQ(parameters_of(learn)[0].scalar_type(), torch::kFloat);
 }
 
-TEST(RemovedCallback, MultiOptimizerRefusesAndStays) {
+TEST(RemovedCallback, MultiOptimizerCannotBeRemovedAndStays) {
   const TempFolder folder;
   Learner learn = make_learner(folder);
   const auto loss = [module = learn.model().module()](const Batch& b) {
@@ -460,7 +462,7 @@ TEST(RemovedCallback, MultiOptimizerRefusesAndStays) {
   learn.fit(1, 1e-2);
 }
 
-TEST(RemovedCallback, InATrialIsBackAfterIt) {
+TEST(RemovedCallback, IsRestoredAfterATrial) {
   const TempFolder folder;
   Learner learn = make_learner(folder);
   learn.split({"3"}).freeze();
@@ -488,7 +490,7 @@ struct Remembers final : Callback {
   }
 };
 
-TEST(Trial, LeavesACallbackWhoseStateWasEmptyAsItWas) {
+TEST(Trial, RestoresACallbackWhoseStateWasEmpty) {
   const TempFolder folder;
   Learner learn = make_learner(folder);
   const auto callback = std::make_shared<Remembers>();

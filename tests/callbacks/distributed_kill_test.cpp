@@ -1,5 +1,6 @@
-// Ranks that are killed at random moments of a training: the others know within
-// five seconds and nobody hangs. TERN_RANK_KILLS says how often (3).
+// Ranks are killed at random moments of a training run: the others notice
+// within five seconds, and none hangs. TERN_RANK_KILLS sets the number of kills
+// (default 3).
 
 #include <chrono>
 #include <csignal>
@@ -21,7 +22,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-TEST(RankKill, IsKnownToTheOthersWithinFiveSeconds) {
+TEST(RankKill, IsNoticedByAllRanksWithinFiveSeconds) {
   const char* const text = std::getenv("TERN_RANK_KILLS");
   const int kills = text ? std::atoi(text) : 3;
   std::mt19937 random(std::random_device{}());
@@ -46,14 +47,14 @@ TEST(RankKill, IsKnownToTheOthersWithinFiveSeconds) {
               ::raise(SIGKILL);
             }).detach();
           }
-          // No rank gets further than one step without the others.
+          // No rank can get more than one step ahead of the others.
           const OwnTime time;
           double last_step = 0;
           learn.add<LambdaCallback>(
               {.on_batch_end = [&](Learner&) { last_step = time.seconds(); }});
           try {
             learn.fit(100000, 1e-2);
-            ADD_FAILURE() << "rank " << environment.rank << " has not noticed";
+            ADD_FAILURE() << "rank " << environment.rank << " did not notice";
           } catch (const DistributedError&) {
             EXPECT_LT(time.seconds() - last_step, 5);
           }

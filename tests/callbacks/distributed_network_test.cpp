@@ -1,5 +1,5 @@
-// Two machines, made of network namespaces, and the cable between them pulled:
-// both notice within the timeout, unless it is put back before.
+// Simulates two machines with network namespaces and cuts the connection
+// between them: both notice within the timeout, unless it is restored before.
 
 #include <algorithm>
 #include <chrono>
@@ -42,7 +42,7 @@ class Network {
   void mend(int64_t machine) const {
     EXPECT_TRUE(run(fmt::format("link {} {} up", name_, machine)));
   }
-  /// This process is on that machine from now on.
+  /// Moves this process to that machine.
   void enter(int64_t machine) const {
     const auto path = fmt::format("/var/run/netns/{}{}", name_, machine);
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -63,9 +63,9 @@ class Network {
   bool is_up_;
 };
 
-constexpr int kTooLate = 3;  // how a rank ends then
+constexpr int kTooLate = 3;  // exit code of a rank that noticed too late
 
-// This rank works on a machine of its own from now on.
+// Moves this rank to its machine.
 void enter(const Network& network, LaunchEnvironment environment) {
   network.enter(environment.rank);
   environment.master_address = "10.77.0.1";
@@ -80,7 +80,7 @@ Learner point_learner() {
       quiet()};
 }
 
-// Trains on two machines and pulls the cable of one after 20 steps.
+// Trains on two machines and cuts the connection of one after 20 steps.
 std::vector<int> train_and_cut(const Network& network) {
   constexpr std::chrono::seconds kTimeout(5);
   return run_ranks(2, [&](const LaunchEnvironment& environment) {
@@ -104,8 +104,8 @@ std::vector<int> train_and_cut(const Network& network) {
   });
 }
 
-TEST(Network, ACutCableIsNoticedOnBothSidesWithinTheTimeout) {
-  // A machine that others use may stand still for seconds: three attempts.
+TEST(Network, ACutConnectionIsNoticedOnBothSidesWithinTheTimeout) {
+  // A machine under load may stall for seconds, so there are three attempts.
   std::vector<int> ends = {kTooLate};
   for (int i = 0; i < 3 && std::count(ends.begin(), ends.end(), kTooLate);
        ++i) {
@@ -118,7 +118,7 @@ TEST(Network, ACutCableIsNoticedOnBothSidesWithinTheTimeout) {
   EXPECT_EQ(ends, (std::vector<int>{0, 0}));
 }
 
-TEST(Network, ACableThatIsBackBeforeTheTimeoutCostsNothingButTime) {
+TEST(Network, AConnectionRestoredBeforeTheTimeoutOnlyCostsTime) {
   const Network network(2);
   if (!network.is_up()) {
     GTEST_SKIP() << "No network namespaces: that needs root and iproute2.";

@@ -72,7 +72,7 @@ void expect_near(
   }
 }
 
-TEST(Distributed, TrainsAsOneProcessWithTheWholeBatch) {
+TEST(Distributed, MatchesOneProcessWithTheWholeBatch) {
   // 250 samples: the last batch of an epoch is short.
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     DataBunch whole = data_of(32, 250), shared = data_of(16, 250);
@@ -86,7 +86,7 @@ TEST(Distributed, TrainsAsOneProcessWithTheWholeBatch) {
     alone.add<TrainMetrics>().fit(3, 0.1);
     const Validation expected = alone.validate();
 
-    // Rank 0's weights are everybody's.
+    // All ranks start with rank 0's weights.
     Learner learn(shared, plain_net(7 + environment.rank), with_sgd());
     learn.to_distributed(kQuick).add<TrainMetrics>().fit(3, 0.1);
     const Validation actual = learn.validate();
@@ -100,7 +100,7 @@ TEST(Distributed, TrainsAsOneProcessWithTheWholeBatch) {
   });
 }
 
-// Two layers that pull at each other, in turns or in one step.
+// Two layers with opposing losses, trained alternately or in one step.
 std::unique_ptr<Learner> two_parts(DataBunch data, bool alternate) {
   torch::nn::Sequential net = plain_net();
   const auto loss_times = [net](double factor) {
@@ -118,7 +118,7 @@ std::unique_ptr<Learner> two_parts(DataBunch data, bool alternate) {
   return learn;
 }
 
-TEST(Distributed, TrainsPartsWithTheirOwnOptimizersAsOneProcess) {
+TEST(Distributed, MatchesOneProcessWithMultiOptimizer) {
   for (const bool alternate : {false, true}) {
     expect_ranks(2, [&](const LaunchEnvironment&) {
       const auto alone = two_parts(data_of(32), alternate);
@@ -157,7 +157,7 @@ TEST(Distributed, KeepsRanksEqualInEveryPrecision) {
   }
 }
 
-TEST(Distributed, SkipsOnAllRanksTheStepThatOverflowedOnOne) {
+TEST(Distributed, SkipsAStepOnAllRanksIfOneOverflows) {
   const std::optional<torch::ScalarType> kTypes[] = {
       std::nullopt,
       torch::kHalf,
@@ -184,7 +184,7 @@ TEST(Distributed, SkipsOnAllRanksTheStepThatOverflowedOnOne) {
   }
 }
 
-TEST(Distributed, LearnsWithGradientsThatTravelIn16Bits) {
+TEST(Distributed, LearnsWithGradientsCompressedTo16Bits) {
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
     expect_ranks(2, [&](const LaunchEnvironment&) {
       Learner plain(data_of(32), plain_net(), with_sgd());
@@ -200,7 +200,7 @@ TEST(Distributed, LearnsWithGradientsThatTravelIn16Bits) {
   }
 }
 
-TEST(Distributed, TrainsWithSyncBatchNormAsOneProcessWithTheWholeBatch) {
+TEST(Distributed, MatchesOneProcessWithSyncBatchNorm) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     Learner alone(data_of(32), point_net(), with_sgd());
     alone.fit(3, 0.1);
@@ -223,7 +223,7 @@ TEST(Distributed, TrainsWithSyncBatchNormAsOneProcessWithTheWholeBatch) {
   });
 }
 
-TEST(Distributed, TrainsWithSeveralDevicesInEachProcess) {
+TEST(Distributed, TrainsWithSeveralDevicesPerProcess) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     Learner alone(data_of(32), plain_net(), with_sgd());
     alone.fit(2, 0.1);
@@ -235,7 +235,7 @@ TEST(Distributed, TrainsWithSeveralDevicesInEachProcess) {
   });
 }
 
-TEST(Distributed, StopsEverywhereAfterTheStepInWhichOneRankWasAsked) {
+TEST(Distributed, StopsAllRanksAfterTheStepInWhichOneRequestedAStop) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), point_net(), quiet());
     learn.to_distributed(kQuick);
@@ -250,8 +250,9 @@ TEST(Distributed, StopsEverywhereAfterTheStepInWhichOneRankWasAsked) {
   });
 }
 
-TEST(Distributed, StopsAPassOverValidationDataEverywhere) {
-  // 101 samples in batches of 16: 4 batches of one rank, 3 of which all have.
+TEST(Distributed, StopsValidationOnAllRanks) {
+  // 101 samples in batches of 16: one rank has 4 batches; all ranks have at
+  // least 3.
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), point_net(), quiet());
     learn.to_distributed(kQuick);
@@ -265,12 +266,12 @@ TEST(Distributed, StopsAPassOverValidationDataEverywhere) {
     EXPECT_EQ(learn.state().epoch, 0);
     EXPECT_EQ(learn.state().result, FitResult::interrupted);
     expect_equal_on_all(learn, bytes_of(learn));
-    learn.validate();  // outside fit nobody waits for a wish
+    learn.validate();  // outside of fit, no rank waits for stop requests
   });
 }
 
-// Rank 0's process holds the store over which it is told.
-TEST(Distributed, TellsAllRanksOfTheErrorOfOne) {
+// Rank 0's process runs the store through which errors are reported.
+TEST(Distributed, ReportsTheErrorOfOneRankOnAllRanks) {
   for (const int64_t failing : {0, 1, 2}) {
     expect_ranks(3, [&](const LaunchEnvironment& environment) {
       Learner learn(data_of(24), point_net(), quiet());
@@ -279,7 +280,7 @@ TEST(Distributed, TellsAllRanksOfTheErrorOfOne) {
         if (environment.rank == failing && l.state().iteration == 3) {
           throw DataError(
               "igloo/NCCL.jpg",
-              "is no image");  // whatever its name
+              "is no image");  // the name of the file must not matter
         }
       }});
       const OwnTime waited;
@@ -297,8 +298,9 @@ TEST(Distributed, TellsAllRanksOfTheErrorOfOne) {
   }
 }
 
-// Rank 0 ends at once, and its store with it, if it does not wait for them.
-TEST(Distributed, TellsRanksThatAreBusyWhenRankZeroEnds) {
+// Rank 0 exits immediately, and its store with it, unless it waits for the
+// other ranks.
+TEST(Distributed, ReportsTheErrorOfRankZeroOnBusyRanks) {
   expect_ranks(3, [&](const LaunchEnvironment& environment) {
     Learner learn(data_of(24), point_net(), quiet());
     learn.to_distributed(kQuick);
@@ -318,14 +320,15 @@ TEST(Distributed, TellsRanksThatAreBusyWhenRankZeroEnds) {
   });
 }
 
-// Each has its own error; what another has told does not take its place.
+// Each rank throws its own error, which must not be replaced by the error of
+// another rank.
 TEST(Distributed, ReportsEachRanksOwnErrorWhenAllFail) {
   expect_ranks(3, [&](const LaunchEnvironment& environment) {
     Learner learn(data_of(24), point_net(), quiet());
     learn.to_distributed(kQuick);
     const std::string file = fmt::format("{}.jpg", environment.rank);
     learn.add<LambdaCallback>({.on_batch_begin = [&](Learner&) {
-      // The others have told theirs by then.
+      // The other ranks have reported their errors by then.
       std::this_thread::sleep_for(
           std::chrono::milliseconds(150 * environment.rank));
       throw DataError(file, "is no image");
@@ -354,7 +357,7 @@ TEST(Distributed, ReportsARankThatWasKilledWithinSeconds) {
   EXPECT_EQ(results, (std::vector<int>{0, -SIGKILL}));
 }
 
-TEST(Distributed, RefusesRanksThatTrainSomethingElse) {
+TEST(Distributed, RejectsRanksThatTrainOnDifferentData) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     Learner learn(data_of(16 + environment.rank), point_net(), quiet());
     learn.to_distributed(kQuick);
@@ -364,7 +367,7 @@ TEST(Distributed, RefusesRanksThatTrainSomethingElse) {
   });
 }
 
-TEST(Distributed, PrintsAndWritesOnTheMainProcessAlone) {
+TEST(Distributed, PrintsAndWritesOnlyOnTheMainProcess) {
   const TempFolder folder;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     const auto words = std::make_shared<MemorySink>();
@@ -382,8 +385,8 @@ TEST(Distributed, PrintsAndWritesOnTheMainProcessAlone) {
   });
 }
 
-/// Counts in the batches of each rank what only that rank knows; rank 0 and the
-/// others have entries of other names.
+/// Counts batches with a step that depends on the rank; rank 0 and the others
+/// save entries with different names.
 class CountsOnItsRank final : public Callback {
  public:
   void on_batch_end(Learner& learn) override {
@@ -401,7 +404,7 @@ class CountsOnItsRank final : public Callback {
     entries_ = fmt::to_string(fmt::join(state.keys(), " "));
   }
   int64_t count() const { return count_; }
-  /// Of the state that it was given, or none.
+  /// Names of the entries of the loaded state; empty if none was loaded.
   const std::string& entries() const { return entries_; }
 
  private:
@@ -410,7 +413,7 @@ class CountsOnItsRank final : public Callback {
   std::string entries_;
 };
 
-// What a rank knows of its training, with all digits.
+// Formats the history that a rank has recorded, with all digits.
 std::string history_of(Learner& learn) {
   std::string text = std::to_string(learn.find<CountsOnItsRank>()->count());
   for (const double loss : learn.recorder().smooth_losses()) {
@@ -425,16 +428,16 @@ std::string history_of(Learner& learn) {
   return text;
 }
 
-// Three ranks add up a bucket of gradients in parts, so that the sums depend on
+// Three ranks all-reduce a bucket of gradients in parts, so the sums depend on
 // the layout of the bucket.
 class ResumedRanks : public testing::TestWithParam<int64_t> {};
 
-TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
+TEST_P(ResumedRanks, ContinueBitIdenticallyFromACheckpoint) {
   const int64_t ranks = GetParam();
   const TempFolder folder;
   const auto make = [&](const fs::path& path) {
     torch::nn::Sequential net = point_net();
-    net->push_back(torch::nn::Dropout(0.2));  // on the logits: it is random
+    net->push_back(torch::nn::Dropout(0.2));  // on the logits, for randomness
     auto learn = std::make_unique<Learner>(
         data_of(32 / ranks),
         net,
@@ -483,8 +486,8 @@ TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Distributed, ResumedRanks, testing::Values(2, 3, 4));
 
-// Rank 0's optimizer, which has a part alone, is not that of the others then.
-TEST(Distributed, KeepsAllPartsOfAShardedOptimizerInTheFitAfterAResumedOne) {
+// Rank 0's optimizer holds only its shard and differs from the others then.
+TEST(Distributed, KeepsAllShardsOfTheOptimizerInTheFitAfterAResumedFit) {
   const TempFolder folder;
   const auto make = [&] {
     auto learn = std::make_unique<Learner>(
@@ -520,7 +523,7 @@ TEST(Distributed, KeepsAllPartsOfAShardedOptimizerInTheFitAfterAResumedOne) {
   });
 }
 
-TEST(Distributed, FreezesAndUnfreezesWhileAFitRunsAsOneProcess) {
+TEST(Distributed, FreezesAndUnfreezesDuringAFitAsOneProcessDoes) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     const auto freezes = [](Learner& learn) {
       learn.split({"2"}).freeze();
@@ -544,7 +547,7 @@ TEST(Distributed, FreezesAndUnfreezesWhileAFitRunsAsOneProcess) {
   });
 }
 
-TEST(Distributed, RefusesRanksWithOtherOptions) {
+TEST(Distributed, RejectsRanksWithDifferentOptions) {
   const auto refuses = [](const auto& options_of, const char* words) {
     expect_ranks(2, [&](const LaunchEnvironment& environment) {
       Learner learn(
@@ -574,9 +577,9 @@ TEST(Distributed, RefusesRanksWithOtherOptions) {
       "the list of metrics of rank 1 is accuracy");
 }
 
-TEST(Distributed, RefusesACheckpointOfAnotherNumberOfProcesses) {
+TEST(Distributed, RejectsACheckpointOfADifferentNumberOfProcesses) {
   const TempFolder folder;
-  // Two epochs of 8 steps on two ranks, of 16 on one.
+  // Two epochs of 8 steps each on two ranks, of 16 steps on one.
   const auto train = [&](int64_t processes, const fs::path& run, bool goes_on) {
     expect_ranks(processes, [&](const LaunchEnvironment&) {
       Learner learn(data_of(16), plain_net(), quiet());
@@ -599,7 +602,7 @@ TEST(Distributed, RefusesACheckpointOfAnotherNumberOfProcesses) {
   train(2, folder / "of one", true);
 }
 
-TEST(Distributed, GoesOnEqualAfterTheBestModelWasLoaded) {
+TEST(Distributed, KeepsRanksEqualAfterLoadingTheBestModel) {
   const TempFolder folder;
   expect_ranks(2, [&](const LaunchEnvironment&) {
     Learner learn(data_of(16), point_net(), quiet({.path = folder.path()}));
@@ -613,8 +616,8 @@ TEST(Distributed, GoesOnEqualAfterTheBestModelWasLoaded) {
   });
 }
 
-// What rank 0 could not write or would not, no rank believes to be there.
-TEST(Distributed, GoesOnEqualWhenTheBestModelCannotBeSaved) {
+// If rank 0 could not write the model, no rank assumes that it exists.
+TEST(Distributed, KeepsRanksEqualIfTheBestModelCannotBeSaved) {
   const TempFolder folder;
   const fs::path models = folder / "models", away = folder / "away";
   expect_ranks(2, [&](const LaunchEnvironment&) {
@@ -632,7 +635,7 @@ TEST(Distributed, GoesOnEqualWhenTheBestModelCannotBeSaved) {
   });
 }
 
-TEST(Distributed, GivesBatchTransformsOtherRandomNumbersOnEachRank) {
+TEST(Distributed, GivesBatchTransformsDifferentRandomNumbersOnEachRank) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     DataBunch data = data_of(16);
     std::string drawn;

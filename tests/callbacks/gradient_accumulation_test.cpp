@@ -16,7 +16,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-// Not shuffled, so that batches of any size hold the samples in one order.
+// Not shuffled, so that batches of any size contain the samples in the same
+// order.
 std::unique_ptr<Learner>
 learner(int64_t samples, int64_t batch_size, Sink sink = silent()) {
   return std::make_unique<Learner>(
@@ -41,14 +42,14 @@ void expect_close(const Tensors& a, const Tensors& b) {
   }
 }
 
-// As a callback does that knows nothing of accumulation.
+// Reads gradients like a callback that does not account for accumulation.
 struct GradientWatcher final : Callback {
   void on_backward_end(Learner& learn) override { learn.gradients(); }
   void on_step(Learner& learn) override { learn.gradients(); }
   int order() const override { return callback_order::kMixedPrecision + 5; }
 };
 
-TEST(GradientAccumulation, IsNotDisturbedByWhoAsksForTrueGradients) {
+TEST(GradientAccumulation, IsNotDisturbedByCallbacksThatReadGradients) {
   using Mode = void (*)(Learner&);
   for (const Mode mode :
        {Mode([](Learner& l) { l.to_bf16(); }),
@@ -76,7 +77,7 @@ struct Case {
 
 class GradientAccumulationTest : public testing::TestWithParam<Case> {};
 
-TEST_P(GradientAccumulationTest, IsTrainingWithOneLargeBatch) {
+TEST_P(GradientAccumulationTest, EqualsTrainingWithOneLargeBatch) {
   const Case& c = GetParam();
   const auto large = learner(c.samples, c.large);
   const auto small = learner(c.samples, c.small);
@@ -86,18 +87,18 @@ TEST_P(GradientAccumulationTest, IsTrainingWithOneLargeBatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Groups,
+    Windows,
     GradientAccumulationTest,
     testing::Values(
         Case{"by_batches", {.batches = 4}, 128, 8, 32},
         Case{"by_samples", {.samples = 32}, 128, 8, 32},
         Case{"with_a_short_tail", {.batches = 4}, 76, 8, 32},
         Case{"with_a_short_last_batch", {.batches = 3}, 53, 8, 24},
-        Case{"group_larger_than_the_epoch", {.batches = 100}, 40, 8, 64},
-        Case{"groups_of_one", {.batches = 1}, 40, 8, 8}),
+        Case{"window_larger_than_the_epoch", {.batches = 100}, 40, 8, 64},
+        Case{"windows_of_one", {.batches = 1}, 40, 8, 8}),
     [](const auto& info) { return info.param.name; });
 
-TEST(GradientAccumulation, IsTrainingWithOneLargeBatchInHalfWithMasters) {
+TEST(GradientAccumulation, EqualsTrainingWithOneLargeBatchInFp16) {
   const auto large = learner(128, 32), small = learner(128, 8);
   large->to_fp16({.force_fp16 = true}).fit(2);
   small->to_fp16({.force_fp16 = true})
@@ -110,7 +111,7 @@ TEST(GradientAccumulation, IsTrainingWithOneLargeBatchInHalfWithMasters) {
   }
 }
 
-TEST(GradientAccumulation, KeepsTheScaleWithinAGroup) {
+TEST(GradientAccumulation, KeepsTheScaleWithinAWindow) {
   const auto learn = learner(96, 8);
   learn->to_amp(
       {.dtype = torch::kHalf,
@@ -126,7 +127,7 @@ TEST(GradientAccumulation, KeepsTheScaleWithinAGroup) {
       (std::vector<double>{4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64}));
 }
 
-TEST(GradientAccumulation, SkipsAWholeGroupOnceForOneOverflow) {
+TEST(GradientAccumulation, SkipsTheWholeWindowOnceForOneOverflow) {
   const auto learn = learner(96, 8);
   learn->to_amp({.dtype = torch::kHalf});
   learn->add<GradientAccumulation>({.batches = 3}).add(overflow_at({4}));
@@ -147,7 +148,7 @@ TEST(GradientAccumulation, SkipsAWholeGroupOnceForOneOverflow) {
   EXPECT_EQ(scale, 32768);
 }
 
-TEST(GradientAccumulation, ClipsOnlyWholeGroups) {
+TEST(GradientAccumulation, ClipsOnlyAtTheEndOfAWindow) {
   const auto learn = learner(96, 8);
   learn->to_amp({.dtype = torch::kHalf});
   learn->add<GradientAccumulation>({.batches = 3}).add<GradientClip>(1e9);
@@ -158,7 +159,7 @@ TEST(GradientAccumulation, ClipsOnlyWholeGroups) {
       all_equal(parameters_of(learn->fit(1)), parameters_of(plain->fit(1))));
 }
 
-TEST(GradientAccumulation, StartsAnewAfterAFitThatFailed) {
+TEST(GradientAccumulation, StartsANewWindowAfterAFailedFit) {
   const auto learn = learner(96, 8);
   learn->add<GradientAccumulation>({.batches = 3});
   bool fails = true;
@@ -172,7 +173,7 @@ TEST(GradientAccumulation, StartsAnewAfterAFitThatFailed) {
   expect_close(parameters_of(learn->fit(1)), parameters_of(*fresh));
 }
 
-TEST(GradientAccumulation, StepsForWhatItHasBeforeAStopThatIsKnown) {
+TEST(GradientAccumulation, StepsWithAPartialWindowBeforeAKnownStop) {
   const auto stopped = learner(96, 8), whole = learner(96, 8);
   stopped->add<GradientAccumulation>({.batches = 4})
       .add<StopAfterNBatches>(6)
@@ -183,7 +184,7 @@ TEST(GradientAccumulation, StepsForWhatItHasBeforeAStopThatIsKnown) {
   EXPECT_TRUE(all_equal(parameters_of(*stopped), parameters_of(*whole)));
 }
 
-TEST(GradientAccumulation, DropsWhatItHasAtAStopThatComesAfterTheStep) {
+TEST(GradientAccumulation, DropsAPartialWindowAtAStopAfterTheStep) {
   const auto stopped = learner(96, 8), whole = learner(96, 8);
   stopped->add<GradientAccumulation>({.batches = 4})
       .add<LambdaCallback>(
@@ -198,7 +199,7 @@ TEST(GradientAccumulation, DropsWhatItHasAtAStopThatComesAfterTheStep) {
   EXPECT_TRUE(all_equal(parameters_of(*stopped), parameters_of(*whole)));
 }
 
-TEST(GradientAccumulation, DropsWhatItHasWhenAnEpochEndsEarly) {
+TEST(GradientAccumulation, DropsAPartialWindowWhenAnEpochEndsEarly) {
   const auto ended = learner(96, 8), whole = learner(96, 8);
   ended->add<GradientAccumulation>({.batches = 4})
       .add<LambdaCallback>(
@@ -228,7 +229,7 @@ TEST(GradientAccumulation, CompletesTheWindowInWhichAStopIsRequested) {
   EXPECT_TRUE(all_equal(parameters_of(*stopped), parameters_of(*whole)));
 }
 
-TEST(GradientAccumulation, IsRefusedBesideAnother) {
+TEST(GradientAccumulation, CannotBeAddedTwice) {
   const auto learn = learner(96, 8);
   learn->add<GradientAccumulation>({.batches = 3});
   expect_error<c10::ValueError>(
@@ -236,7 +237,7 @@ TEST(GradientAccumulation, IsRefusedBesideAnother) {
       {"both accumulate gradients"});
 }
 
-TEST(GradientAccumulation, WantsExactlyOneSize) {
+TEST(GradientAccumulation, RequiresExactlyOneSize) {
   for (const GradientAccumulation::Options options :
        {GradientAccumulation::Options{},
         GradientAccumulation::Options{.batches = 2, .samples = 8},

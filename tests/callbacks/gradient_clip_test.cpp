@@ -51,7 +51,7 @@ Tensors gradients_of(Learner& learn) {
 class GradientClipTest
     : public testing::TestWithParam<std::tuple<std::string, bool>> {};
 
-TEST_P(GradientClipTest, LimitsTheTrueGradientsNorm) {
+TEST_P(GradientClipTest, LimitsTheNormOfTheUnscaledGradients) {
   const auto& [precision, fused] = GetParam();
   const auto learn = learner(precision, fused);
   const auto clip = std::make_shared<GradientClip>(0.01);
@@ -68,7 +68,7 @@ TEST_P(GradientClipTest, LimitsTheTrueGradientsNorm) {
   learn->fit(1);
   EXPECT_NEAR(largest, 0.01, 1e-4);
   EXPECT_GT(unclipped, 0.02);
-  EXPECT_LT(unclipped, 10);  // the scaled one would be 65536 times larger
+  EXPECT_LT(unclipped, 10);  // the scaled norm would be 65536 times larger
 }
 
 TEST_P(GradientClipTest, LimitsEachElement) {
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
              (std::get<1>(info.param) ? "_fused" : "_torch");
     });
 
-TEST(GradientClip, StillLetsAnOverflowBeSkipped) {
+TEST(GradientClip, StillSkipsAnOverflow) {
   for (const char* precision : {"fp16", "amp"}) {
     for (const bool fused : {true, false}) {
       const auto learn = learner(precision, fused, 32);
@@ -110,7 +110,7 @@ TEST(GradientClip, StillLetsAnOverflowBeSkipped) {
   }
 }
 
-TEST(GradientClip, TakesItsNormByNameToo) {
+TEST(GradientClip, AcceptsTheNormAsANamedOption) {
   const auto train = [](std::shared_ptr<GradientClip> clip) {
     Learner learn(point_data(), point_net(), quiet());
     return parameters_of(learn.add(std::move(clip)).fit(1));
@@ -121,9 +121,9 @@ TEST(GradientClip, TakesItsNormByNameToo) {
       train(std::make_shared<GradientClip>(0.01))));
 }
 
-// The option reads the norm from the scaled 16-bit gradients and divides by
-// scale and clipping at once, so the last bits may differ.
-TEST(GradientClip, IsWhatTheOptionOfToFp16AndToBf16Does) {
+// The option computes the norm from the scaled 16-bit gradients and applies
+// scale and clipping in one division, so the last bits may differ.
+TEST(GradientClip, MatchesTheClipOptionOfToFp16AndToBf16) {
   for (const bool bf16 : {false, true}) {
     for (const double norm : {0.05, 1e6}) {
       const auto train = [&](bool option) {
@@ -142,15 +142,15 @@ TEST(GradientClip, IsWhatTheOptionOfToFp16AndToBf16Does) {
             difference,
             (one[i] - other[i]).abs().max().item<double>());
       }
-      // A norm that clips nothing changes no bit; else two units in the last
-      // place of weights below 1.
+      // A norm that clips nothing must change no bit; otherwise, allow two
+      // units in the last place of weights below 1.
       EXPECT_LE(difference, norm == 1e6 ? 0 : 0x1p-23) << bf16;
     }
   }
 }
 
-// What the option saves: gradients are read, and never written.
-TEST(GradientClip, TheOptionOfToFp16LeavesTheGradientsScaled) {
+// The option saves a pass over the gradients: it reads but never writes them.
+TEST(GradientClip, TheClipOptionOfToFp16LeavesTheGradientsScaled) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_fp16({.loss_scale = 1024, .clip = 0.01, .force_fp16 = true});
   Tensors before;
@@ -179,7 +179,7 @@ TEST(GradientClip, TheOptionOfToFp16LeavesTheGradientsScaled) {
   EXPECT_EQ(steps, 8);
 }
 
-TEST(GradientClip, IsWhatAClipOfTheParametersThemselvesPointsTo) {
+TEST(GradientClip, IsSuggestedWhenScaledGradientsAreClippedDirectly) {
   const auto warnings_of = [](bool scaled) {
     const auto sink = std::make_shared<MemorySink>();
     Learner learn(point_data(), point_net(), {.sink = sink});
@@ -196,11 +196,11 @@ TEST(GradientClip, IsWhatAClipOfTheParametersThemselvesPointsTo) {
   };
   EXPECT_TRUE(warnings_of(false).empty());
   const auto warnings = warnings_of(true);
-  ASSERT_EQ(warnings.size(), 1u);  // of 8 steps
+  ASSERT_EQ(warnings.size(), 1u);  // one warning in 8 steps
   EXPECT_NE(warnings[0].find("use GradientClip"), std::string::npos);
 }
 
-TEST(GradientClip, ReadsNothingBackFromTheDevice) {
+TEST(GradientClip, ReadsNothingFromTheDevice) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_amp({.dtype = torch::kHalf}).add<GradientClip>(0.1);
   int reads = -1;
@@ -218,7 +218,7 @@ TEST(GradientClip, ReadsNothingBackFromTheDevice) {
   EXPECT_EQ(reads, 0);
 }
 
-TEST(GradientClip, RefusesLimitsThatAreNotPositive) {
+TEST(GradientClip, RejectsLimitsThatAreNotPositive) {
   expect_error<c10::ValueError>(
       [] { GradientClip clip(0); },
       {"max_norm is 0"});

@@ -28,7 +28,7 @@ std::unique_ptr<Learner> learner() {
       quiet({.optimizer = sgd(), .weight_decay = 0}));
 }
 
-TEST(GradientPenalty, AddsTheNormOfTheLosssGradient) {
+TEST(GradientPenalty, AddsTheNormOfTheGradientsToTheLoss) {
   const auto learn = learner();
   learn->add<GradientPenalty>(0.5);
   int seen = 0;
@@ -59,7 +59,7 @@ TEST(GradientPenalty, AddsTheNormOfTheLosssGradient) {
   EXPECT_EQ(seen, 2);
 }
 
-TEST(GradientPenalty, IsTheSameThroughALossScaleAsWithoutOne) {
+TEST(GradientPenalty, IsTheSameWithAndWithoutALossScale) {
   const auto train = [](bool scaled) {
     const auto learn = learner();
     learn->to_amp(
@@ -99,7 +99,7 @@ TEST(GradientPenalty, MakesGradientsSmaller) {
   EXPECT_LT(norm_after_training(1.0), norm_after_training(0));
 }
 
-TEST(GradientPenalty, GoesWithAccumulation) {
+TEST(GradientPenalty, WorksWithGradientAccumulation) {
   const auto learn = learner();
   learn->add<GradientPenalty>(0.1)
       .add<GradientAccumulation>({.batches = 2})
@@ -124,7 +124,7 @@ TEST(GradientPenalty, StaysFiniteWhereTheGradientIsZero) {
   }
 }
 
-TEST(GradientPenalty, RefusesAWeightThatIsNotFinite) {
+TEST(GradientPenalty, RejectsAWeightThatIsNotFinite) {
   expect_error<c10::ValueError>(
       [] { GradientPenalty penalty(NAN); },
       {"weight is nan"});

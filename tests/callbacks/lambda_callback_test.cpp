@@ -10,7 +10,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-TEST(LambdaCallback, CallsWhatItWasGivenInEveryFitAndNothingElse) {
+TEST(LambdaCallback, CallsItsFunctionsInEveryFit) {
   Learner learn(point_data(64, 0), point_net(), quiet());
   int batches = 0, ends = 0;
   learn.add<LambdaCallback>(
@@ -21,7 +21,7 @@ TEST(LambdaCallback, CallsWhatItWasGivenInEveryFitAndNothingElse) {
   EXPECT_EQ(ends, 2);
 }
 
-TEST(LambdaCallback, StandsWhereItsOrderSays) {
+TEST(LambdaCallback, HasTheGivenOrder) {
   EXPECT_EQ(LambdaCallback({.order = 7}).order(), 7);
   EXPECT_EQ(LambdaCallback({}).order(), 0);
 }

@@ -32,7 +32,7 @@ std::shared_ptr<Callback> count(Counts& counts) {
       }});
 }
 
-TEST(LimitBatches, ShortensEachEpochAndPutsTheLoadersBack) {
+TEST(LimitBatches, ShortensEachEpochAndRestoresTheLoaders) {
   Learner learn(point_data(), point_net(), quiet());
   Counts counts;
   learn.add<LimitBatches>({.train = 3, .valid = 1}).add(count(counts));
@@ -49,10 +49,10 @@ TEST(LimitBatches, ShortensSchedulesToo) {
   learn.add<LimitBatches>({.train = 4}).fit_one_cycle(2, 1.0);
   const auto& lrs = learn.recorder().learning_rates();
   ASSERT_EQ(lrs.size(), 8u);
-  EXPECT_DOUBLE_EQ(lrs[2], 1.0);  // a quarter of the way
+  EXPECT_DOUBLE_EQ(lrs[2], 1.0);  // a quarter of the schedule
 }
 
-TEST(LimitBatches, PutsTheLoadersBackAfterAnException) {
+TEST(LimitBatches, RestoresTheLoadersAfterAnException) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LimitBatches>({.train = 3})
       .add<LambdaCallback>(
@@ -81,12 +81,12 @@ TEST(StopAfterNBatches, EndsTheFitWithoutValidation) {
   Counts counts;
   learn.add<StopAfterNBatches>(10).add(count(counts)).fit(3);
   EXPECT_EQ(counts.train, 10);
-  EXPECT_EQ(counts.valid, 4);  // of the first epoch
+  EXPECT_EQ(counts.valid, 4);  // validation of the first epoch only
   learn.fit(3);
   EXPECT_EQ(counts.train, 20);
 }
 
-TEST(StopAfterNBatches, SaysBeforeTheLastBatchThatItIsTheLast) {
+TEST(StopAfterNBatches, AnnouncesTheStopInTheLastBatch) {
   Learner learn(point_data(), point_net(), quiet());
   std::vector<bool> is_last;
   learn.add<StopAfterNBatches>(3)
@@ -97,7 +97,7 @@ TEST(StopAfterNBatches, SaysBeforeTheLastBatchThatItIsTheLast) {
   EXPECT_EQ(is_last, (std::vector<bool>{false, false, true}));
 }
 
-TEST(DryRun, LeavesNoTrace) {
+TEST(DryRun, DoesNotChangeTraining) {
   const auto train = [](bool dry) {
     Learner learn(point_data(), point_net(), quiet());
     learn.add<EarlyStopping>();
@@ -120,7 +120,7 @@ TEST(DryRun, TrainsAndValidatesOnFewBatches) {
   EXPECT_EQ(counts.valid, 2);
 }
 
-TEST(DryRun, FindsWhatIsWrongWithTheValidationData) {
+TEST(DryRun, FindsErrorsInTheValidationData) {
   DataBunch data = point_data();
   data.valid = std::make_shared<DataLoader>(std::make_shared<TensorDataset>(
       Tensors{torch::zeros({40, 3})},
@@ -130,7 +130,7 @@ TEST(DryRun, FindsWhatIsWrongWithTheValidationData) {
   EXPECT_EQ(learn.data().valid, data.valid);
 }
 
-TEST(LimitBatches, RefusesNumbersOutOfTheirRange) {
+TEST(LimitBatches, RejectsNumbersOutOfRange) {
   expect_error<c10::ValueError>(
       [] { LimitBatches callback({.train = -1}); },
       {"train is -1"});

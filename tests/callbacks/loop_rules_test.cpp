@@ -1,4 +1,4 @@
-// The rules that the loop keeps so that no callback has to, in one process.
+// Rules that the loop enforces so that callbacks need not, in one process.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -34,7 +34,7 @@ using namespace testing_support;  // NOLINT: in a test
 struct Precision {
   const char* name;
   std::function<void(Learner&)> set_up;
-  double tolerance;  // of a gradient, relative to the largest of all
+  double tolerance;  // of gradients, relative to the largest gradient
 };
 
 class InEveryPrecision : public testing::TestWithParam<Precision> {
@@ -79,7 +79,7 @@ std::vector<NamedGradient> copies(const std::vector<NamedGradient>& gradients) {
   return result;
 }
 
-// ---- Gradients that callbacks see are true ----
+// ---- Callbacks see unscaled gradients ----
 
 TEST_P(InEveryPrecision, ACallbackSeesUnscaledFp32GradientsByName) {
   std::vector<NamedGradient> expected, seen, seen_later;
@@ -122,7 +122,8 @@ TEST_P(InEveryPrecision, ACallbackSeesUnscaledFp32GradientsByName) {
   }
 }
 
-// Of a parameter's own `grad()`: the largest value, or -1 if there is none.
+// Returns the largest value in the parameters' own `grad()`, or -1 if none is
+// defined.
 double largest_grad(Learner& learn) {
   double largest = -1;
   for (const ModelTensor& p : learn.model().parameters()) {
@@ -132,7 +133,7 @@ double largest_grad(Learner& learn) {
   return largest;
 }
 
-// With a loss scale of 1,024 or more a gradient would be far above 10.
+// With a loss scale of 1,024 or more, a scaled gradient would be far above 10.
 TEST_P(InEveryPrecision, TheGradOfAParameterIsNeverScaled) {
   const bool is_scaled = std::string(GetParam().name) != "fp32" &&
                          std::string(GetParam().name) != "bf16";
@@ -194,9 +195,9 @@ TEST_P(InEveryPrecision, TheOptimizerStepsWithWhatACallbackWrites) {
   EXPECT_TRUE(all_equal(parameters_of(*learn), before));
 }
 
-// A callback that reads gradients and then skips the step left the scaler
-// unscaled: the next step used gradients times the loss scale, or threw.
-TEST_P(InEveryPrecision, AStepThatIsSkippedAfterUnscalingLeavesNothingBehind) {
+// Regression: a callback that read gradients and then skipped the step left the
+// scaler unscaled, so the next step used scaled gradients or threw.
+TEST_P(InEveryPrecision, AStepSkippedAfterUnscalingLeavesNoTrace) {
   const auto weights_after = [](bool reads) {
     const auto learn = learner();
     learn->add<LambdaCallback>({.on_step = [reads](Learner& l) {
@@ -210,7 +211,7 @@ TEST_P(InEveryPrecision, AStepThatIsSkippedAfterUnscalingLeavesNothingBehind) {
   EXPECT_TRUE(all_equal(weights_after(true), weights_after(false)));
 }
 
-TEST_P(InEveryPrecision, GradientsThatAreKeptAfterASkipAddUpAsIfUnread) {
+TEST_P(InEveryPrecision, GradientsKeptAfterASkipAccumulateAsIfUnread) {
   const auto weights_after = [](bool reads) {
     const auto learn = learner();
     learn->add<LambdaCallback>({.on_step = [reads](Learner& l) {
@@ -230,7 +231,7 @@ TEST_P(InEveryPrecision, GradientsThatAreKeptAfterASkipAddUpAsIfUnread) {
   }
 }
 
-TEST_P(InEveryPrecision, WhileGradientsAccumulateACallbackReadsCopiesOfThem) {
+TEST_P(InEveryPrecision, DuringAccumulationACallbackReadsCopiesOfTheGradients) {
   const auto weights_after = [](bool reads) {
     const auto learn = learner();
     learn->add<GradientAccumulation>({.batches = 4});
@@ -247,7 +248,7 @@ TEST_P(InEveryPrecision, WhileGradientsAccumulateACallbackReadsCopiesOfThem) {
   EXPECT_TRUE(all_equal(weights_after(true), weights_after(false)));
 }
 
-TEST(LoopRules, GradientsOutsideOfAStepAreAnErrorThatSaysWhereToAsk) {
+TEST(LoopRules, ReadingGradientsOutsideOfAStepFailsAndNamesTheEvents) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::Error>(
       [&] { learn.gradients(); },
@@ -257,9 +258,9 @@ TEST(LoopRules, GradientsOutsideOfAStepAreAnErrorThatSaysWhereToAsk) {
   expect_error<c10::Error>([&] { learn.fit(1); }, {"[Learner::gradients]"});
 }
 
-// ---- A step is a step ----
+// ---- When a step is taken ----
 
-TEST(LoopRules, OnStepComesOnlyWhenWeightsMayMove) {
+TEST(LoopRules, OnStepIsCalledOnlyWhenWeightsMayChange) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<GradientAccumulation>({.batches = 3});
   int64_t steps = 0, ends = 0, backwards = 0;
@@ -273,11 +274,11 @@ TEST(LoopRules, OnStepComesOnlyWhenWeightsMayMove) {
        .on_step_end = [&](Learner&) { ++ends; }});
   learn.fit(1);
   EXPECT_EQ(backwards, 8);
-  EXPECT_EQ(steps, 3);  // of 3, 3 and 2 batches
+  EXPECT_EQ(steps, 3);  // windows of 3, 3 and 2 batches
   EXPECT_EQ(ends, 3);
 }
 
-TEST(LoopRules, AnEpochThatIsEndedWithinAWindowDropsItsGradients) {
+TEST(LoopRules, AnEpochEndedWithinAWindowDropsItsGradients) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<GradientAccumulation>({.batches = 3});
   std::vector<double> norms;
@@ -306,7 +307,7 @@ TEST(LoopRules, AnEpochThatIsEndedWithinAWindowDropsItsGradients) {
   EXPECT_EQ(steps, 3);
 }
 
-TEST(LoopRules, AStopComesOnceTheWindowIsComplete) {
+TEST(LoopRules, AStopTakesEffectAfterTheWindowIsComplete) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<GradientAccumulation>({.batches = 3});
   learn.add<LambdaCallback>({.on_batch_end = [](Learner& l) {
@@ -317,7 +318,7 @@ TEST(LoopRules, AStopComesOnceTheWindowIsComplete) {
   EXPECT_EQ(learn.state().iteration, 6);
 }
 
-TEST(LoopRules, ACheckpointFallsBetweenSteps) {
+TEST(LoopRules, CheckpointsAreSavedBetweenSteps) {
   const TempFolder folder;
   Learner learn(point_data(), point_net(), quiet({.path = folder.path()}));
   learn.add<GradientAccumulation>({.batches = 3});
@@ -328,11 +329,11 @@ TEST(LoopRules, ACheckpointFallsBetweenSteps) {
   for (const auto& step : list_checkpoints(folder / "run")) {
     names.push_back(step.filename().string());
   }
-  // Due after 4 and 8 batches, complete after 6 and 8.
+  // Due after 4 and 8 batches; the windows end after 6 and 8.
   EXPECT_EQ(names, (std::vector<std::string>{"step_8", "step_6"}));
 }
 
-TEST(LoopRules, AStepWithoutAnyGradientIsNoCleanStep) {
+TEST(LoopRules, AStepWithoutGradientsDoesNotCountAsClean) {
   const auto weight = torch::ones({2}, torch::requires_grad());
   optim::SGD sgd({weight}, torch::optim::SGDOptions(0.1));
   GradScaler scaler({.device = torch::kCPU});
@@ -343,7 +344,7 @@ TEST(LoopRules, AStepWithoutAnyGradientIsNoCleanStep) {
   EXPECT_EQ(scaler.growth_tracker(), 0);
 }
 
-// ---- Who acts, who watches ----
+// ---- Callbacks that train and callbacks that observe ----
 
 struct Heard final : Callback {
   explicit Heard(CallbackRole role) : role_(role) {}
@@ -359,7 +360,7 @@ struct Heard final : Callback {
   CallbackRole role_;
 };
 
-TEST(LoopRules, WhoWatchesHearsNothingOfTrials) {
+TEST(LoopRules, ObserversGetNoEventsOfTrials) {
   for (const CallbackRole role :
        {CallbackRole::watches, CallbackRole::writes, CallbackRole::trains}) {
     Learner learn(point_data(), point_net(), quiet());
@@ -375,7 +376,7 @@ TEST(LoopRules, WhoWatchesHearsNothingOfTrials) {
   }
 }
 
-TEST(LoopRules, ACallbackCanAskForMetricsByNameInEveryEpoch) {
+TEST(LoopRules, ACallbackCanReadMetricsByNameInEveryEpoch) {
   Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
   std::vector<double> seen;
   learn.add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
@@ -399,9 +400,9 @@ TEST(LoopRules, ACallbackCanAskForMetricsByNameInEveryEpoch) {
       {"state()[\"f1\"]", "accuracy"});
 }
 
-// ---- What has changed is told once ----
+// ---- Changes are announced once ----
 
-TEST(LoopRules, WhatIsPutInFromOutsideIsToldOnce) {
+TEST(LoopRules, OnLoadIsSentOnceForWeightsLoadedFromOutside) {
   const TempFolder folder;
   Learner learn(point_data(), point_net(), quiet({.path = folder.path()}));
   int told = 0;
@@ -413,14 +414,14 @@ TEST(LoopRules, WhatIsPutInFromOutsideIsToldOnce) {
   EXPECT_EQ(told, 1);
   learn.load_state_dict(learn.state_dict());
   EXPECT_EQ(told, 2);
-  learn.lr_find({.num_it = 10});  // put back at its end
+  learn.lr_find({.num_it = 10});  // restores the weights at its end
   EXPECT_EQ(told, 3);
   learn.save_checkpoint("run");
   learn.resume("run");
   EXPECT_EQ(told, 4);
 }
 
-TEST(LoopRules, EmaForgetsTheAverageOfWeightsThatWereReplacedWithinAFit) {
+TEST(LoopRules, EmaRestartsWhenWeightsAreReplacedDuringAFit) {
   const TempFolder folder;
   Learner learn(point_data(), point_net(), quiet({.path = folder.path()}));
   learn.optimizer();
@@ -440,10 +441,10 @@ TEST(LoopRules, EmaForgetsTheAverageOfWeightsThatWereReplacedWithinAFit) {
   EXPECT_TRUE(all_equal(average, start));
 }
 
-// ---- The state is one list ----
+// ---- One list defines the state ----
 
-// Every part that a checkpoint holds is put back after a trial too.
-TEST(LoopRules, ATrialLeavesEveryPartOfACheckpointAsItWas) {
+// A trial must restore every part that a checkpoint contains.
+TEST(LoopRules, ATrialRestoresEveryPartOfACheckpoint) {
   Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
   learn.to_fp16({.init_scale = 64, .growth_interval = 3, .force_fp16 = true});
   learn.add<Ema>({.decay = 0.9}).add<GradientAccumulation>({.batches = 3});
@@ -457,13 +458,13 @@ TEST(LoopRules, ATrialLeavesEveryPartOfACheckpointAsItWas) {
   const auto expect_same = [](const StateDict& a, const StateDict& b) {
     ASSERT_EQ(a.keys(), b.keys());
     for (const auto& entry : a) {
-      // The list of calls, below, has lr_find in it.
+      // The call of lr_find is recorded, as checked below.
       if (entry.key().find("fit_calls") != std::string::npos ||
           entry.key().find("fit_batches") != std::string::npos ||
           entry.key().find("fit_epochs") != std::string::npos) {
         continue;
       }
-      // NaN equals NaN: epochs without validation.
+      // NaN equals NaN, for epochs without validation.
       EXPECT_TRUE(torch::allclose(
           entry.value().to(torch::kDouble),
           b[entry.key()].to(torch::kDouble),
@@ -481,7 +482,7 @@ TEST(LoopRules, ATrialLeavesEveryPartOfACheckpointAsItWas) {
   EXPECT_EQ(calls[1].call, "lr_find(1e-07, 10, num_it = 10)");
 }
 
-TEST(LoopRules, TheLearnersOwnRateIsThatOfEveryLayerGroup) {
+TEST(LoopRules, TheLearnersLearningRateAppliesToEveryLayerGroup) {
   Learner learn(point_data(), point_net(), quiet({.lr = 0.02}));
   learn.split({"3"});
   learn.fit(1);

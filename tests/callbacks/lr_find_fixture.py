@@ -1,7 +1,7 @@
-"""Writes lr_find_fixture.json: what fastai suggests for given losses.
+"""Writes lr_find_fixture.json: fastai's suggestions for given losses.
 
-python lr_find_fixture.py > lr_find_fixture.json, with fastai installed
-(./dev bench peers makes such an environment).
+Usage, with fastai installed (./dev bench peers creates such an environment):
+python lr_find_fixture.py > lr_find_fixture.json
 """
 import json
 import math

@@ -28,14 +28,14 @@ DataBunch data_on_device(int64_t samples = 256) {
   return data;
 }
 
-// The first test, so that it runs before CUDA is initialized.
-TEST_F(MemoryCudaTest, WhatIsAvailableIsKnownBeforeTheDeviceIsUsed) {
+// Must be the first test, so that it runs before CUDA is initialized.
+TEST_F(MemoryCudaTest, AvailableMemoryIsReportedBeforeTheDeviceIsUsed) {
   const int64_t available = available_memory(kDevice);
   EXPECT_GT(available, kMiB);
   EXPECT_LT(available, int64_t{1} << 42);
 }
 
-TEST_F(MemoryCudaTest, AMeterCountsWhatLivesAndTheMostThatDid) {
+TEST_F(MemoryCudaTest, AMeterCountsLiveAndPeakBytes) {
   MemoryMeter meter(kDevice);
   const int64_t before = meter.live_bytes();
   {
@@ -61,7 +61,7 @@ TEST_F(MemoryCudaTest, HalfPrecisionSavesMemory) {
     data.device = kDevice;
     Learner learn(data, net, quiet());
     set_up(learn);
-    // cuBLAS's workspaces, of tens of MB, stay from the first fit on.
+    // The first fit allocates cuBLAS's workspaces of tens of MB, which stay.
     learn.fit(1);
     const MemoryMeter meter(kDevice);
     const int64_t before = meter.live_bytes();
@@ -75,7 +75,7 @@ TEST_F(MemoryCudaTest, HalfPrecisionSavesMemory) {
   EXPECT_LT(peak([](Learner& l) { l.to_amp(); }), 0.9 * fp32);
 }
 
-// Wants more than any device has, if told to.
+// Allocates more than any device has while `is_hungry`.
 struct HungryImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     if (is_hungry) torch::empty({int64_t{1} << 50}, x.options());
@@ -85,7 +85,7 @@ struct HungryImpl : torch::nn::Module {
 };
 TORCH_MODULE(Hungry);
 
-TEST_F(MemoryCudaTest, TooLittleIsASentenceAndTheLearnerStaysUsable) {
+TEST_F(MemoryCudaTest, OutOfMemoryIsAClearErrorAndTheLearnerStaysUsable) {
   Hungry hungry;
   auto net = point_net();
   net->push_back(hungry);
@@ -101,8 +101,8 @@ TEST_F(MemoryCudaTest, TooLittleIsASentenceAndTheLearnerStaysUsable) {
   EXPECT_LT(learn.validate().loss, 0.7);
 }
 
-// Each sample takes 16 MiB for each of a few tensors.
-TEST_F(MemoryCudaTest, TheLargestBatchIsFoundWhereTheDeviceSaysNo) {
+// Each sample takes 16 MiB in each of a few tensors.
+TEST_F(MemoryCudaTest, TheLargestBatchIsFoundWhereTheDeviceRunsOutOfMemory) {
   static constexpr int64_t kWidth = 4 * kMiB;
   const auto wide = [] {
     return torch::nn::Sequential(
@@ -127,7 +127,7 @@ TEST_F(MemoryCudaTest, TheLargestBatchIsFoundWhereTheDeviceSaysNo) {
   Learner(data, wide(), quiet()).fit(1);
 }
 
-TEST_F(MemoryCudaTest, PeakMemorySeesEachEpoch) {
+TEST_F(MemoryCudaTest, PeakMemoryMeasuresEachEpoch) {
   Learner learn(data_on_device(), point_net(), quiet());
   learn.add<PeakMemory>().add<LambdaCallback>({.on_step = [](Learner& l) {
     if (l.state().epoch == 1) {

@@ -30,7 +30,7 @@ torch::Tensor ce(const torch::Tensor& pred, const torch::Tensor& target) {
       torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
 }
 
-TEST(MixUp, MixesInputsAndLossByItsLambdas) {
+TEST(MixUp, MixesInputsAndLossWithItsLambdas) {
   Learner learn(picture_data(), picture_net(), quiet());
   const auto record = std::make_shared<MixedBatches>();
   learn.add<MixUp>().add(record->first()).add(record).fit(1).fit(1);
@@ -132,7 +132,7 @@ TEST(MixUp, KeepsTheMemoryFormat) {
       record->seen[0].after.is_contiguous(torch::MemoryFormat::ChannelsLast));
 }
 
-TEST(MixUp, WantsALossThatKnowsItsSamples) {
+TEST(MixUp, RequiresALossWithPerSampleValues) {
   const auto learner = [](Loss loss) {
     return std::make_unique<Learner>(
         picture_data(),
@@ -149,8 +149,9 @@ TEST(MixUp, WantsALossThatKnowsItsSamples) {
   learner(focal_loss())->add<MixUp>().fit(1);
 }
 
-// Class and box of which some are ignored, weighed by class.
-TEST(Mix, WeighsBothTargetsByWhatEachCountsInTheLoss) {
+// Class targets per image and per pixel, some ignored, with and without class
+// weights.
+TEST(Mix, WeighsBothTargetsByTheirWeightInTheLoss) {
   const torch::Tensor weight = torch::tensor({1.f, 5.f});
   for (const bool has_weights : {false, true}) {
     for (const bool has_pixels : {false, true}) {
@@ -220,8 +221,9 @@ TEST(Mix, WeighsBothTargetsByWhatEachCountsInTheLoss) {
   }
 }
 
-// A floating target beside class numbers is mixed, and both losses get it so.
-TEST(Mix, GivesBothLossesTheMixedNumbersBesideClasses) {
+// A floating-point target beside class indices is mixed itself, and both loss
+// terms use the mixed target.
+TEST(Mix, GivesBothLossesTheMixedFloatingTargets) {
   const torch::Tensor x = torch::randn({12, 2});
   const torch::Tensor classes = (x.select(1, 0) > 0).to(torch::kLong);
   const torch::Tensor numbers = torch::randn({12, 2});
@@ -267,7 +269,7 @@ TEST(Mix, GivesBothLossesTheMixedNumbersBesideClasses) {
   learn.fit(2);
 }
 
-TEST(Mix, OfHardlyAnythingIsThePlainLoss) {
+TEST(Mix, WithATinyAlphaEqualsThePlainLoss) {
   const torch::Tensor weight = torch::tensor({1.f, 5.f});
   const Loss losses[] = {
       torch::nn::CrossEntropyLoss(),
@@ -299,7 +301,7 @@ TEST(Mix, OfHardlyAnythingIsThePlainLoss) {
         {.on_backward_begin = [&](Learner& l) {
           torch::Tensor plain =
               losses[i](l.state().outputs, l.state().batch_data.targets);
-          if (i == 5) plain = plain / 6;  // a mean over samples, as before
+          if (i == 5) plain = plain / 6;  // Mix takes the mean over samples
           EXPECT_NEAR(l.state().loss.item<float>(), plain.item<float>(), 1e-5)
               << "loss " << i;
         }});
@@ -307,7 +309,7 @@ TEST(Mix, OfHardlyAnythingIsThePlainLoss) {
   }
 }
 
-TEST(Mix, TrainsOnABatchOfWhichNothingCounts) {
+TEST(Mix, TrainsOnABatchWithOnlyIgnoredTargets) {
   const torch::Tensor x = torch::randn({12, 3, 4, 4});
   const auto set = std::make_shared<TensorDataset>(
       Tensors{x},
@@ -323,7 +325,7 @@ TEST(Mix, TrainsOnABatchOfWhichNothingCounts) {
   }
 }
 
-TEST(MixUp, IsRefusedBesideCutMixOrAnother) {
+TEST(MixUp, RejectsCutMixOrASecondMixUp) {
   Learner learn(picture_data(), picture_net(), quiet());
   learn.add<MixUp>();
   expect_error<c10::ValueError>(
@@ -334,7 +336,7 @@ TEST(MixUp, IsRefusedBesideCutMixOrAnother) {
       {"MixUp and MixUp"});
 }
 
-TEST(MixUp, RefusesAnAlphaThatIsNotPositive) {
+TEST(MixUp, RejectsAnAlphaThatIsNotPositive) {
   for (const double alpha : {0.0, -1.0, double(NAN)}) {
     expect_error<c10::ValueError>(
         [&] { MixUp callback(alpha); },
@@ -342,7 +344,7 @@ TEST(MixUp, RefusesAnAlphaThatIsNotPositive) {
   }
 }
 
-TEST(CutMix, PutsABoxOfThePartnerIntoEachImage) {
+TEST(CutMix, PastesABoxOfThePartnerIntoEachImage) {
   Learner learn(picture_data(), picture_net(), quiet());
   const auto record = std::make_shared<MixedBatches>();
   std::vector<torch::Tensor> lambdas, partners;
@@ -390,7 +392,7 @@ TEST(CutMix, PutsABoxOfThePartnerIntoEachImage) {
   EXPECT_FALSE(record->validated_with_maker);
 }
 
-TEST(CutMix, LeavesTheDataAsItIs) {
+TEST(CutMix, DoesNotChangeTheData) {
   DataBunch data = picture_data();
   const torch::Tensor before =
       data.train->dataset().get_batch({0, 1, 2}, {}).inputs[0].clone();
@@ -407,7 +409,7 @@ TEST(CutMix, TrainsInHalf) {
   EXPECT_LT(learn.recorder().epochs().back().valid_loss, 0.6);
 }
 
-TEST(CutMix, WantsFloatingImages) {
+TEST(CutMix, RequiresFloatingPointImages) {
   Learner learn(point_data(64, 0), point_net(), quiet());
   learn.add<CutMix>();
   expect_error<c10::ValueError>(

@@ -24,12 +24,12 @@ struct Case {
   const char* name;
   EarlyStopping::Options options;
   std::vector<double> valid_losses;
-  int64_t epochs;  // that are trained
+  int64_t epochs;  // number of epochs trained
 };
 
 class EarlyStoppingTest : public testing::TestWithParam<Case> {};
 
-TEST_P(EarlyStoppingTest, EndsTheTrainingWhenPatienceEnds) {
+TEST_P(EarlyStoppingTest, EndsTheFitWhenPatienceEnds) {
   const Case& c = GetParam();
   Learner learn(point_data(64, 32), point_net(), quiet());
   learn.add(scripted_valid_loss(c.valid_losses))
@@ -45,14 +45,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"falling", {}, {4, 3, 2, 1}, 4},
         Case{"rising", {}, {1, 2, 3, 4}, 2},
         Case{"flat", {.patience = 2}, {1, 1, 1, 1}, 3},
-        Case{"waits_anew", {.patience = 2}, {3, 4, 2, 4, 1, 4, 4, 4}, 7},
+        Case{"patience_restarts", {.patience = 2}, {3, 4, 2, 4, 1, 4, 4, 4}, 7},
         Case{"no_patience", {.patience = 0}, {1, 2, 3}, 2},
         Case{"small_gains", {.min_delta = 0.5}, {3, 2.4, 2.3, 2.2}, 3},
         Case{"nan_is_never_best", {.patience = 2}, {NAN, 3, NAN, 2, 1}, 5},
         Case{"nan_alone", {.patience = 2}, {NAN, NAN, NAN}, 2}),
     [](const auto& info) { return info.param.name; });
 
-TEST(EarlyStopping, ForgetsTheBestAtTheNextFit) {
+TEST(EarlyStopping, ResetsTheBestValueAtTheNextFit) {
   Learner learn(point_data(64, 32), point_net(), quiet());
   learn.add(scripted_valid_loss({1, 2, /* second fit */ 9, 8, 7}))
       .add<EarlyStopping>()
@@ -61,7 +61,7 @@ TEST(EarlyStopping, ForgetsTheBestAtTheNextFit) {
   EXPECT_EQ(learn.recorder().epochs().size(), 5u);
 }
 
-TEST(EarlyStopping, AsksAMetricWhichWayIsBetter) {
+TEST(EarlyStopping, UsesTheDirectionOfAMetric) {
   Learner learn(
       point_data(64, 32),
       point_net(),
@@ -80,7 +80,7 @@ TEST(EarlyStopping, AsksAMetricWhichWayIsBetter) {
   EXPECT_EQ(learn.recorder().epochs().size(), 3u);
 }
 
-TEST(EarlyStopping, SaysWhy) {
+TEST(EarlyStopping, PrintsTheReason) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(64, 32), point_net(), {.sink = sink});
   learn.add(scripted_valid_loss({1, 2, 3})).add<EarlyStopping>().fit(3);
@@ -90,13 +90,13 @@ TEST(EarlyStopping, SaysWhy) {
       "training stops.");
 }
 
-TEST(EarlyStopping, StaysQuietInATrial) {
+TEST(EarlyStopping, DoesNothingInATrial) {
   Learner learn(point_data(64, 32), point_net(), quiet());
   learn.add<EarlyStopping>({.patience = 0});
   EXPECT_EQ(learn.lr_find({.num_it = 6, .stop_div = false}).lrs.size(), 6u);
 }
 
-TEST(EarlyStopping, GoesOnFromItsSavedState) {
+TEST(EarlyStopping, ContinuesFromItsSavedState) {
   const auto first = std::make_shared<EarlyStopping>();
   Learner learn(point_data(64, 32), point_net(), quiet());
   learn.add(scripted_valid_loss({3, 1})).add(first).fit(2);
@@ -118,7 +118,7 @@ TEST(EarlyStopping, GoesOnFromItsSavedState) {
       {"no \"best\""});
 }
 
-TEST(EarlyStopping, NamesWhatThereIsToMonitorOnceAnEpochHasShownIt) {
+TEST(EarlyStopping, NamesTheAvailableMonitorsAfterTheFirstEpoch) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(
       point_data(64, 32),
@@ -141,7 +141,7 @@ TEST(EarlyStopping, NamesWhatThereIsToMonitorOnceAnEpochHasShownIt) {
       {"no \"valid_loss\"", "one of train_loss."});
 }
 
-// Logs these values at the ends of the epochs of all fits.
+// Logs these values at the ends of the epochs of all fits, one per epoch.
 std::shared_ptr<Callback> logged(
     const std::string& name,
     std::vector<double> values) {
@@ -151,12 +151,12 @@ std::shared_ptr<Callback> logged(
       }});
 }
 
-TEST(EarlyStopping, MonitorsWhatACallbackLogs) {
+TEST(EarlyStopping, MonitorsValuesLoggedByCallbacks) {
   struct Value {
     const char *name, *mode;
-    size_t epochs;  // that are trained
+    size_t epochs;  // number of epochs trained
   };
-  // Which way is better by the name, or as the mode says.
+  // The direction follows from the name, or from the mode if given.
   for (const Value& value :
        {Value{"angle_error", "", 3},
         {"perplexity", "min", 3},
@@ -170,7 +170,7 @@ TEST(EarlyStopping, MonitorsWhatACallbackLogs) {
   }
 }
 
-TEST(EarlyStopping, RefusesToGuessWhichWayIsBetter) {
+TEST(EarlyStopping, DoesNotGuessTheDirection) {
   for (const char* const name : {"perplexity", "grad_norm", "acuracy"}) {
     Learner learn(
         point_data(64, 32),
@@ -189,8 +189,8 @@ TEST(EarlyStopping, RefusesToGuessWhichWayIsBetter) {
       {"[EarlyStopping] mode is \"lower\""});
 }
 
-TEST(EarlyStopping, AsksAMetricOfTrainingBatchesWhichWayIsBetter) {
-  // It rises.
+TEST(EarlyStopping, UsesTheDirectionOfATrainingMetric) {
+  // Its values rise, which is worse.
   const Metric distance(
       "distance",
       [batches = 0](const torch::Tensor& pred, const torch::Tensor&) mutable {
@@ -211,7 +211,7 @@ TEST(EarlyStopping, AsksAMetricOfTrainingBatchesWhichWayIsBetter) {
   }
 }
 
-TEST(EarlyStopping, CanGoOnComparingWithEarlierFits) {
+TEST(EarlyStopping, CanKeepComparingWithEarlierFits) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(64, 32), point_net(), {.sink = sink});
   learn.add(scripted_valid_loss({1, 2, /* second fit */ 9, 8, 7}))
@@ -225,7 +225,7 @@ TEST(EarlyStopping, CanGoOnComparingWithEarlierFits) {
       "epoch; training stops.");
 }
 
-TEST(EarlyStopping, RefusesNegativeOptions) {
+TEST(EarlyStopping, RejectsNegativeOptions) {
   expect_error<c10::ValueError>(
       [] { EarlyStopping callback({.patience = -1}); },
       {"patience is -1"});
@@ -241,7 +241,7 @@ std::unique_ptr<Learner> learner(std::vector<double> valid_losses) {
   return learn;
 }
 
-// Of the last layer group at the end of each epoch.
+// Records the learning rate of the last layer group at the end of each epoch.
 std::shared_ptr<Callback> record(std::vector<double>& rates) {
   return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_epoch_end =
@@ -261,7 +261,7 @@ void expect_rates(
   }
 }
 
-TEST(ReduceLROnPlateau, DividesTheRateWhenPatienceEnds) {
+TEST(ReduceLROnPlateau, DividesTheLearningRateWhenPatienceEnds) {
   const auto learn = learner({3, 2, 2, 2, 2, 1});
   std::vector<double> rates;
   learn->add<ReduceLROnPlateau>({.patience = 2}).add(record(rates)).fit(6, 1.0);
@@ -277,7 +277,7 @@ TEST(ReduceLROnPlateau, KeepsTheRatiosOfLayerGroups) {
   EXPECT_NEAR(groups[1].options().get_lr(), 1.0 / 8, 1e-15);
 }
 
-TEST(ReduceLROnPlateau, StopsAtTheLowestRateAndKeepsTheRatiosThere) {
+TEST(ReduceLROnPlateau, StopsAtMinLrAndKeepsTheRatios) {
   const auto learn = learner({1, 2, 3, 4});
   learn->split({"3"});
   std::vector<double> rates;
@@ -291,7 +291,7 @@ TEST(ReduceLROnPlateau, StopsAtTheLowestRateAndKeepsTheRatiosThere) {
       1e-15);
 }
 
-TEST(ReduceLROnPlateau, BeginsTheNextFitWithItsOwnRate) {
+TEST(ReduceLROnPlateau, StartsTheNextFitWithThatFitsLearningRate) {
   const auto learn = learner({1, 2, /* second fit */ 9, 8, 8});
   std::vector<double> rates;
   learn->add<ReduceLROnPlateau>().add(record(rates));
@@ -299,7 +299,7 @@ TEST(ReduceLROnPlateau, BeginsTheNextFitWithItsOwnRate) {
   expect_rates(rates, {1, 0.1, 0.5, 0.5, 0.05});
 }
 
-TEST(ReduceLROnPlateau, GoesOnFromItsSavedState) {
+TEST(ReduceLROnPlateau, ContinuesFromItsSavedState) {
   const auto saved = std::make_shared<ReduceLROnPlateau>(
       ReduceLROnPlateau::Options{.patience = 2});
   learner({1, 2})->add(saved).fit(2);
@@ -317,7 +317,7 @@ TEST(ReduceLROnPlateau, GoesOnFromItsSavedState) {
   expect_rates(rates, {0.1});
 }
 
-TEST(ReduceLROnPlateau, TakesTheModeAndTheBestOfEarlierFits) {
+TEST(ReduceLROnPlateau, UsesModeAndTheBestValueOfEarlierFits) {
   std::vector<double> rates;
   Learner learn(point_data(64, 32), point_net(), quiet());
   learn.add(logged("wer", {3, 2, 1, /* second fit */ 2, 3}))
@@ -328,7 +328,7 @@ TEST(ReduceLROnPlateau, TakesTheModeAndTheBestOfEarlierFits) {
   expect_rates(rates, {1, 1, 1, 0.1, 0.01});
 }
 
-TEST(ReduceLROnPlateau, IsRefusedBesideAScheduleOfTheRate) {
+TEST(ReduceLROnPlateau, RejectsASecondLearningRateSchedule) {
   const auto learn = learner({1, 2});
   learn->add<ReduceLROnPlateau>();
   expect_error<c10::ValueError>(
@@ -345,7 +345,7 @@ TEST(ReduceLROnPlateau, IsRefusedBesideAScheduleOfTheRate) {
           schedule::constant(0.9))});
 }
 
-TEST(ReduceLROnPlateau, RefusesOptionsOutOfTheirRange) {
+TEST(ReduceLROnPlateau, RejectsOptionsOutOfRange) {
   expect_error<c10::ValueError>(
       [] { ReduceLROnPlateau callback({.factor = 0.2}); },
       {"factor is 0.2", "divided by"});

@@ -43,7 +43,7 @@ using namespace testing_support;  // NOLINT
 using torch::nn::Linear;
 using torch::nn::Sequential;
 
-// Makes points out of noise, and tells them from real ones.
+// Generates points from noise and distinguishes them from real ones.
 struct GanImpl : torch::nn::Module {
   Sequential critic = register_module(
       "critic",
@@ -116,7 +116,7 @@ std::unique_ptr<Learner> learner_of(
   return learn;
 }
 
-// What somebody would write without a Learner.
+// The equivalent training loop without a Learner.
 struct HandLoop {
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers;
   std::vector<std::function<torch::Tensor(const Batch&)>> losses;
@@ -178,9 +178,9 @@ Tensors weights_of(const Gan& gan) {
   return result;
 }
 
-// ---- To the bit ----
+// ---- Bit-identical to a manual loop ----
 
-TEST(MultiOptimizer, EqualsTheLoopByHandWithAllPartsOnEachBatch) {
+TEST(MultiOptimizer, MatchesAManualLoopWithAllPartsOnEachBatch) {
   Gan gan = tiny_gan(), by_hand = tiny_gan();
   const auto learn = learner_of(gan);
   torch::manual_seed(1);
@@ -191,7 +191,7 @@ TEST(MultiOptimizer, EqualsTheLoopByHandWithAllPartsOnEachBatch) {
   EXPECT_FALSE(all_equal(weights_of(gan), weights_of(tiny_gan())));
 }
 
-TEST(MultiOptimizer, EqualsTheLoopByHandWithTurns) {
+TEST(MultiOptimizer, MatchesAManualLoopWithTurns) {
   Gan gan = tiny_gan(), by_hand = tiny_gan();
   auto options = parts_of(gan);
   options.alternate = true;
@@ -208,7 +208,7 @@ TEST(MultiOptimizer, EqualsTheLoopByHandWithTurns) {
   EXPECT_TRUE(all_equal(weights_of(gan), weights_of(by_hand)));
 }
 
-TEST(MultiOptimizer, TakesOptimizersOfSeveralKinds) {
+TEST(MultiOptimizer, SupportsDifferentOptimizerTypes) {
   Gan gan = tiny_gan(), by_hand = tiny_gan();
   auto options = parts_of(gan);
   options.parts[1].optimizer = kRmsprop;
@@ -260,16 +260,16 @@ void expect_one_scaler(const OptimizerFactory& optimizer) {
   EXPECT_EQ(
       learn->find<MixedPrecision>()->scaler().get_scale(),
       loop.scaler.get_scale());
-  // 1024, halved, doubled after 8 and 13.
+  // 1024, halved once, doubled after steps 8 and 13.
   EXPECT_EQ(loop.scaler.get_scale(), 2048);
 }
 
-TEST(MultiOptimizer, HasOneScalerThatSkipsEachOptimizerByItself) {
+TEST(MultiOptimizer, HasOneScalerThatSkipsEachOptimizerSeparately) {
   expect_one_scaler<torch::optim::Adam>(kAdam);
   expect_one_scaler<optim::Adam>(kFusedAdam);
 }
 
-TEST(MultiOptimizer, TrainsA16BitModelByItsMasterWeights) {
+TEST(MultiOptimizer, TrainsA16BitModelWithMasterWeights) {
   Gan gan = tiny_gan(), by_hand = tiny_gan();
   const auto learn = learner_of(gan, parts_of(gan, kFusedAdam));
   learn->to_fp16({.force_fp16 = true});
@@ -297,8 +297,8 @@ TEST(MultiOptimizer, TrainsA16BitModelByItsMasterWeights) {
   EXPECT_FALSE(all_equal(weights_of(gan), weights_of(tiny_gan())));
 }
 
-TEST(MultiOptimizer, TrainsA16BitModelWithOptimizersThatKnowNoMasters) {
-  // An eps beside which a gradient that half rounds to nearly 0 is nothing.
+TEST(MultiOptimizer, TrainsA16BitModelWithOptimizersOfLibTorch) {
+  // With this eps, gradients that half rounds to nearly 0 do not matter.
   const auto how = torch::optim::AdamOptions().betas({0.5, 0.999}).eps(1e-3);
   const auto adam = optimizer<torch::optim::Adam>(how);
   for (const auto& factory : {adam, optimizer<optim::Adam>(how)}) {
@@ -329,7 +329,7 @@ TEST(MultiOptimizer, TrainsA16BitModelWithOptimizersThatKnowNoMasters) {
 
 // ---- Callbacks ----
 
-TEST(MultiOptimizer, ShowsEachPartsGradientsAndEndsAStepOnceABatch) {
+TEST(MultiOptimizer, ShowsEachPartsGradientsAndEndsOneStepPerBatch) {
   Gan gan = tiny_gan();
   const auto learn = learner_of(gan);
   std::vector<std::string> events;
@@ -364,11 +364,11 @@ TEST(MultiOptimizer, ShowsEachPartsGradientsAndEndsAStepOnceABatch) {
           "end"}));
 }
 
-TEST(MultiOptimizer, StepsNoPartThatACallbackLeavesOut) {
+TEST(MultiOptimizer, DoesNotStepAPartThatACallbackSkips) {
   Gan gan = tiny_gan();
   const auto learn = learner_of(gan);
   int64_t backwards = 0, ends = 0;
-  // The critic stands still.
+  // Skips every step of the critic.
   learn->add<LambdaCallback>(
       {.on_backward_end =
            [&](Learner& l) { l.state().skip_step = backwards++ % 2 == 0; },
@@ -384,7 +384,8 @@ TEST(MultiOptimizer, StepsNoPartThatACallbackLeavesOut) {
       before->generator->parameters()[0]));
 }
 
-// A precision whose steps end as they are told to, with a flag on the device.
+// A precision policy with scripted step results and overflow flags on the
+// device.
 struct Scripted final : PrecisionPolicy {
   explicit Scripted(std::vector<StepResult> results, std::vector<float> flags)
       : results(std::move(results)), flags(std::move(flags)) {}
@@ -406,7 +407,7 @@ struct Scripted final : PrecisionPolicy {
   size_t next = 0;
 };
 
-TEST(MultiOptimizer, HasSkippedABatchIfAllPartsHave) {
+TEST(MultiOptimizer, ReportsASkippedStepOnlyIfAllPartsSkipped) {
   using enum StepResult;
   struct Case {
     std::vector<StepResult> results;
@@ -478,7 +479,7 @@ TEST(MultiOptimizer, SchedulesEachPartsOwnLearningRate) {
   EXPECT_EQ(learn->optimizer().param_groups().size(), 2U);
 }
 
-TEST(MultiOptimizer, TakesLearningRatesOfAFit) {
+TEST(MultiOptimizer, UsesTheLearningRatesOfAFit) {
   Gan gan = tiny_gan();
   const auto learn = learner_of(gan);
   learn->add<LambdaCallback>({.on_step = [](Learner& l) {
@@ -499,7 +500,7 @@ TEST(MultiOptimizer, GivesFrozenPartsNoTurn) {
       return loss(batch);
     };
     options.parts[0].loss = [](const Batch&) -> torch::Tensor {
-      ADD_FAILURE() << "a frozen part's loss was computed";
+      ADD_FAILURE() << "the loss of a frozen part was computed";
       return {};
     };
     const auto learn = learner_of(gan, options);
@@ -513,12 +514,12 @@ TEST(MultiOptimizer, GivesFrozenPartsNoTurn) {
   }
 }
 
-TEST(MultiOptimizer, LeavesNoTraceOfATrial) {
+TEST(MultiOptimizer, IsNotChangedByATrialRun) {
   Gan gan = tiny_gan();
   const auto learn = learner_of(gan);
   learn->fit(1);
   const Tensors before = weights_of(gan);
-  StateDict state;  // copies: the optimizer's own memory goes on changing
+  StateDict state;  // copies: the optimizer's own tensors keep changing
   for (const auto& entry : optimizer_state(*learn)) {
     state.insert(entry.key(), entry.value().clone());
   }
@@ -532,7 +533,7 @@ TEST(MultiOptimizer, LeavesNoTraceOfATrial) {
   }
 }
 
-TEST(MultiOptimizer, LeavesThePlainTrainingWhenItIsRemoved) {
+TEST(MultiOptimizer, RestoresOrdinaryTrainingWhenRemoved) {
   Gan gan = tiny_gan();
   const auto learn = learner_of(
       gan,
@@ -570,7 +571,7 @@ void expect_equal_states(Learner& a, Learner& b) {
   }
 }
 
-TEST(MultiOptimizer, ResumesInTheMiddleOfATurn) {
+TEST(MultiOptimizer, CanBeResumedInTheMiddleOfATurn) {
   for (const bool in_amp : {false, true}) {
     const TempFolder folder;
     const auto make = [&](const Gan& gan) {
@@ -586,7 +587,7 @@ TEST(MultiOptimizer, ResumesInTheMiddleOfATurn) {
     const auto whole = make(tiny_gan());
     whole->fit_one_cycle(2);
 
-    // Batch 10: of epoch 1 the second, of the critic's turn too.
+    // Batch 10 is the second of epoch 1 and of the critic's turn.
     const auto cut = make(tiny_gan());
     cut->add<SaveCheckpoint>({.folder = folder / "run"});
     cut->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
@@ -624,9 +625,9 @@ TEST(MultiOptimizer, SavesAndLoadsAllOptimizers) {
       {"RMSprop", "Adam"});
 }
 
-// ---- What it refuses ----
+// ---- What it rejects ----
 
-TEST(MultiOptimizer, RefusesOptionsThatMakeNoParts) {
+TEST(MultiOptimizer, RejectsInvalidParts) {
   const auto loss = [](const Batch&) { return torch::Tensor(); };
   using Options = MultiOptimizer::Options;
   const std::vector<std::pair<Options, std::string>> cases = {
@@ -646,7 +647,7 @@ TEST(MultiOptimizer, RefusesOptionsThatMakeNoParts) {
   }
 }
 
-TEST(MultiOptimizer, RefusesPartsThatAreNotTheModel) {
+TEST(MultiOptimizer, RejectsPartsThatDoNotCoverTheModel) {
   Gan gan = tiny_gan();
   auto options = parts_of(gan);
   options.parts[0].modules = {"critic.0"};
@@ -661,13 +662,13 @@ TEST(MultiOptimizer, RefusesPartsThatAreNotTheModel) {
   expect_error<c10::ValueError>(
       [&] { learner_of(gan, options); },
       {"part \"critic\" names \"crit\""});
-  // What is frozen needs no part; single parameters can be named.
+  // Frozen parameters need no part; modules can name single parameters.
   options.parts[0].modules = {"critic.0.weight", "critic.0.bias"};
   for (auto& p : gan->critic[2]->parameters()) p.requires_grad_(false);
   learner_of(gan, options)->fit(1);
 }
 
-TEST(MultiOptimizer, SaysWhichPartsLossIsNone) {
+TEST(MultiOptimizer, NamesThePartWithAnInvalidLoss) {
   Gan gan = tiny_gan();
   const auto expect_refused = [&](auto loss, const char* words) {
     auto options = parts_of(gan);
@@ -680,7 +681,7 @@ TEST(MultiOptimizer, SaysWhichPartsLossIsNone) {
   expect_refused(
       [&](const Batch& b) { return gan->fakes(b); },
       "has 2 dimensions");
-  // Of the critic alone, which has no gradients now.
+  // Depends only on the critic, which requires no gradients in this turn.
   expect_refused(
       [&](const Batch& b) { return gan->judge(b.inputs[0], 1); },
       "requires no gradient");
@@ -690,7 +691,7 @@ TEST(MultiOptimizer, SaysWhichPartsLossIsNone) {
   for (const auto& p : gan->parameters()) EXPECT_TRUE(p.requires_grad());
 }
 
-TEST(MultiOptimizer, RefusesWhatItCannotWorkWith) {
+TEST(MultiOptimizer, RejectsUnsupportedCombinations) {
   const auto expect_refused = [](auto prepare, const char* words) {
     Gan gan = tiny_gan();
     expect_error<c10::ValueError>(
@@ -739,7 +740,7 @@ TEST(MultiOptimizer, RefusesWhatItCannotWorkWith) {
       {"before the first fit"});
 }
 
-TEST(MultiOptimizer, StepsNoPartWithALossThatIsNaN) {
+TEST(MultiOptimizer, DoesNotStepPartsWhenALossIsNaN) {
   const auto sink = std::make_shared<MemorySink>();
   Gan gan = tiny_gan();
   const auto learn = learner_of(gan, {}, {.sink = sink});
@@ -749,7 +750,7 @@ TEST(MultiOptimizer, StepsNoPartWithALossThatIsNaN) {
   }});
   auto options = parts_of(gan);
   learn->remove(*learn->find<MultiOptimizer>());
-  // The generator's own loss becomes no NaN: it reads no data.
+  // The generator's loss reads no data and would not become NaN.
   options.parts[1].loss = [gan](const Batch& b) mutable {
     return gan->generator_loss(b) * b.inputs[0].mean();
   };
@@ -762,7 +763,7 @@ TEST(MultiOptimizer, StepsNoPartWithALossThatIsNaN) {
   EXPECT_EQ(sink->warnings.size(), 1u);
 }
 
-TEST(MultiOptimizer, FreezesAPartInTheTurnOfAnyPart) {
+TEST(MultiOptimizer, CanFreezeAPartInTheTurnOfAnyPart) {
   enum When { backward_begin, backward_end, step };
   for (const bool is_half : {false, true}) {
     for (const int64_t turn : {0, 1}) {
@@ -805,7 +806,7 @@ TEST(MultiOptimizer, FreezesAPartInTheTurnOfAnyPart) {
   }
 }
 
-TEST(MultiOptimizer, UnfreezesAPartInTheTurnOfAnother) {
+TEST(MultiOptimizer, CanUnfreezeAPartInTheTurnOfAnother) {
   Gan gan = tiny_gan();
   const auto learn = learner_of(gan);
   learn->freeze_to(1);
@@ -819,7 +820,7 @@ TEST(MultiOptimizer, UnfreezesAPartInTheTurnOfAnother) {
       tiny_gan()->critic->parameters()[0]));
 }
 
-TEST(MultiOptimizer, RefusesToFreezeAPartBetweenItsForwardPassAndItsLoss) {
+TEST(MultiOptimizer, CannotFreezeAPartBetweenItsForwardPassAndItsLoss) {
   Gan gan = tiny_gan();
   const auto learn = learner_of(gan);
   learn->add<LambdaCallback>(
@@ -829,7 +830,7 @@ TEST(MultiOptimizer, RefusesToFreezeAPartBetweenItsForwardPassAndItsLoss) {
       {"part \"critic\" was frozen during its own step"});
 }
 
-TEST(MultiOptimizer, TakesOptimizersThatMakeTheirStateWhenTheyAreCreated) {
+TEST(MultiOptimizer, SupportsOptimizersThatCreateTheirStateInTheConstructor) {
   Gan gan = tiny_gan();
   const auto learn =
       learner_of(gan, parts_of(gan, optimizer<torch::optim::Adagrad>()));

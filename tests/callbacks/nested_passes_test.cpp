@@ -1,5 +1,5 @@
-// Evaluations that callbacks make within a fit or within another evaluation leave
-// no trace in it, and are complete.
+// Evaluations that callbacks run during a fit or another evaluation leave no
+// trace in it and are complete.
 
 #include <functional>
 #include <memory>
@@ -33,7 +33,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-// Draws random numbers in training and in evaluation.
+// Returns a network that draws random numbers in training and in evaluation.
 torch::nn::Sequential noisy_net() {
   torch::manual_seed(7);
   return torch::nn::Sequential(
@@ -55,8 +55,8 @@ std::unique_ptr<Learner> make_learner() {
 
 using Act = std::function<void(Learner&)>;
 
-// Calls `act` in every moment of training and of validation, but not for the
-// passes that it makes itself.
+// Calls `act` in every event of training and validation, except in events of
+// passes that `act` itself starts.
 CallbackHandle at_every_moment(Act act) {
   auto is_inside = std::make_shared<bool>(false);
   const Act once = [act = std::move(act), is_inside](Learner& l) {
@@ -88,7 +88,7 @@ struct Pass {
 
 class NestedPass : public testing::TestWithParam<Pass> {
  protected:
-  // The end of a training, with the pass in each of its moments or without.
+  // Trains with or without the pass in each event and returns the Learner.
   static std::unique_ptr<Learner> trained(
       const Act& set_up,
       const Act& pass = {}) {
@@ -114,18 +114,18 @@ class NestedPass : public testing::TestWithParam<Pass> {
   }
 };
 
-TEST_P(NestedPass, LeavesNoTraceInTheTraining) {
+TEST_P(NestedPass, DoesNotChangeTraining) {
   expect_no_trace([](Learner&) {});
 }
 
-TEST_P(NestedPass, LeavesNoTraceInAWindowOfScaledGradients) {
+TEST_P(NestedPass, DoesNotChangeAWindowOfScaledGradients) {
   expect_no_trace([](Learner& l) {
     l.to_amp({.dtype = torch::kHalf});
     l.add<GradientAccumulation>({.batches = 3});
   });
 }
 
-TEST_P(NestedPass, LeavesNoTraceBesideEma) {
+TEST_P(NestedPass, DoesNotChangeTrainingWithEma) {
   expect_no_trace([](Learner& l) { l.add<Ema>(0.9); });
 }
 
@@ -165,7 +165,7 @@ TEST(NestedPass, IsCompleteAfterAStopRequest) {
   EXPECT_EQ(metrics, (std::vector<size_t>{1, 1}));
 }
 
-TEST(NestedPass, DuringWhichAStopIsRequestedDoesNotCutAWindowOfGradients) {
+TEST(NestedPass, DoesNotCutAWindowOfGradientsAfterAStopRequest) {
   const auto learn = make_learner();
   learn->add<GradientAccumulation>({.batches = 3});
   learn->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
@@ -177,13 +177,13 @@ TEST(NestedPass, DuringWhichAStopIsRequestedDoesNotCutAWindowOfGradients) {
   EXPECT_EQ(learn->state().iteration, 3) << "the window has three batches";
 }
 
-TEST(NestedPass, GetsNewRandomNumbersEachTime) {
+TEST(NestedPass, DrawsNewRandomNumbersEachTime) {
   const auto learn = make_learner();
   const torch::Tensor first = learn->get_preds().preds;
   EXPECT_FALSE(torch::equal(learn->get_preds().preds, first));
 }
 
-TEST(NestedPass, DoesNotMoveTheRandomNumbersOfTraining) {
+TEST(NestedPass, DoesNotChangeTheRandomNumbersOfTraining) {
   const auto learn = make_learner();
   learn->fit(1, 1e-2).validate();
   learn->get_preds();
@@ -193,7 +193,7 @@ TEST(NestedPass, DoesNotMoveTheRandomNumbersOfTraining) {
   EXPECT_TRUE(all_equal(parameters_of(*learn), parameters_of(*plain)));
 }
 
-// A metric that cannot be copied has one count.
+// A metric that cannot be copied, so it has a single state.
 struct Uncopied final : MetricImpl {
   Uncopied() = default;
   Uncopied(const Uncopied&) = delete;
@@ -204,7 +204,7 @@ struct Uncopied final : MetricImpl {
   torch::Tensor compute() const override { return torch::zeros({}); }
 };
 
-TEST(NestedPass, RefusesToCountInTheMetricOfARunningValidation) {
+TEST(NestedPass, RejectsMetricsOfARunningValidationThatCannotBeCopied) {
   Learner learn(
       point_data(64, 64),
       point_net(),
@@ -216,7 +216,7 @@ TEST(NestedPass, RefusesToCountInTheMetricOfARunningValidation) {
       {"uncopied", "copy constructor"});
 }
 
-TEST(LrFind, TriesAllItsRatesWhereCallbacksLimitTheBatches) {
+TEST(LrFind, TriesAllLearningRatesIfCallbacksLimitTheBatches) {
   const auto losses = [](const Act& set_up) {
     Learner learn(point_data(3200, 64), point_net(), quiet());
     set_up(learn);

@@ -1,7 +1,7 @@
-"""Writes one_cycle_fixture.json: what fastai's schedules set before each step.
+"""Writes one_cycle_fixture.json: the values of fastai's schedules at each step.
 
-python one_cycle_fixture.py > one_cycle_fixture.json, with fastai installed
-(./dev bench peers makes such an environment).
+Usage, with fastai installed (./dev bench peers creates such an environment):
+python one_cycle_fixture.py > one_cycle_fixture.json
 """
 import json
 import sys
@@ -24,7 +24,7 @@ BATCHES = 7
 
 
 class Hypers(Callback):
-    """Rate and momentum of every group, in each batch."""
+    """Records learning rate and momentum of each group in each batch."""
 
     def __init__(self):
         self.rows = []
@@ -59,7 +59,7 @@ def hypers(run):
 
 
 def fine_tune_weights():
-    """One batch an epoch, so that the order of samples does not count."""
+    """One batch per epoch, so that the order of samples does not matter."""
     torch.manual_seed(0)
     x, y = torch.randn(8, 3), torch.randn(8, 3)
     loader = DataLoader(TensorDataset(x, y), bs=8)
@@ -74,7 +74,7 @@ def fine_tune_weights():
 
 
 def main():
-    # fastai rounds positions to float, which is off by 1e-8: here to double.
+    # fastai rounds positions to float, an error of 1e-8; this keeps doubles.
     schedule.tensor = lambda parts: torch.tensor(list(parts)).double()
     torch.set_default_dtype(torch.float64)
     runs = {

@@ -26,8 +26,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-// Most of what a Learner can say: tables, reports of callbacks, warnings of
-// LibTorch, the end by a loss that is NaN.
+// Triggers most of the output of a Learner: tables, reports of callbacks,
+// warnings of LibTorch, and a stop because of a NaN loss.
 void train_and_look(const Sink& sink, const std::filesystem::path& folder) {
   Learner learn(
       point_data(),
@@ -59,7 +59,7 @@ void train_and_look(const Sink& sink, const std::filesystem::path& folder) {
   learn.fit(1);
 }
 
-TEST(Output, OfATrainingGoesToTheSinkAndNowhereElse) {
+TEST(Output, GoesOnlyToTheSink) {
   const TempFolder temp;
   std::vector<std::string> said;
   testing::internal::CaptureStdout();
@@ -85,7 +85,7 @@ TEST(Output, OfATrainingGoesToTheSinkAndNowhereElse) {
   }
 }
 
-TEST(Output, OfATrainingIsNoneWithASilentSink) {
+TEST(Output, IsEmptyWithASilentSink) {
   const TempFolder temp;
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
@@ -94,7 +94,7 @@ TEST(Output, OfATrainingIsNoneWithASilentSink) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Output, OfATrainingIsOnTheTerminalWithoutASink) {
+TEST(Output, GoesToTheTerminalWithoutASink) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   Learner learn(point_data(), point_net(), {});

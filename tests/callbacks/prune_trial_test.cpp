@@ -36,7 +36,8 @@ std::unique_ptr<Learner> learner(LearnerOptions options = {}) {
       quiet(std::move(options)));
 }
 
-// A trial whose epochs have these validation losses. \return its result.
+// Runs a trial whose epochs have these validation losses and returns its
+// result.
 FitResult run_trial(
     const std::shared_ptr<Study>& study,
     const std::vector<double>& losses,
@@ -58,9 +59,9 @@ std::shared_ptr<Study> study_of(
   return study;
 }
 
-TEST(PruneTrial, EndsATrialThatIsWorseThanTheMedianAtTheSameEpoch) {
+TEST(PruneTrial, StopsATrialThatIsWorseThanTheMedianAtTheSameEpoch) {
   const auto study = study_of({{4, 3, 2}, {5, 2, 1}, {6, 5, 4}});
-  // Medians 5, 3, 2. The best value so far counts.
+  // The medians are 5, 3, 2. The best value so far is compared.
   EXPECT_EQ(
       run_trial(study, {4.9, 3.1, 1}, {.name = "late", .startup_trials = 3}),
       FitResult::pruned);
@@ -72,7 +73,7 @@ TEST(PruneTrial, EndsATrialThatIsWorseThanTheMedianAtTheSameEpoch) {
       FitResult::pruned);
   EXPECT_EQ(
       run_trial(study, {5, 3, 9}, {.startup_trials = 3}),
-      FitResult::completed);  // ties, and nothing is saved after the last epoch
+      FitResult::completed);  // ties pass, and the last epoch is never pruned
 }
 
 TEST(PruneTrial, ComparesWithCompleteTrialsOnceThereAreEnough) {
@@ -88,11 +89,12 @@ TEST(PruneTrial, ComparesWithCompleteTrialsOnceThereAreEnough) {
   EXPECT_EQ(
       run_trial(study, {3, 1, 1}, {.startup_trials = 0, .warmup_epochs = 1}),
       FitResult::completed);
-  // No trial had a third epoch to compare with, but for the last one.
+  // Only the last trial had a third epoch, which was not compared with
+  // anything.
   EXPECT_EQ(study->trials().size(), 6u);
 }
 
-TEST(PruneTrial, PrunesWhatWasNeverANumberAndLeavesNaNOutOfTheMedian) {
+TEST(PruneTrial, PrunesTrialsWithOnlyNaNAndIgnoresNaNInTheMedian) {
   const auto study = study_of({{NAN, 3}, {2, 2}, {3, 3}});
   EXPECT_EQ(
       run_trial(study, {NAN, 1}, {.startup_trials = 0}),
@@ -127,7 +129,7 @@ TEST(PruneTrial, FollowsTheDirectionOfAMetric) {
   EXPECT_EQ(study->best()->name, "0");
 }
 
-TEST(Study, KnowsItsBestCompleteTrial) {
+TEST(Study, ReturnsItsBestCompleteTrial) {
   EXPECT_EQ(Study().best(), nullptr);
   const auto study = study_of({{4, 3}, {5, 2}, {NAN, NAN}});
   run_trial(study, {6, 0}, {.startup_trials = 0});  // pruned before its best
@@ -138,7 +140,7 @@ TEST(Study, KnowsItsBestCompleteTrial) {
   }
 }
 
-TEST(PruneTrial, SaysWhyInALine) {
+TEST(PruneTrial, PrintsTheReasonInOneLine) {
   const auto study = study_of({{1, 1}});
   const auto sink = std::make_shared<MemorySink>();
   const auto learn = learner({.sink = sink});
@@ -153,7 +155,7 @@ TEST(PruneTrial, SaysWhyInALine) {
       sink->lines.end());
 }
 
-TEST(PruneTrial, GoesOnOverTheFitsOfATrialAndEndsFineTune) {
+TEST(PruneTrial, SpansAllFitsOfATrialAndStopsFineTune) {
   const auto study = study_of({{3, 2, 1}, {3, 2, 1}});
   const auto learn = learner();
   learn->split({"3"});
@@ -170,13 +172,13 @@ TEST(PruneTrial, GoesOnOverTheFitsOfATrialAndEndsFineTune) {
       .fine_tune(2, {.freeze_epochs = 2});
   EXPECT_EQ(worse->state().result, FitResult::pruned);
   EXPECT_EQ(worse->recorder().epochs().size(), 1u);
-  // Another fit is the program's decision.
+  // Whether to fit again is up to the program.
   worse->remove(*worse->find<PruneTrial>());
   worse->fit(1);
   EXPECT_EQ(worse->state().result, FitResult::completed);
 }
 
-TEST(PruneTrial, LeavesTheBestModelOfAPrunedTrial) {
+TEST(PruneTrial, KeepsTheBestModelOfAPrunedTrial) {
   const TempFolder temp;
   const auto study = study_of({{4, 2, 1}});
   const auto learn = learner({.path = temp.path()});
@@ -188,7 +190,7 @@ TEST(PruneTrial, LeavesTheBestModelOfAPrunedTrial) {
   EXPECT_TRUE(learn->find<SaveModel>()->has_loaded());
 }
 
-TEST(PruneTrial, KnowsATrialThatFailed) {
+TEST(PruneTrial, RecordsAFailedTrial) {
   const auto study = std::make_shared<Study>();
   const auto learn = learner();
   learn
@@ -204,7 +206,7 @@ TEST(PruneTrial, KnowsATrialThatFailed) {
   EXPECT_EQ(study->best(), nullptr);
 }
 
-TEST(PruneTrial, HearsNothingOfATrialRun) {
+TEST(PruneTrial, IgnoresTrialRuns) {
   const auto study = std::make_shared<Study>();
   const auto learn = learner();
   learn->add<PruneTrial>({.study = study});
@@ -216,15 +218,15 @@ TEST(PruneTrial, HearsNothingOfATrialRun) {
   EXPECT_EQ(study->trials()[0].values.size(), 1u);
 }
 
-// A program that makes two trials, the second of which is pruned, and may be
-// started again at any time.
+// A program that runs two trials, the second of which is pruned, and that may
+// be restarted at any time.
 struct Search {
   explicit Search(const TempFolder& folder, int64_t stops_at = -1) {
     const std::vector<std::vector<double>> losses = {{3, 2, 1}, {2.5, 4, 4}};
     for (size_t trial = 0; trial < losses.size(); ++trial) {
       const auto learn = learner({.path = folder.path()});
       const std::string run = "run_" + std::to_string(trial);
-      // By the epoch, for it is resumed in the middle.
+      // Indexed by epoch, because the trial is resumed in the middle.
       learn->add<LambdaCallback>(
           {.on_epoch_end =
                [&losses, trial](Learner& l) {
@@ -248,18 +250,19 @@ struct Search {
   std::vector<FitResult> results;
 };
 
-TEST(PruneTrial, GoesOnWithASearchThatWasStoppedAnywhere) {
+TEST(PruneTrial, ResumesASearchStoppedAnywhere) {
   const TempFolder whole_folder;
   const Search whole(whole_folder);
   EXPECT_EQ(
       whole.results,
       (std::vector<FitResult>{FitResult::completed, FitResult::pruned}));
   EXPECT_EQ(whole.steps, 10);
-  // At the begin, within and at the end of epochs of both trials.
+  // Stops at the beginning, in the middle and at the end of epochs of both
+  // trials.
   for (const int64_t stop : {0, 2, 5, 7, 9}) {
     const TempFolder folder;
     const Search stopped(folder, stop);
-    for (int again = 0; again < 2; ++again) {  // the second time all is done
+    for (int again = 0; again < 2; ++again) {  // all done the second time
       const Search resumed(folder);
       EXPECT_EQ(resumed.results, whole.results) << stop;
       ASSERT_EQ(resumed.study->trials().size(), 2u);
@@ -288,7 +291,7 @@ TEST(PruneTrial, KeepsItsResultInACheckpointBetweenFits) {
   }
 }
 
-TEST(PruneTrial, DoesNotTakeATrialForCompleteThatTerminateOnNaNEnded) {
+TEST(PruneTrial, RecordsATrialStoppedByTerminateOnNaNAsFailed) {
   const auto study = std::make_shared<Study>();
   for (const bool diverges : {true, false}) {
     const auto learn = learner();
@@ -309,7 +312,7 @@ TEST(PruneTrial, DoesNotTakeATrialForCompleteThatTerminateOnNaNEnded) {
   EXPECT_EQ(study->best(), &study->trials()[1]);
 }
 
-TEST(PruneTrial, KnowsAfterAResumeThatTheTrialHadDiverged) {
+TEST(PruneTrial, DoesNotCountADivergedTrialAsCompleteAfterAResume) {
   const TempFolder temp;
   const auto start = [&](const std::shared_ptr<Study>& study) {
     auto learn = learner();
@@ -336,7 +339,7 @@ TEST(PruneTrial, KnowsAfterAResumeThatTheTrialHadDiverged) {
   EXPECT_EQ(again->best(), nullptr);
 }
 
-TEST(PruneTrial, RefusesWhatMakesNoSense) {
+TEST(PruneTrial, RejectsInvalidOptions) {
   const auto study = study_of({{1}});
   expect_error<c10::ValueError>(
       [] { PruneTrial({.monitor = "valid_loss"}); },

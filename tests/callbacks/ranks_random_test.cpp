@@ -1,5 +1,5 @@
-// Trainings of one to four ranks, put together at random, that are stopped or
-// killed and resumed, end as they do undisturbed.
+// Random training runs on one to four ranks that are stopped or killed and then
+// resumed end exactly as uninterrupted runs do.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -57,7 +57,7 @@ namespace fs = std::filesystem;
 enum class Precision { fp32, amp, amp_kept, bf16, bf16_kept, fp16 };
 enum class Rule { cross_entropy, ignoring, weighted, focal };
 
-/// One training.
+/// Configuration of one training run.
 struct Drawn {
   int64_t ranks = 1;
   Precision precision = Precision::fp32;
@@ -69,7 +69,8 @@ struct Drawn {
   bool clips = false, averages = false, has_swa = false, judges = false;
   bool freezes = false, two_fits = false;
   int64_t every_steps = 1;
-  // Of thousand steps; on which rank; killed, all at once, or asked to stop.
+  // When to stop, in thousandths of the steps; `stopping_rank` requests the
+  // stop, or all ranks are killed at once.
   std::vector<int64_t> stops;
   int64_t stopping_rank = 0;
   bool is_killed = false;
@@ -113,7 +114,7 @@ Drawn draw(uint64_t seed) {
   for (int64_t i = from(1, 2); i > 0; --i) d.stops.push_back(from(0, 999));
   d.stopping_rank = from(0, d.ranks - 1);
   d.is_killed = one_in(2);
-  // It wants two samples or more, also in the last batch of each rank.
+  // BatchNorm needs at least two samples, also in the last batch of each rank.
   if (d.has_batch_norm) d.drops_last = d.shards_data = true;
   return d;
 }
@@ -154,7 +155,7 @@ std::string Drawn::text() const {
       is_killed);
 }
 
-/// Adds a layer where the batch's first number is positive.
+/// Adds a layer if the batch's first number is positive.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(const Drawn& d) : has_branch(d.has_branch) {
     torch::manual_seed(7);
@@ -195,7 +196,8 @@ points_of(const Drawn& d, int64_t samples, int64_t seed) {
 
 DataBunch data_of(const Drawn& d, int64_t rank) {
   const int64_t seed = d.shards_data ? 0 : rank + 1;
-  // Of its own each rank has as many batches, and fewer samples in the last.
+  // With separate data, each rank has the same number of batches, and fewer
+  // samples in the last batch.
   const int64_t samples =
       d.shards_data ? d.samples : d.batch_size * 5 - rank % d.batch_size;
   DataLoaderOptions options{.batch_size = d.batch_size, .workers = 0};
@@ -248,11 +250,11 @@ void set_precision(Learner& learn, Precision precision) {
   }
 }
 
-/// A training on one rank, at its beginning.
+/// A training run on one rank, before its first step.
 struct Training {
   std::unique_ptr<Learner> learn;
-  int64_t ticks = 0;     // batches that ended
-  int64_t stop_at = -1;  // such a batch
+  int64_t ticks = 0;     // completed batches
+  int64_t stop_at = -1;  // stops after this batch
 
   Training(const Drawn& d, int64_t rank, const fs::path& path) {
     LearnerOptions options;
@@ -311,7 +313,7 @@ struct Training {
     if (d.two_fits && goes_on) learn->fit(1, 0.01);
   }
 
-  // What this rank has seen.
+  // Formats the losses and metrics that this rank has recorded.
   std::string history() const {
     std::string text;
     for (const double loss : learn->recorder().smooth_losses()) {
@@ -331,8 +333,8 @@ fs::path file_of(const fs::path& folder, const char* what, int64_t rank) {
   return folder / fmt::format("{} {}", what, rank);
 }
 
-/// Trains on all ranks, and leaves what each has at the end, and how many
-/// batches it has trained, in the folder.
+/// Trains on all ranks and writes the final weights and history of each, and
+/// the number of trained batches, to the folder.
 std::vector<int>
 train(const Drawn& d, const fs::path& folder, std::optional<int64_t> stop) {
   return run_ranks(d.ranks, [&](const LaunchEnvironment& environment) {
@@ -357,12 +359,12 @@ void check_case(uint64_t seed) {
   SCOPED_TRACE(d.text());
   const TempFolder whole, cut;
   const std::vector<int> well(static_cast<size_t>(d.ranks), 0);
-  ASSERT_EQ(train(d, whole.path(), {}), well) << "undisturbed";
+  ASSERT_EQ(train(d, whole.path(), {}), well) << "uninterrupted";
   const int64_t ticks = std::stoll(text_in(whole / "ticks"));
   for (const int64_t stop : d.stops) {
     const auto ends = train(d, cut.path(), stop * ticks / 1000);
     for (const int end : ends) {
-      // The others of a killed rank may be faster than their own signal.
+      // Other ranks may exit before their own kill signal arrives.
       ASSERT_TRUE(end == 0 || (d.is_killed && end != -SIGALRM)) << end;
     }
   }
@@ -376,7 +378,7 @@ void check_case(uint64_t seed) {
   }
 }
 
-TEST(RandomRanks, EndAsUndisturbedAfterStopsAndKills) {
+TEST(RandomRanks, EndAsUninterruptedAfterStopsAndKills) {
   for_random_cases(4, check_case);
 }
 

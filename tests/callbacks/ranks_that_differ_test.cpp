@@ -1,4 +1,5 @@
-// What ranks are told that do not do the same, and what they may do differently.
+// Errors for ranks that do different things, and differences that ranks may
+// have.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -64,8 +65,8 @@ void expect_near(Learner& actual, Learner& expected) {
   }
 }
 
-// Two ranks that train with what `set_up` adds, and are told these words within
-// seconds.
+// Trains on two ranks with what `set_up` adds, and expects an error with these
+// words within seconds.
 void expect_refusal(
     const std::function<void(Learner&, int64_t rank)>& set_up,
     std::initializer_list<std::string_view> words) {
@@ -79,7 +80,7 @@ void expect_refusal(
   });
 }
 
-TEST(RanksThatDiffer, OneThatFreezesAloneIsTold) {
+TEST(RanksThatDiffer, ARankThatFreezesAloneIsReported) {
   for (const bool freezes : {true, false}) {
     expect_refusal(
         [freezes](Learner& learn, int64_t rank) {
@@ -95,7 +96,7 @@ TEST(RanksThatDiffer, OneThatFreezesAloneIsTold) {
   }
 }
 
-TEST(RanksThatDiffer, ThoseThatFreezeOtherPartsAreTold) {
+TEST(RanksThatDiffer, FreezingDifferentPartsIsReported) {
   expect_refusal(
       [](Learner& learn, int64_t rank) {
         learn.split({"2"});
@@ -108,7 +109,7 @@ TEST(RanksThatDiffer, ThoseThatFreezeOtherPartsAreTold) {
       {"choice of trained parameters (freeze, unfreeze) of rank 1 is 3 of 4"});
 }
 
-TEST(RanksThatDiffer, ACallOfOneAloneIsNamed) {
+TEST(RanksThatDiffer, ACollectiveCallOfOneRankIsNamed) {
   expect_refusal(
       [](Learner& learn, int64_t rank) {
         learn.add<LambdaCallback>({.on_batch_end = [=](Learner& l) {
@@ -118,7 +119,7 @@ TEST(RanksThatDiffer, ACallOfOneAloneIsNamed) {
       {"rank 1 calls all_reduce of Double []", "a callback"});
 }
 
-TEST(RanksThatDiffer, WeightsThatOneChangesAreFoundWhenTheEpochEnds) {
+TEST(RanksThatDiffer, WeightsChangedOnOneRankAreFoundAtTheEndOfTheEpoch) {
   using Change = std::function<void(torch::Tensor)>;
   const auto changes = [](Learner& learn, int64_t rank, const Change& change) {
     learn.add<LambdaCallback>({.on_batch_end = [=](Learner& l) {
@@ -127,7 +128,8 @@ TEST(RanksThatDiffer, WeightsThatOneChangesAreFoundWhenTheEpochEnds) {
       change(l.model().parameters()[2].tensor);
     }});
   };
-  // An even number of equal elements has the XOR of none.
+  // A checksum by XOR would miss these changes: an even number of equal
+  // elements cancels out.
   const std::vector<Change> all = {
       [](torch::Tensor weight) { weight[0][0] += 1e-6; },
       [](torch::Tensor weight) { weight.neg_(); },
@@ -164,7 +166,7 @@ TEST(RanksThatDiffer, AConstantThatDiffersIsFoundBeforeTheFirstStep) {
       {"before the first step", "the first of which is 0.weight"});
 }
 
-TEST(RanksThatDiffer, AnEmptyParameterIsNoReasonToStop) {
+TEST(RanksThatDiffer, AnEmptyParameterIsAccepted) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     auto net = plain_net();
     net->register_parameter("none", torch::zeros({0, 3}));
@@ -178,9 +180,9 @@ TEST(RanksThatDiffer, AnEmptyParameterIsNoReasonToStop) {
   });
 }
 
-// ---- A branch that not every batch takes ----
+// ---- A branch that only some batches take ----
 
-/// Adds a second layer where the batch's first number is positive.
+/// Adds a second layer if the batch's first number is positive.
 struct BranchNetImpl : torch::nn::Module {
   BranchNetImpl() {
     torch::manual_seed(7);
@@ -195,7 +197,7 @@ struct BranchNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(BranchNet);
 
-// Batches of 4 of which those of rank 0, rank 1, both and none take the branch.
+// Batches of 4 in which rank 0, rank 1, both ranks and neither take the branch.
 DataBunch branch_data() {
   torch::Tensor x =
       torch::randn({32, 2}, at::detail::createCPUGenerator(1)).abs();
@@ -206,7 +208,7 @@ DataBunch branch_data() {
   return in_order(x, (x.sum(1) > 1).to(torch::kLong), 4);
 }
 
-TEST(RanksThatDiffer, ABranchThatOneDoesNotTakeIsNamed) {
+TEST(RanksThatDiffer, ABranchThatOneRankSkipsIsNamed) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     Learner learn(branch_data(), BranchNet(), with_sgd());
     learn.to_distributed(kQuick);
@@ -224,8 +226,8 @@ TEST(RanksThatDiffer, ABranchThatOneDoesNotTakeIsNamed) {
   });
 }
 
-TEST(RanksThatDiffer, TheyMayTakeOtherBranches) {
-  // What one process does that has the gradients of both.
+TEST(RanksThatDiffer, CanTakeDifferentBranches) {
+  // Trains in one process with the gradients of both ranks.
   const auto by_hand = [] {
     BranchNet net;
     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
@@ -243,7 +245,7 @@ TEST(RanksThatDiffer, TheyMayTakeOtherBranches) {
             targets[i + rank]);
         (loss / 2).backward();
       }
-      // A gradient of zeros where neither rank took the branch.
+      // Parameters that neither rank used keep a gradient of zeros.
       sgd.step();
     }
     return net->parameters();
@@ -264,7 +266,7 @@ TEST(RanksThatDiffer, TheyMayTakeOtherBranches) {
 
 // ---- Data ----
 
-/// Both parts of a learning problem, of each rank its own.
+/// Inputs and targets of one rank.
 struct Points {
   torch::Tensor x, y;
 };
@@ -275,7 +277,7 @@ Points points_of(int64_t samples, uint64_t seed) {
   return {x, (x.sum(1) > 0).to(torch::kLong)};
 }
 
-TEST(RanksThatDiffer, OtherDataOfTheSameSizeAreRefused) {
+TEST(RanksThatDiffer, DifferentDataOfTheSameSizeIsRejected) {
   const auto refuses = [](bool in_validation, std::string_view words) {
     expect_ranks(2, [&](const LaunchEnvironment& environment) {
       const auto set = [](uint64_t seed) {
@@ -299,7 +301,7 @@ TEST(RanksThatDiffer, OtherDataOfTheSameSizeAreRefused) {
   refuses(true, "fingerprint of the validation data of rank 1");
 }
 
-TEST(RanksThatDiffer, OtherOptionsOfToDistributedAreRefused) {
+TEST(RanksThatDiffer, DifferentOptionsOfToDistributedAreRejected) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), plain_net(), with_sgd());
     DistributedOptions options = kQuick;
@@ -319,7 +321,7 @@ DistributedOptions with_own_data() {
   return options;
 }
 
-// Three batches of 8 each, the last of which are short.
+// Three batches of 8 per rank, the last of which is short.
 Points own_points(int64_t rank) {
   const std::vector<int64_t> samples = {20, 23, 18};
   return points_of(samples[rank], 10 + rank);
@@ -330,7 +332,7 @@ DataBunch own_data(int64_t rank) {
   return in_order(p.x, p.y, kBatch);
 }
 
-// The same for one process, whose batch b has the batches b of all ranks.
+// The same data for one process, whose batch b contains all ranks' batches b.
 DataBunch joint_data(int64_t ranks) {
   Tensors x, y;
   for (int64_t first = 0; first < 3 * kBatch; first += kBatch) {
@@ -344,7 +346,7 @@ DataBunch joint_data(int64_t ranks) {
   return in_order(torch::cat(x), torch::cat(y), ranks * kBatch);
 }
 
-TEST(RanksThatDiffer, EachMayHaveDataOfItsOwn) {
+TEST(RanksThatDiffer, CanHaveSeparateData) {
   for (const int64_t ranks : {2, 3}) {
     for (const int64_t window : {1, 2}) {
       expect_ranks(ranks, [&](const LaunchEnvironment& environment) {
@@ -360,13 +362,13 @@ TEST(RanksThatDiffer, EachMayHaveDataOfItsOwn) {
         expect_near(learn, alone);
         EXPECT_NEAR(learn.state().valid_loss, alone.state().valid_loss, 1e-5);
         EXPECT_EQ(learn.state()["accuracy"], alone.state()["accuracy"]);
-        EXPECT_EQ(communicator(learn).mean(1), 1);  // together still
+        EXPECT_EQ(communicator(learn).mean(1), 1);  // still in sync
       });
     }
   }
 }
 
-TEST(RanksThatDiffer, DataOfTheirOwnAreLimitedByBatchesOfEach) {
+TEST(RanksThatDiffer, SeparateDataIsLimitedByBatchesPerRank) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const Points p = points_of(16 + 16 * environment.rank, 3);
     Learner learn(in_order(p.x, p.y, kBatch), plain_net(), with_sgd());
@@ -387,7 +389,8 @@ TEST(RanksThatDiffer, DataOfTheirOwnAreLimitedByBatchesOfEach) {
   });
 }
 
-// Images that cannot be read, say: those from `first` to `last` - 1.
+// A dataset that leaves out the samples from `first` to `last` - 1, as if their
+// images could not be read.
 class WithGap final : public Dataset {
  public:
   WithGap(const Points& p, int64_t first, int64_t last)
@@ -414,9 +417,9 @@ class WithGap final : public Dataset {
   int64_t first_, last_;
 };
 
-// Some batches of one rank have nothing, or all of them. The validation is that
-// of the samples that are left.
-TEST(RanksThatDiffer, SamplesThatAValidationLeavesOutCountOnNoRank) {
+// Batches of one rank may lose some or all of their samples. The result must
+// equal validation on the remaining samples.
+TEST(RanksThatDiffer, SamplesLeftOutOfValidationCountOnNoRank) {
   struct Case {
     int64_t samples, first, last;
   };
@@ -473,7 +476,7 @@ TEST(RanksThatDiffer, SamplesThatAValidationLeavesOutCountOnNoRank) {
   }
 }
 
-TEST(RanksThatDiffer, AValidationOfNothingIsToldOnAllRanks) {
+TEST(RanksThatDiffer, AnEmptyValidationIsReportedOnAllRanks) {
   const Points p = points_of(8, 5);
   for (const int64_t world_size : {1, 2}) {
     expect_ranks(world_size, [&](const LaunchEnvironment&) {
@@ -490,7 +493,7 @@ TEST(RanksThatDiffer, AValidationOfNothingIsToldOnAllRanks) {
   }
 }
 
-TEST(RanksThatDiffer, SamplesMayNotBeLeftOutOfTraining) {
+TEST(RanksThatDiffer, SamplesCannotBeLeftOutOfTraining) {
   DataBunch data = data_of(16);
   data.train = std::make_shared<DataLoader>(
       std::make_shared<WithGap>(points_of(8, 5), 2, 3),
@@ -502,8 +505,8 @@ TEST(RanksThatDiffer, SamplesMayNotBeLeftOutOfTraining) {
        "DataLoaderOptions::training"});
 }
 
-// Others would wait for it in vain.
-TEST(RanksThatDiffer, AFitThatCannotBeginOnOneBeginsOnNone) {
+// Otherwise the other ranks would wait until the timeout.
+TEST(RanksThatDiffer, AFitThatCannotStartOnOneRankStartsOnNone) {
   expect_ranks(3, [](const LaunchEnvironment& environment) {
     DataBunch data = own_data(0);
     const auto valid = data.valid;
@@ -529,8 +532,9 @@ TEST(RanksThatDiffer, AFitThatCannotBeginOnOneBeginsOnNone) {
   });
 }
 
-// A pass that one is asked to leave ends on all after the same batch.
-TEST(RanksThatDiffer, AStopInValidationOfOtherLengthsEndsAll) {
+// If a stop is requested on one rank, validation ends on all ranks after the
+// same batch.
+TEST(RanksThatDiffer, AStopInAValidationOfDifferentLengthsStopsAllRanks) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     DataBunch data = own_data(0);
     const Points p = points_of(16 + 64 * environment.rank, 3);
@@ -548,7 +552,7 @@ TEST(RanksThatDiffer, AStopInValidationOfOtherLengthsEndsAll) {
   });
 }
 
-TEST(RanksThatDiffer, ATrainingOnDataOfTheirOwnGoesOnBitForBit) {
+TEST(RanksThatDiffer, ResumeBitIdenticallyWithSeparateData) {
   const TempFolder folder;
   const auto make = [](int64_t data, uint64_t seed) {
     auto learn =
@@ -600,9 +604,9 @@ TEST(RanksThatDiffer, ATrainingOnDataOfTheirOwnGoesOnBitForBit) {
   });
 }
 
-// ---- What ranks decide alike ----
+// ---- Decisions that all ranks share ----
 
-TEST(RanksThatDiffer, ATrialThatOneRankPrunesEndsOnAll) {
+TEST(RanksThatDiffer, ATrialPrunedOnOneRankEndsOnAllRanks) {
   for (const int64_t world_size : {1, 2, 3}) {
     expect_ranks(world_size, [&](const LaunchEnvironment& environment) {
       const auto study = std::make_shared<Study>();

@@ -1,4 +1,4 @@
-// The rules that the loop keeps so that no callback has to, on several ranks.
+// Rules that the loop enforces so that callbacks need not, on several ranks.
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -67,8 +67,8 @@ void expect_same_on_all(Learner& learn, const std::string& bytes) {
   }
 }
 
-// Keeps the bytes of the weights after each step, where no broadcast has made
-// them equal yet.
+// Collects the bytes of the weights after each step, before any broadcast can
+// make them equal.
 class EachStep final : public Callback {
  public:
   void on_batch_end(Learner& learn) override {
@@ -115,7 +115,8 @@ TEST(RulesOnRanks, ALoggedValueIsTheMeanOverRanks) {
   });
 }
 
-// Trains on two ranks and expects equal weights and rates after each step.
+// Trains on two ranks and expects equal weights and learning rates after each
+// step.
 void expect_equal_steps(
     const std::function<void(Learner&, int64_t rank)>& set_up,
     const std::function<void(Learner&)>& train) {
@@ -131,9 +132,9 @@ void expect_equal_steps(
   });
 }
 
-// ---- A step is a step ----
+// ---- When a step is taken ----
 
-// Two epochs, to the weights of one process that has made them, and with the same
+// Trains two epochs and expects the weights of a single process, and identical
 // bits on all ranks after each step.
 void expect_trains_as(Learner& alone, Learner& learn) {
   const auto each = std::make_shared<EachStep>();
@@ -146,9 +147,9 @@ void expect_trains_as(Learner& alone, Learner& learn) {
   expect_same_on_all(learn, each->bytes);
 }
 
-TEST(RulesOnRanks, AnUnevenTailOfAnAccumulationWindowIsWeighedOnce) {
-  // 251 samples: 8 batches of 16 on two ranks, the last of 14 and 13; windows
-  // of 3, 3 and 2 batches.
+TEST(RulesOnRanks, AnUnevenTailOfAnAccumulationWindowIsWeightedCorrectly) {
+  // 251 samples: 8 batches of 16 on two ranks, the last of 14 and 13 samples;
+  // windows of 3, 3 and 2 batches.
   expect_ranks(2, [](const LaunchEnvironment&) {
     Learner alone(data_of(96, 251, false), plain_net(), with_sgd());
     alone.fit(2, 0.1);
@@ -159,7 +160,8 @@ TEST(RulesOnRanks, AnUnevenTailOfAnAccumulationWindowIsWeighedOnce) {
   });
 }
 
-// In the first batch only rank 0 has something to count, in the last nobody.
+// In the first batch, only rank 0 has targets that count; in the last batch, no
+// rank has.
 DataBunch partly_ignored(int64_t batch_size) {
   const torch::Tensor x =
       torch::randn({72, 2}, at::detail::createCPUGenerator(1));
@@ -170,7 +172,7 @@ DataBunch partly_ignored(int64_t batch_size) {
   return in_order(x, y, batch_size);
 }
 
-TEST(RulesOnRanks, WhatALossCountsIsWhatItWeighsOnAllRanks) {
+TEST(RulesOnRanks, ALossIsWeightedByItsCountOverAllRanks) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     for (const int64_t batches : {1, 2}) {
       LearnerOptions options = with_sgd();
@@ -208,7 +210,7 @@ TEST(RulesOnRanks, WeightsAreEqualAfterEachStepInEveryPrecision) {
   }
 }
 
-TEST(RulesOnRanks, ACheckpointInAnOpenWindowIsRefusedWithASentence) {
+TEST(RulesOnRanks, ACheckpointInAnOpenWindowIsRejected) {
   const TempFolder folder;
   expect_ranks(2, [&](const LaunchEnvironment&) {
     Learner learn(data_of(16), plain_net(), with_sgd());
@@ -234,7 +236,7 @@ std::set<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
-TEST(RulesOnRanks, ACheckpointThatAllRanksSaveIsWrittenOnceAndWhole) {
+TEST(RulesOnRanks, ACheckpointSavedByAllRanksIsWrittenOnceAndComplete) {
   for (const bool shard : {false, true}) {
     const TempFolder folder;
     expect_ranks(2, [&](const LaunchEnvironment&) {
@@ -247,7 +249,7 @@ TEST(RulesOnRanks, ACheckpointThatAllRanksSaveIsWrittenOnceAndWhole) {
       }});
       learn.fit(2, 1e-2);
       learn.save_checkpoint(folder / "after");
-      // It is there for every rank, and every rank knows whose it is.
+      // Every rank can read the checkpoint and find the run that it belongs to.
       std::vector<std::string> problems;
       const Checkpoint saved = read_checkpoint(folder / "after", problems);
       EXPECT_EQ(saved.run, run_id(learn));
@@ -264,7 +266,7 @@ TEST(RulesOnRanks, ACheckpointThatAllRanksSaveIsWrittenOnceAndWhole) {
   }
 }
 
-TEST(RulesOnRanks, AModelThatAllRanksSaveCanBeLoadedByAll) {
+TEST(RulesOnRanks, AModelSavedByAllRanksCanBeLoadedByAll) {
   const TempFolder folder;
   expect_ranks(3, [&](const LaunchEnvironment&) {
     Learner learn(data_of(16), point_net(), quiet({.path = folder.path()}));
@@ -277,7 +279,7 @@ TEST(RulesOnRanks, AModelThatAllRanksSaveCanBeLoadedByAll) {
   });
 }
 
-TEST(RulesOnRanks, WhatRankZeroCannotWriteIsSaidOnAllRanks) {
+TEST(RulesOnRanks, AWriteErrorOfRankZeroIsReportedOnAllRanks) {
   const TempFolder folder;
   write_file(folder / "file", "in the way");
   expect_ranks(2, [&](const LaunchEnvironment&) {
@@ -287,14 +289,14 @@ TEST(RulesOnRanks, WhatRankZeroCannotWriteIsSaidOnAllRanks) {
         [&] { learn.save_checkpoint("run"); },
         {"file", "cannot"});
     expect_error<DataError>([&] { learn.save("end"); }, {"file", "cannot"});
-    learn.fit(1, 0.1);  // together still
+    learn.fit(1, 0.1);  // still in sync
     expect_same_on_all(learn, bytes_of(learn));
     learn.add<SaveCheckpoint>({.folder = "run"});
     expect_error<DataError>([&] { learn.fit(1, 0.1); }, {"file", "cannot"});
   });
 }
 
-// The last save of a fit fails when the fit ends.
+// The last save of a fit fails at the end of the fit.
 TEST(RulesOnRanks, AFailureOfTheLastSaveEndsTheFitOnAllRanks) {
   const TempFolder folder;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
@@ -310,7 +312,7 @@ TEST(RulesOnRanks, AFailureOfTheLastSaveEndsTheFitOnAllRanks) {
   });
 }
 
-// Where the optimizer is divided, all take part in each checkpoint.
+// With a sharded optimizer, all ranks take part in each checkpoint.
 TEST(RulesOnRanks, AFailureOfASaveEndsTheFitOnAllRanks) {
   for (const bool is_divided : {false, true}) {
     const TempFolder folder;
@@ -322,7 +324,7 @@ TEST(RulesOnRanks, AFailureOfASaveEndsTheFitOnAllRanks) {
       learn.add<SaveCheckpoint>({.folder = folder / "run", .every_steps = 1});
       learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
         if (environment.rank != 0 || l.state().iteration != 2) return;
-        // One may be writing in it.
+        // Renamed rather than removed, because a save may be writing to it.
         std::filesystem::rename(folder / "run", folder / "elsewhere");
         write_file(folder / "run", "in the way");
       }});
@@ -331,7 +333,7 @@ TEST(RulesOnRanks, AFailureOfASaveEndsTheFitOnAllRanks) {
   }
 }
 
-TEST(RulesOnRanks, ACheckpointThatOneRankIsAskedForIsThatOfAll) {
+TEST(RulesOnRanks, ACheckpointRequestedOnOneRankIsSavedByAll) {
   const TempFolder folder;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), plain_net(), quiet());
@@ -351,8 +353,8 @@ TEST(RulesOnRanks, ACheckpointThatOneRankIsAskedForIsThatOfAll) {
       (std::set<std::string>{"latest", "step_4"}));
 }
 
-// Rank 1 is paused after its second batch, and then rank 2 is asked for a
-// checkpoint. In an accumulation window the pause waits for its end.
+// Pauses rank 1 after its second batch and then requests a checkpoint on rank
+// 2. Within an accumulation window, the pause takes effect at its end.
 void expect_common_pause(
     const std::function<void(Learner&, RunControl&, int64_t rank)>& end,
     int64_t steps,
@@ -393,7 +395,7 @@ void expect_common_pause(
       (std::set<std::string>{"latest", "step_2"}));
 }
 
-TEST(RulesOnRanks, APauseOfOneRankIsThatOfAllUntilItGoesOn) {
+TEST(RulesOnRanks, APauseOfOneRankPausesAllUntilItResumes) {
   for (const int64_t window : {1, 2}) {
     expect_common_pause(
         [](Learner&, RunControl& control, int64_t rank) {
@@ -413,7 +415,7 @@ TEST(RulesOnRanks, AStopOfOneRankEndsThePauseOfAll) {
       1);
 }
 
-TEST(RulesOnRanks, CheckpointsThatRanksAreAskedForAtOnceAreAllWritten) {
+TEST(RulesOnRanks, CheckpointsRequestedOnSeveralRanksAtOnceAreAllWritten) {
   const TempFolder folder;
   expect_ranks(3, [&](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), plain_net(), quiet());
@@ -434,9 +436,9 @@ TEST(RulesOnRanks, CheckpointsThatRanksAreAskedForAtOnceAreAllWritten) {
   }
 }
 
-// ---- Decisions are common ----
+// ---- Decisions are shared ----
 
-TEST(RulesOnRanks, AStepThatOneRankSkipsIsSkippedByAll) {
+TEST(RulesOnRanks, AStepSkippedByOneRankIsSkippedByAll) {
   for (const bool before_backward : {true, false}) {
     expect_equal_steps(
         [&](Learner& learn, int64_t rank) {
@@ -452,7 +454,7 @@ TEST(RulesOnRanks, AStepThatOneRankSkipsIsSkippedByAll) {
   }
 }
 
-TEST(RulesOnRanks, ANaNOnOneRankEndsTheFitOnAll) {
+TEST(RulesOnRanks, ANaNOnOneRankEndsTheFitOnAllRanks) {
   expect_equal_steps(
       [](Learner& learn, int64_t rank) {
         learn.add<TerminateOnNaN>();
@@ -468,7 +470,7 @@ TEST(RulesOnRanks, ANaNOnOneRankEndsTheFitOnAll) {
       });
 }
 
-TEST(RulesOnRanks, AStopThatOneRankAsksForEndsAllAtTheSamePlace) {
+TEST(RulesOnRanks, AStopOfOneRankEndsAllRanksAtTheSameStep) {
   for (const bool epoch_end : {true, false}) {
     expect_equal_steps(
         [&](Learner& learn, int64_t rank) {
@@ -493,7 +495,7 @@ TEST(RulesOnRanks, AStopThatOneRankAsksForEndsAllAtTheSamePlace) {
   }
 }
 
-TEST(RulesOnRanks, ARateThatOneRankSetsIsThatOfRankZero) {
+TEST(RulesOnRanks, LearningRatesAreThoseOfRankZero) {
   expect_equal_steps(
       [](Learner& learn, int64_t rank) {
         learn.add<LambdaCallback>({.on_batch_begin = [rank](Learner& l) {
@@ -507,13 +509,13 @@ TEST(RulesOnRanks, ARateThatOneRankSetsIsThatOfRankZero) {
       });
 }
 
-// The training loss that is monitored is that of all ranks.
-TEST(RulesOnRanks, APlateauOfTheTrainingLossIsSeenByAllAlike) {
+// ReduceLROnPlateau monitors the training loss over all ranks.
+TEST(RulesOnRanks, AllRanksSeeAPlateauOfTheTrainingLossAlike) {
   expect_equal_steps(
       [](Learner& learn, int64_t rank) {
         learn.add<ReduceLROnPlateau>(
             {.monitor = "train_loss", .min_delta = 0.02, .patience = 1});
-        // The ranks' own losses have other courses.
+        // The losses of the individual ranks develop differently.
         learn.add<LambdaCallback>({.on_loss_begin = [rank](Learner& l) {
           if (!l.state().training || rank == 0) return;
           l.state().outputs[0] =
@@ -530,7 +532,7 @@ TEST(RulesOnRanks, APlateauOfTheTrainingLossIsSeenByAllAlike) {
       });
 }
 
-TEST(RulesOnRanks, LrFindSuggestsTheSameOnAll) {
+TEST(RulesOnRanks, LrFindSuggestsTheSameOnAllRanks) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     Learner learn(data_of(16), plain_net(), with_sgd());
     learn.to_distributed(kQuick);
@@ -541,9 +543,9 @@ TEST(RulesOnRanks, LrFindSuggestsTheSameOnAll) {
   });
 }
 
-// ---- The start is common ----
+// ---- All ranks start alike ----
 
-TEST(RulesOnRanks, ACheckpointThatOnlyOneRankFindsIsRefused) {
+TEST(RulesOnRanks, ACheckpointFoundByOnlyOneRankIsRejected) {
   const TempFolder folder;
   const auto make = [&] {
     auto learn = std::make_unique<Learner>(
@@ -566,11 +568,11 @@ TEST(RulesOnRanks, ACheckpointThatOnlyOneRankFindsIsRefused) {
   });
 }
 
-TEST(RulesOnRanks, WeightsThatDifferBeforeTheFirstStepAreRefused) {
+TEST(RulesOnRanks, WeightsThatDifferBeforeTheFirstStepAreRejected) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), plain_net(), with_sgd());
     learn.to_distributed(kQuick);
-    // After the weights of rank 0 were sent.
+    // Runs after the weights of rank 0 were broadcast.
     learn.add<LambdaCallback>(
         {.on_train_begin =
              [&](Learner& l) {
@@ -587,9 +589,9 @@ TEST(RulesOnRanks, WeightsThatDifferBeforeTheFirstStepAreRefused) {
   });
 }
 
-// ---- A pass without training is local ----
+// ---- Evaluation is local ----
 
-TEST(RulesOnRanks, OneRankMayPredictAlone) {
+TEST(RulesOnRanks, OneRankCanPredictAlone) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), point_net(), with_sgd());
     learn.to_distributed(kQuick);
@@ -605,7 +607,7 @@ TEST(RulesOnRanks, OneRankMayPredictAlone) {
   });
 }
 
-TEST(RulesOnRanks, ValidateOnTrainingDataSeesAllOfIt) {
+TEST(RulesOnRanks, ValidateOnTrainingDataCoversAllOfIt) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     Learner alone(data_of(16, 251, false), plain_net(), with_sgd());
     const Validation expected = alone.validate(Split::train);
@@ -617,12 +619,12 @@ TEST(RulesOnRanks, ValidateOnTrainingDataSeesAllOfIt) {
   });
 }
 
-TEST(RulesOnRanks, SwaRenewsTheStatisticsOfBatchNorm) {
+TEST(RulesOnRanks, SwaUpdatesTheStatisticsOfBatchNorm) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     Learner learn(data_of(16), point_net(), with_sgd());
     learn.to_distributed(kQuick);
     learn.add<Swa>({.start = 0.5}).fit(2, 0.1);
-    // Plain means over the batches of one pass.
+    // Means over the batches of one pass.
     for (const ModelTensor& b : learn.model().buffers()) {
       if (b.name.ends_with("num_batches_tracked")) {
         EXPECT_EQ(b.tensor.item<int64_t>(), 16);
@@ -632,7 +634,7 @@ TEST(RulesOnRanks, SwaRenewsTheStatisticsOfBatchNorm) {
   });
 }
 
-TEST(RulesOnRanks, LimitsOfAnEpochCountTheBatchesOfARank) {
+TEST(RulesOnRanks, LimitsOfAnEpochCountBatchesPerRank) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     Learner learn(data_of(16), plain_net(), with_sgd());
     learn.to_distributed(kQuick);
@@ -650,7 +652,7 @@ TEST(RulesOnRanks, LimitsOfAnEpochCountTheBatchesOfARank) {
   });
 }
 
-// ---- What has changed is told once ----
+// ---- Changes are announced once ----
 
 TEST(RulesOnRanks, EmaIsEqualOnAllRanksInASecondFit) {
   const TempFolder folder;

@@ -19,7 +19,8 @@ namespace {
 using namespace testing_support;  // NOLINT
 using std::chrono::milliseconds;
 
-// Batches of a millisecond or more, so that another thread has time to act.
+// Makes batches take a millisecond or more, so that another thread has time to
+// act.
 std::shared_ptr<Callback> slowly() {
   return std::make_shared<LambdaCallback>(
       LambdaCallbackOptions{.on_step = [](Learner&) {
@@ -33,7 +34,7 @@ TEST(RunControl, PausesAndResumesFromAnotherThread) {
   std::atomic<int64_t> batches = 0;
   learn.add(control).add(slowly()).add<LambdaCallback>(
       {.on_step_end = [&](Learner&) { ++batches; }});
-  control->pause();  // before the fit: after its first step
+  control->pause();  // before the fit; takes effect after its first step
   std::thread training([&] { learn.fit(3); });
   EXPECT_TRUE(comes_true([&] { return control->is_paused(); }));
   const int64_t at_pause = batches;
@@ -47,7 +48,7 @@ TEST(RunControl, PausesAndResumesFromAnotherThread) {
   EXPECT_EQ(learn.state().result, FitResult::completed);
 }
 
-TEST(RunControl, PausingChangesNothingInTheResult) {
+TEST(RunControl, PausingDoesNotChangeTheResult) {
   Learner plain(point_data(), point_net(), quiet());
   plain.fit_one_cycle(3, 0.01);
   Learner learn(point_data(), point_net(), quiet());
@@ -82,7 +83,7 @@ TEST(RunControl, StopsAPausedFit) {
   EXPECT_EQ(learn.recorder().losses().size(), 1u);
 }
 
-TEST(RunControl, ChangesTheRatesAlsoOverASchedule) {
+TEST(RunControl, OverridesTheLearningRatesOfASchedule) {
   Learner learn(point_data(), point_net(), quiet());
   const auto control = std::make_shared<RunControl>();
   learn.add(control);
@@ -100,13 +101,13 @@ TEST(RunControl, ChangesTheRatesAlsoOverASchedule) {
   const auto& rates = learn.recorder().learning_rates();
   EXPECT_GT(rates[3], 1e-4);
   for (int i = 4; i <= 10; ++i) EXPECT_EQ(rates[i], 1e-4) << i;
-  EXPECT_NE(rates[11], 1e-4);  // the schedule's again
-  // The next fit has rates of its own.
+  EXPECT_NE(rates[11], 1e-4);  // set by the schedule again
+  // The next fit uses its own learning rates.
   learn.fit(1, 0.5);
   EXPECT_EQ(learn.recorder().learning_rates().back(), 0.5);
 }
 
-TEST(RunControl, GivesBackTheRatesOfAFitWithoutSchedule) {
+TEST(RunControl, RestoresTheLearningRatesOfAFitWithoutSchedule) {
   Learner learn(point_data(), point_net(), quiet());
   const auto control = std::make_shared<RunControl>();
   learn.add(control).add<LambdaCallback>({.on_step = [&](Learner& l) {
@@ -119,7 +120,7 @@ TEST(RunControl, GivesBackTheRatesOfAFitWithoutSchedule) {
       (std::vector<double>{0.5, 0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.5}));
 }
 
-TEST(RunControl, RefusesRatesThatDoNotFitWithAWarning) {
+TEST(RunControl, RejectsLearningRatesThatDoNotFitWithAWarning) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   const auto control = std::make_shared<RunControl>();
@@ -131,7 +132,7 @@ TEST(RunControl, RefusesRatesThatDoNotFitWithAWarning) {
   EXPECT_EQ(learn.recorder().learning_rates().back(), 0.5);
 }
 
-TEST(RunControl, WritesACheckpointOnRequestAlsoWhilePaused) {
+TEST(RunControl, WritesACheckpointOnRequestEvenWhilePaused) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
   const auto control = std::make_shared<RunControl>();
@@ -151,7 +152,7 @@ TEST(RunControl, WritesACheckpointOnRequestAlsoWhilePaused) {
   EXPECT_TRUE(all_equal(parameters_of(continued), parameters_of(learn)));
 }
 
-TEST(RunControl, TellsThatACheckpointCannotBeWrittenAndGoesOn) {
+TEST(RunControl, WarnsIfACheckpointCannotBeWrittenAndContinues) {
   const TempFolder temp;
   write_file(temp / "file", "in the way");
   const auto sink = std::make_shared<MemorySink>();
@@ -166,7 +167,7 @@ TEST(RunControl, TellsThatACheckpointCannotBeWrittenAndGoesOn) {
   EXPECT_EQ(learn.recorder().losses().size(), 8u);
 }
 
-TEST(RunControl, TakesRatesIntoTheCheckpoint) {
+TEST(RunControl, SavesLearningRatesInTheCheckpoint) {
   const TempFolder temp;
   const auto train = [&](bool saves, Learner& learn) {
     const auto control = std::make_shared<RunControl>();
@@ -187,8 +188,9 @@ TEST(RunControl, TakesRatesIntoTheCheckpoint) {
   EXPECT_TRUE(all_equal(parameters_of(continued), parameters_of(learn)));
 }
 
-// Before the epoch's first batch, so that the rates begin with the second.
-TEST(RunControl, TakesAWishThatIsPendingIntoTheCheckpoint) {
+// Requested before the epoch's first batch, so the new learning rates start
+// with the second batch.
+TEST(RunControl, SavesAPendingRequestInTheCheckpoint) {
   const TempFolder temp;
   const auto train = [&](bool stops, bool resumes) {
     Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));

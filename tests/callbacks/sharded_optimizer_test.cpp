@@ -57,7 +57,7 @@ const Mode kModes[] = {
     },
     [](Learner& l) { l.to_bf16({.master_weights = false}); }};
 
-// fp32 weights and buffers.
+// Expects bit-identical fp32 weights and buffers.
 void expect_bits(Learner& actual, const StateDict& expected) {
   const StateDict state = actual.state_dict();
   ASSERT_EQ(state.size(), expected.size());
@@ -75,7 +75,7 @@ StateDict copy_of(const StateDict& state) {
   return copy;
 }
 
-// For several Learners in one process; made before it forks.
+// Ports for several Learners in one process, chosen before it forks.
 struct Ports {
   Ports() {
     for (uint16_t& port : of) port = free_port();
@@ -98,7 +98,7 @@ std::unique_ptr<Learner> make_learner(
   return learn;
 }
 
-TEST(ShardedOptimizer, TrainsToTheBitsOfOneThatIsNotDivided) {
+TEST(ShardedOptimizer, TrainsBitIdenticallyToAnUnshardedOptimizer) {
   const Ports ports;
   for (const Mode mode : kModes) {
     expect_ranks(2, [&](const LaunchEnvironment& environment) {
@@ -121,7 +121,7 @@ TEST(ShardedOptimizer, TrainsToTheBitsOfOneThatIsNotDivided) {
   }
 }
 
-TEST(ShardedOptimizer, WritesCheckpointsThatAnyTrainingGoesOnFrom) {
+TEST(ShardedOptimizer, WritesCheckpointsThatResumeWithAndWithoutSharding) {
   const Ports ports;
   for (const size_t mode_at : {1, 2, 8, 9}) {
     const Mode mode = kModes[mode_at];
@@ -139,7 +139,7 @@ TEST(ShardedOptimizer, WritesCheckpointsThatAnyTrainingGoesOnFrom) {
       cut->fit(3, 1e-2);
       EXPECT_EQ(cut->state().iteration, 11);
 
-      // Divided as before, and not divided any more.
+      // Resumes with and without sharding.
       const uint16_t* port = ports.of + 2;
       for (const DistributedOptions& options : {kDivided, kWhole}) {
         const auto learn = make_learner(environment, *port++, options, mode);
@@ -152,7 +152,7 @@ TEST(ShardedOptimizer, WritesCheckpointsThatAnyTrainingGoesOnFrom) {
   }
 }
 
-TEST(ShardedOptimizer, SavesAndLoadsModelsWithAllOfTheOptimizer) {
+TEST(ShardedOptimizer, SavesAndLoadsModelsWithTheWholeOptimizer) {
   const Ports ports;
   const TempFolder folder;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
@@ -173,7 +173,7 @@ TEST(ShardedOptimizer, SavesAndLoadsModelsWithAllOfTheOptimizer) {
   EXPECT_TRUE(fs::exists(folder / "models" / "best.safetensors"));
 }
 
-TEST(ShardedOptimizer, LeavesNoTraceOfLrFind) {
+TEST(ShardedOptimizer, IsNotChangedByLrFind) {
   const Ports ports;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     const auto plain =
@@ -188,7 +188,7 @@ TEST(ShardedOptimizer, LeavesNoTraceOfLrFind) {
   });
 }
 
-TEST(ShardedOptimizer, KeepsMastersOfItsPartAloneWhileFitRuns) {
+TEST(ShardedOptimizer, KeepsOnlyTheMasterWeightsOfItsShardDuringFit) {
   const Ports ports;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     const auto learn =
@@ -214,7 +214,7 @@ TEST(ShardedOptimizer, KeepsMastersOfItsPartAloneWhileFitRuns) {
   });
 }
 
-// Of masters and moments, on this rank.
+// Returns the bytes of master weights and moments on this rank.
 int64_t kept_bytes(Learner& learn) {
   size_t bytes = 0;
   for (const auto& m : master_weights(learn)->masters()) bytes += m.nbytes();
@@ -227,7 +227,7 @@ int64_t kept_bytes(Learner& learn) {
   return static_cast<int64_t>(bytes);
 }
 
-TEST(ShardedOptimizer, KeepsHalfOfMastersAndMomentsOnEachOfTwoRanks) {
+TEST(ShardedOptimizer, KeepsHalfOfMasterWeightsAndMomentsOnEachOfTwoRanks) {
   const Ports ports;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     const auto whole =
@@ -260,7 +260,7 @@ TEST(ShardedOptimizer, IsUsableAfterAnError) {
       }
     }});
     EXPECT_ANY_THROW(learn->fit(1, 1e-2));
-    // The 16-bit weights stand in for the masters that are lost.
+    // The 16-bit weights replace the master weights that were lost.
     for (const auto& entry : learn->state_dict()) {
       EXPECT_TRUE(entry.value().isfinite().all().item<bool>()) << entry.key();
     }
@@ -268,14 +268,14 @@ TEST(ShardedOptimizer, IsUsableAfterAnError) {
   });
 }
 
-TEST(ShardedOptimizer, RefusesWhatReadsAllMastersAtEachStep) {
+TEST(ShardedOptimizer, RejectsCallbacksThatReadAllMasterWeightsInEachStep) {
   const Ports ports;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     const auto learn =
         make_learner(environment, ports.of[0], kDivided, kModes[1]);
     learn->add<Ema>();
-    // A rank that still waits for the others hears from them what it would
-    // have found.
+    // A rank that still waits for the others receives the error that it would
+    // have raised itself.
     expect_error<std::exception>(
         [&] { learn->fit(1, 1e-2); },
         {"shard_optimizer", "Ema"});

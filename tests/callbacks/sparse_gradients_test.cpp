@@ -1,5 +1,5 @@
-// Sparse gradients, of an embedding with `sparse(true)`, work or are refused in a
-// sentence.
+// Sparse gradients, from an embedding with `sparse(true)`, either work or are
+// rejected with a clear error.
 
 #include <memory>
 #include <string>
@@ -67,7 +67,7 @@ TEST(SparseGradients, AreMeasuredByActivationStats) {
   EXPECT_GT(stats->gradients()[0].std[0], 0);
 }
 
-TEST(SparseGradients, LeaveAMomentumThatATrialRestores) {
+TEST(SparseGradients, HaveAMomentumThatATrialRestores) {
   Learner learn = make_learner({.weight_decay = 0});
   learn.fit(1, 0.1);
   Learner plain = make_learner({.weight_decay = 0});
@@ -78,7 +78,7 @@ TEST(SparseGradients, LeaveAMomentumThatATrialRestores) {
   EXPECT_TRUE(all_equal(parameters_of(learn), parameters_of(plain)));
 }
 
-TEST(SparseGradients, AreRefusedByGradientPenalty) {
+TEST(SparseGradients, AreRejectedByGradientPenalty) {
   Learner learn = make_learner({.weight_decay = 0});
   learn.add<GradientPenalty>(0.1);
   expect_error<c10::ValueError>(
@@ -86,7 +86,7 @@ TEST(SparseGradients, AreRefusedByGradientPenalty) {
       {"[GradientPenalty] a gradient is sparse", "sparse(false)"});
 }
 
-TEST(SparseGradients, AreRefusedInASentenceWhereLibTorchCannotAddThem) {
+TEST(SparseGradients, AreRejectedWhereLibTorchCannotAddThem) {
   Learner decays =
       make_learner({.weight_decay = 0.1, .true_weight_decay = false});
   expect_error<c10::ValueError>(

@@ -1,5 +1,5 @@
-// Training on tar shards: several processes, a resume in mid-epoch, a shard
-// that vanishes.
+// Training on tar shards: several processes, a resume in mid-epoch, and a shard
+// that is truncated.
 #include "tern/data/shards/tar_shards.h"
 
 #include <chrono>
@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 const DistributedOptions kQuick = {
     .group = {.timeout = std::chrono::seconds(30)}};
 
-// Five shards with 100 points in all, above or below a line.
+// Writes five shards with 100 points in total, above or below a line.
 void write_points(const fs::path& folder) {
   int point = 0;
   for (int shard = 0; shard < 5; ++shard) {
@@ -66,7 +66,7 @@ DataBunch points_in(const fs::path& folder) {
   return data;
 }
 
-TEST(TarShards, GoOnInMidEpochBitForBitOnAllRanks) {
+TEST(TarShards, ResumeBitIdenticallyInMidEpochOnAllRanks) {
   const TempFolder folder;
   write_points(folder.path());
   const auto make = [&] {
@@ -80,7 +80,7 @@ TEST(TarShards, GoOnInMidEpochBitForBitOnAllRanks) {
   expect_exact_resume_on_ranks(folder, make);
 }
 
-TEST(TarShards, TellAllRanksOfAShardThatWasCutOffOnOne) {
+TEST(TarShards, ReportAShardTruncatedOnOneRankOnAllRanks) {
   const TempFolder folder;
   for (const char* rank : {"0", "1"}) {
     make_folders(folder / rank);
@@ -91,7 +91,7 @@ TEST(TarShards, TellAllRanksOfAShardThatWasCutOffOnOne) {
     Learner learn(points_in(mine), point_net(), quiet());
     learn.to_distributed(kQuick);
     learn.add<LambdaCallback>({.on_epoch_begin = [&](Learner&) {
-      // It is open already.
+      // The shard is already open.
       if (environment.rank == 1) fs::resize_file(mine / "p-4.tar", 0);
     }});
     if (environment.rank == 1) {

@@ -16,7 +16,8 @@ using namespace testing_support;  // NOLINT
 
 constexpr int64_t kBatches = 4;
 
-// The loss of training batch `bad`, counted over all fits, becomes `value`.
+// Returns a loss that becomes `value` in training batch `bad`, counted over all
+// fits.
 Loss loss_that_is(double value, int64_t bad) {
   return Loss(
       [=, at = int64_t{0}](torch::Tensor pred, torch::Tensor target) mutable {
@@ -32,7 +33,7 @@ std::unique_ptr<Learner> learner(Loss loss = {}, Sink sink = silent()) {
       LearnerOptions{.loss = std::move(loss), .sink = std::move(sink)});
 }
 
-TEST(TerminateOnNaN, EndsTheTrainingBeforeTheBadStep) {
+TEST(TerminateOnNaN, StopsTrainingBeforeTheBadStep) {
   for (const double value : {double(NAN), double(INFINITY)}) {
     const auto sink = std::make_shared<MemorySink>();
     const auto learn = learner(loss_that_is(value, kBatches + 2), sink);
@@ -54,7 +55,7 @@ TEST(TerminateOnNaN, EndsTheTrainingBeforeTheBadStep) {
   }
 }
 
-TEST(TerminateOnNaN, SaysThatTheInputIsBad) {
+TEST(TerminateOnNaN, ReportsThatTheInputIsNotFinite) {
   const auto learn = learner();
   learn
       ->add<LambdaCallback>(
@@ -73,7 +74,7 @@ TEST(TerminateOnNaN, SaysThatTheInputIsBad) {
   EXPECT_NE(found->cause.find("input 0"), std::string::npos);
 }
 
-TEST(TerminateOnNaN, SaysThatGradientsBrokeTheWeights) {
+TEST(TerminateOnNaN, ReportsThatGradientsBrokeTheWeights) {
   const auto learn = learner();
   learn
       ->add<LambdaCallback>(
@@ -91,8 +92,8 @@ TEST(TerminateOnNaN, SaysThatGradientsBrokeTheWeights) {
   EXPECT_NE(found->cause.find("Parameter 0.weight"), std::string::npos);
 }
 
-// What it does on a GPU, where the loss stays on the device until it is read.
-TEST(TerminateOnNaN, FindsTheBatchLateWhereLossesAreReadLate) {
+// As on a GPU, where the loss stays on the device until it is read.
+TEST(TerminateOnNaN, FindsTheBatchEvenIfLossesAreReadLate) {
   const auto learn = learner(loss_that_is(NAN, 2));
   learn
       ->add<LambdaCallback>(

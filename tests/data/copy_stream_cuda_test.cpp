@@ -9,7 +9,7 @@ namespace {
 
 class CopyStreamCudaTest : public GpuTest {};
 
-TEST_F(CopyStreamCudaTest, WhatComputesWithABatchSeesAllOfIt) {
+TEST_F(CopyStreamCudaTest, ComputationsSeeTheWholeBatch) {
   const int64_t size = 1 << 22;
   const auto pinned = torch::TensorOptions().pinned_memory(true);
   CopyStream stream;
@@ -19,7 +19,8 @@ TEST_F(CopyStreamCudaTest, WhatComputesWithABatchSeesAllOfIt) {
     const Batch host{
         {torch::full({size}, static_cast<double>(i), pinned)},
         {torch::full({2}, i, torch::kLong)}};
-    // Each goes while the GPU works on those before; their memory comes again.
+    // Each batch is copied while the GPU works on earlier ones, and their
+    // memory is reused.
     const Batch moved = stream.to(torch::kCUDA, host);
     ASSERT_TRUE(moved.inputs[0].is_cuda());
     ASSERT_TRUE(moved.targets[0].is_cuda());
@@ -31,7 +32,7 @@ TEST_F(CopyStreamCudaTest, WhatComputesWithABatchSeesAllOfIt) {
   EXPECT_TRUE(sum.sub(expected).abs().lt(0.01).all().item<bool>());
 }
 
-TEST_F(CopyStreamCudaTest, LeavesABatchThatIsThereWhereItIs) {
+TEST_F(CopyStreamCudaTest, DoesNotCopyABatchThatIsOnTheDevice) {
   const Batch there{{torch::ones({3}, torch::kCUDA)}, {}};
   EXPECT_TRUE(
       CopyStream().to(torch::kCUDA, there).inputs[0].is_same(there.inputs[0]));

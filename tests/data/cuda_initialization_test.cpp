@@ -8,12 +8,13 @@
 #include "tern/data/data_loader.h"
 #include "tern/kernels/load_cuda.h"
 
-// What initializes CUDA, and what does not: a process that is forked later
-// cannot use a GPU. tests/support/cuda_driver.c stands in for the driver.
+// What does and does not initialize CUDA: after initialization, forked
+// processes cannot use a GPU. tests/support/cuda_driver.c is a stub of the
+// driver.
 namespace tern::cuda_initialization_test {
 namespace {
 
-/// How often the driver was called; -1 where it is not the stand-in.
+/// Returns the number of driver calls, or -1 without the stub.
 int driver_calls() {
   void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   auto* const calls =
@@ -24,20 +25,20 @@ int driver_calls() {
 class CudaInitialization : public testing::Test {
  protected:
   void SetUp() override {
-    // CTest lets the loader find the stand-in.
+    // CTest sets LD_LIBRARY_PATH so that the loader finds the stub.
     void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (!driver || !dlsym(driver, "tern_driver_calls")) {
-      GTEST_SKIP() << "LD_LIBRARY_PATH does not name the stand-in's folder";
+      GTEST_SKIP() << "LD_LIBRARY_PATH does not name the folder of the stub";
     }
-    // Beside the driver there is LibTorch's CUDA library.
+    // LibTorch must have its CUDA library as well.
     if (!dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD)) {
-      GTEST_SKIP() << "this LibTorch has no CUDA";
+      GTEST_SKIP() << "this LibTorch was built without CUDA";
     }
   }
 };
 
-// One test: what has been initialized stays so.
-TEST_F(CudaInitialization, TheDriverIsLeftAloneUntilADeviceIsAskedFor) {
+// A single test, because initialization cannot be undone.
+TEST_F(CudaInitialization, DoesNotCallTheDriverUntilADeviceIsRequested) {
   const auto data = std::make_shared<TensorDataset>(
       Tensors{torch::rand({64, 2})},
       Tensors{torch::zeros({64}, torch::kLong)});

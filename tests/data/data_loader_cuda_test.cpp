@@ -16,7 +16,7 @@ bool pins_its_batches(const DataLoader& loader) {
   return batch->inputs[0].is_pinned();
 }
 
-TEST_F(DataLoaderCudaTest, PinsItsBatchesOnceThereAreTensorsOnTheGpu) {
+TEST_F(DataLoaderCudaTest, PinsItsBatchesOnceCudaIsInUse) {
   const auto data = std::make_shared<TensorDataset>(
       Tensors{torch::rand({64, 2})},
       Tensors{torch::zeros({64}, torch::kLong)});
@@ -24,7 +24,7 @@ TEST_F(DataLoaderCudaTest, PinsItsBatchesOnceThereAreTensorsOnTheGpu) {
   const DataLoader never(
       data,
       {.batch_size = 8, .workers = 1, .pin_memory = false});
-  // In a process that runs other tests too, CUDA is in use already.
+  // CUDA may already be in use if this process runs other tests too.
   EXPECT_EQ(pins_its_batches(loader), is_cuda_in_use());
   const auto on_gpu = torch::ones({1}, torch::kCUDA);
   EXPECT_TRUE(is_cuda_in_use());

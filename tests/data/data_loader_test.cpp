@@ -21,7 +21,7 @@
 namespace tern::data_loader_test {
 namespace {
 
-// Each sample is its index and a random number of its own.
+// Each sample consists of its index and a random number.
 class Counting final : public Dataset {
  public:
   explicit Counting(int64_t size) : size_(size) {}
@@ -43,7 +43,7 @@ class Counting final : public Dataset {
   int64_t size_;
 };
 
-// Runs a function for each batch that a worker makes.
+// Calls a function for each batch that a worker loads.
 class Calling final : public Dataset {
  public:
   explicit Calling(std::function<void(c10::ArrayRef<int64_t>)> call)
@@ -69,8 +69,8 @@ std::vector<Batch> all_batches(const DataLoader& loader, int64_t epoch) {
   return batches;
 }
 
-// A thread that was joined is in the list for a moment, in an emulator longer: the
-// number counts that has not changed for a while.
+// A joined thread stays listed for a moment, longer in an emulator, so this
+// waits until the count stays the same for a while.
 int64_t thread_count() {
   const std::chrono::milliseconds pause(std::getenv("TERN_EMULATOR") ? 15 : 1);
   int64_t count = -1;
@@ -85,8 +85,9 @@ int64_t thread_count() {
   return count;
 }
 
-// Memory is used again, what a user does to a tensor is not.
-TEST(DataLoader, HandsOutNewTensorsInTheMemoryOfEarlierOnes) {
+// Memory is reused, but changes that a user makes to a tensor are not carried
+// over.
+TEST(DataLoader, ReturnsNewTensorsInReusedMemory) {
   const auto points = std::make_shared<TensorDataset>(
       Tensors{torch::ones({8, 3})},
       Tensors{torch::zeros({8})});
@@ -110,7 +111,7 @@ TEST(DataLoader, HandsOutNewTensorsInTheMemoryOfEarlierOnes) {
 
 class WorkersTest : public testing::TestWithParam<int64_t> {};
 
-TEST_P(WorkersTest, GiveTheSameBatchesInTheSameOrderForAnyNumberOfThem) {
+TEST_P(WorkersTest, YieldTheSameBatchesForAnyNumberOfWorkers) {
   const auto dataset = std::make_shared<Counting>(103);
   const DataLoader plain(
       dataset,
@@ -129,7 +130,7 @@ TEST_P(WorkersTest, GiveTheSameBatchesInTheSameOrderForAnyNumberOfThem) {
   }
 }
 
-TEST_P(WorkersTest, GoOnExactlyWhereAPassWasLeft) {
+TEST_P(WorkersTest, ContinueExactlyAtAGivenBatch) {
   const DataLoader loader(
       std::make_shared<Counting>(103),
       {.batch_size = 10, .shuffle = true, .workers = GetParam()});
@@ -141,7 +142,7 @@ TEST_P(WorkersTest, GoOnExactlyWhereAPassWasLeft) {
   EXPECT_FALSE(rest.next());
 }
 
-// Its index is the value; those that can be divided by 3 are left out.
+// The value of a sample is its index; multiples of 3 are left out.
 class WithGaps final : public Dataset {
  public:
   int64_t size() const override { return 20; }
@@ -163,7 +164,7 @@ class WithGaps final : public Dataset {
   }
 };
 
-TEST_P(WorkersTest, SayWhichSamplesAreInABatchWhereTheDataSetLeftSomeOut) {
+TEST_P(WorkersTest, ReportTheSamplesOfABatchIfTheDatasetLeavesSomeOut) {
   const auto gaps = std::make_shared<WithGaps>();
   const auto even = std::make_shared<Subset>(
       gaps,
@@ -197,8 +198,8 @@ TEST_P(WorkersTest, SayWhichSamplesAreInABatchWhereTheDataSetLeftSomeOut) {
   EXPECT_EQ(seen, expected);
 }
 
-// A message may speak of the batch, and is another for the sample alone.
-TEST_P(WorkersTest, NameTheSampleAlsoWhereItFailsAloneInOtherWords) {
+// An error message may refer to the batch and differ for the sample alone.
+TEST_P(WorkersTest, NameTheSampleEvenIfItFailsAloneWithADifferentMessage) {
   const DataLoader loader(
       std::make_shared<Calling>([](c10::ArrayRef<int64_t> indices) {
         for (size_t row = 0; row < indices.size(); ++row) {
@@ -213,7 +214,7 @@ TEST_P(WorkersTest, NameTheSampleAlsoWhereItFailsAloneInOtherWords) {
       {"row 4 is bad", "alone, sample 4, picture_4.png, fails: row 0 is bad"});
 }
 
-TEST_P(WorkersTest, PassOnWhatTheDataSetThrewWithIndexAndPath) {
+TEST_P(WorkersTest, PropagateErrorsOfTheDatasetWithIndexAndPath) {
   const int64_t before = thread_count();
   for (const bool is_std : {true, false}) {
     const DataLoader loader(
@@ -245,7 +246,7 @@ TEST_P(WorkersTest, PassOnWhatTheDataSetThrewWithIndexAndPath) {
   EXPECT_EQ(thread_count(), before);
 }
 
-// Throws at one sample, as a dataset does that describes its samples or not.
+// Fails at one sample; with or without descriptions of its samples.
 class Failing final : public Dataset {
  public:
   Failing(std::string description, std::function<void()> fail)
@@ -332,7 +333,7 @@ TEST_P(WorkersTest, NameTheFirstSampleOfABatchOnce) {
                                "starting with this one, and returned inputs"));
 }
 
-TEST_P(WorkersTest, LeaveNoThreadWhenAPassIsDroppedInTheMiddle) {
+TEST_P(WorkersTest, LeaveNoThreadWhenAPassIsAbandoned) {
   const DataLoader loader(
       std::make_shared<Counting>(1000),
       {.batch_size = 1, .workers = GetParam()});
@@ -363,12 +364,12 @@ static_assert(std::ranges::input_range<DataLoader>);
 static_assert(
     std::is_same_v<std::ranges::range_reference_t<DataLoader>, const Batch&>);
 
-TEST_P(WorkersTest, GiveEachLoopTheNextPass) {
+TEST_P(WorkersTest, StartTheNextPassInEachLoop) {
   DataLoader loader(
       std::make_shared<Counting>(103),
       {.batch_size = 10, .shuffle = true, .workers = GetParam()});
   for (const int64_t epoch : {0, 1, 2}) {
-    // Passes that are started by number do not count.
+    // Passes started by number do not count.
     const auto expected = all_batches(loader, epoch);
     size_t i = 0;
     for (const Batch& batch : loader) {
@@ -403,12 +404,12 @@ TEST(DataLoader, CountsItsBatches) {
       3);
 }
 
-TEST(DataLoader, EndsALoopOverNoBatchAtOnce) {
+TEST(DataLoader, EndsALoopWithoutBatchesImmediately) {
   DataLoader loader(std::make_shared<Counting>(0));
   for (const Batch& batch : loader) FAIL() << batch.size();
 }
 
-TEST(DataLoader, EndsALoopWithTheErrorOfTheDataSet) {
+TEST(DataLoader, EndsALoopWithTheErrorOfTheDataset) {
   DataLoader loader(
       std::make_shared<Calling>([](c10::ArrayRef<int64_t> indices) {
         if (indices[0] == 20) throw std::out_of_range("no such pixel");
@@ -442,11 +443,12 @@ TEST(DataLoader, ReusesItsBuffersInSteadyState) {
   std::set<const void*> memory;
   auto pass = loader.epoch(0);
   while (auto batch = pass.next()) memory.insert(batch->inputs[0].data_ptr());
-  // The ring, the batches that the workers make and the one in hand.
+  // The prefetched batches, the batches the workers are loading, and the
+  // current one.
   EXPECT_LE(memory.size(), 2u * 2 + 2 + 1);
 }
 
-TEST(DataLoader, ABatchThatIsKeptIsNotOverwritten) {
+TEST(DataLoader, DoesNotOverwriteABatchThatIsStillInUse) {
   const DataLoader loader(
       std::make_shared<Counting>(200),
       {.batch_size = 10, .workers = 2});
@@ -456,7 +458,7 @@ TEST(DataLoader, ABatchThatIsKeptIsNotOverwritten) {
   }
 }
 
-TEST(DataLoader, WorkersUseOneThreadAndNoAutocastWhateverTheTrainerDoes) {
+TEST(DataLoader, WorkersAlwaysUseOneThreadAndNoAutocast) {
   std::atomic<int> threads = 0;
   std::atomic<bool> autocast = false;
   const DataLoader loader(
@@ -472,7 +474,7 @@ TEST(DataLoader, WorkersUseOneThreadAndNoAutocastWhateverTheTrainerDoes) {
   EXPECT_FALSE(autocast);
 }
 
-TEST(DataLoader, GivesUpOnAStuckSampleAndNamesIt) {
+TEST(DataLoader, TimesOutOnAStuckSampleAndNamesIt) {
   std::atomic<bool> is_stuck = false, release = false;
   const DataLoader loader(
       std::make_shared<Calling>([&](c10::ArrayRef<int64_t> indices) {
@@ -484,7 +486,7 @@ TEST(DataLoader, GivesUpOnAStuckSampleAndNamesIt) {
        .prefetch = 4,
        .timeout = std::chrono::milliseconds(50)});
   auto pass = loader.epoch(0);
-  // The batches before it are ready then, however busy the machine is.
+  // Then the batches before it are ready, however busy the machine is.
   while (!is_stuck) std::this_thread::yield();
   for (int i = 0; i < 3; ++i) pass.next();
   try {
@@ -496,7 +498,7 @@ TEST(DataLoader, GivesUpOnAStuckSampleAndNamesIt) {
   release = true;
 }
 
-TEST(DataLoader, RefusesOptionsOutOfRange) {
+TEST(DataLoader, RejectsOptionsOutOfRange) {
   const auto dataset = std::make_shared<Counting>(5);
   EXPECT_THROW(DataLoader(nullptr), c10::ValueError);
   EXPECT_THROW(DataLoader(dataset, {.batch_size = 0}), c10::ValueError);
@@ -518,7 +520,8 @@ class OddSampler final : public Sampler {
   std::vector<int64_t> indices_;
 };
 
-// Leaves out one sample in every batch, as a dataset that skips broken files.
+// Returns one sample too few in every batch, like a dataset that skips broken
+// files.
 class Skipping final : public Dataset {
  public:
   int64_t size() const override { return 8; }
@@ -531,7 +534,7 @@ class Skipping final : public Dataset {
   }
 };
 
-TEST(DataLoader, RefusesABatchOfFewerSamplesThanWereAskedFor) {
+TEST(DataLoader, RejectsABatchWithTooFewSamples) {
   for (const int64_t workers : {0, 2}) {
     const DataLoader loader(
         std::make_shared<Skipping>(),
@@ -542,7 +545,7 @@ TEST(DataLoader, RefusesABatchOfFewerSamplesThanWereAskedFor) {
   }
 }
 
-TEST(DataLoader, RefusesASamplerThatGivesOtherSamplesThanItSays) {
+TEST(DataLoader, RejectsInvalidIndicesOfASampler) {
   const auto data = std::make_shared<TensorDataset>(
       Tensors{torch::arange(4)},
       Tensors{torch::arange(4)});
@@ -563,7 +566,7 @@ TEST(DataLoader, RefusesASamplerThatGivesOtherSamplesThanItSays) {
       {"sample 4 of a dataset of 4", "0 to 3"});
 }
 
-TEST(DataLoader, InOrderDoesNotAugmentUnlessAskedTo) {
+TEST(DataLoader, InOrderDoesNotAugmentByDefault) {
   struct Asking final : Dataset {
     int64_t size() const override { return 4; }
     Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)

@@ -18,14 +18,14 @@ std::vector<int64_t> targets(const Batch& batch) {
   return {t.data_ptr<int64_t>(), t.data_ptr<int64_t>() + t.numel()};
 }
 
-TEST(TensorDataset, GivesRowsInTheOrderAskedFor) {
+TEST(TensorDataset, ReturnsRowsInTheRequestedOrder) {
   const Batch batch = counting(0, 5)->get_batch({4, 0, 4}, {});
   EXPECT_EQ(batch.size(), 3);
   EXPECT_EQ(targets(batch), (std::vector<int64_t>{4, 0, 4}));
   EXPECT_EQ(batch.inputs[0][0].item<float>(), 4.f);
 }
 
-TEST(TensorDataset, RefusesTensorsOfUnequalLength) {
+TEST(TensorDataset, RejectsTensorsOfUnequalLength) {
   EXPECT_THROW(TensorDataset({}, {}), c10::ValueError);
   EXPECT_THROW(TensorDataset({torch::zeros({})}, {}), c10::ValueError);
   EXPECT_THROW(
@@ -33,7 +33,7 @@ TEST(TensorDataset, RefusesTensorsOfUnequalLength) {
       c10::ValueError);
 }
 
-TEST(Subset, ShowsTheChosenSamples) {
+TEST(Subset, ContainsTheChosenSamples) {
   const Subset subset(counting(10, 5), {3, 1});
   EXPECT_EQ(subset.size(), 2);
   EXPECT_EQ(
@@ -67,7 +67,7 @@ TEST(Collate, NamesTheShapesThatDoNotFit) {
   }
 }
 
-TEST(BufferPool, LendsMemoryAgainOnceNobodyHoldsIt) {
+TEST(BufferPool, ReusesMemoryThatIsNoLongerReferenced) {
   BufferPool pool;
   torch::Tensor first = pool.empty({4, 2}, torch::kFloat);
   const void* memory = first.data_ptr();

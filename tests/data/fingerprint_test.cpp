@@ -19,7 +19,7 @@ TensorDataset numbers(float last, int64_t size = 100) {
   return {{x}, {torch::zeros(size)}};
 }
 
-// Samples that are the files of a folder, which nobody reads.
+// A dataset whose samples are files that must not be read.
 class Files final : public Dataset {
  public:
   explicit Files(std::vector<fs::path> files) : files_(std::move(files)) {}
@@ -36,13 +36,13 @@ class Files final : public Dataset {
   std::vector<fs::path> files_;
 };
 
-TEST(Fingerprint, TellsTensorsOfOneSizeApart) {
+TEST(Fingerprint, DistinguishesTensorsOfTheSameSize) {
   EXPECT_EQ(fingerprint(numbers(1)), fingerprint(numbers(1)));
   EXPECT_NE(fingerprint(numbers(1)), fingerprint(numbers(2)));
   EXPECT_NE(fingerprint(numbers(1)), fingerprint(numbers(1, 101)));
 }
 
-TEST(Fingerprint, LooksAtSamplesOverTheWholeLength) {
+TEST(Fingerprint, CoversSamplesOverTheWholeLength) {
   torch::Tensor x = torch::zeros(100);
   const TensorDataset before({x.clone()}, {torch::zeros(100)});
   x.slice(0, 50, 100).fill_(1);
@@ -51,7 +51,7 @@ TEST(Fingerprint, LooksAtSamplesOverTheWholeLength) {
       fingerprint(TensorDataset({x}, {torch::zeros(100)})));
 }
 
-TEST(Fingerprint, OfFilesIsThatOfTheirNamesAndSizesWhereverTheyLie) {
+TEST(Fingerprint, OfFilesDependsOnTheirNamesAndSizesButNotOnTheirLocation) {
   const TempFolder folder;
   const auto files = [&](const char* root, const char* name, size_t bytes) {
     const fs::path cat = folder / root / "cat";

@@ -13,7 +13,7 @@
 namespace tern::fork_cuda_test {
 namespace {
 
-/// Whether `f` returned true in a process of its own.
+/// Returns true if `f` returned true in a child process.
 bool in_a_child(const std::function<bool()>& f) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -31,19 +31,19 @@ bool in_a_child(const std::function<bool()>& f) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// The process itself leaves CUDA alone.
+// This process itself must not initialize CUDA.
 class ForkCudaTest : public testing::Test {
  protected:
   void SetUp() override {
     if (is_cuda_in_use()) {
-      GTEST_SKIP() << "earlier tests of this process have used CUDA; run the "
-                      "file by itself, as CTest does";
+      GTEST_SKIP() << "earlier tests in this process have used CUDA; run this "
+                      "test file alone, as CTest does";
     }
     need_gpu(in_a_child([] { return load_cuda(); }));
   }
 };
 
-TEST_F(ForkCudaTest, AChildOfAProcessThatHasLoadersCanUseTheGpu) {
+TEST_F(ForkCudaTest, AChildOfAProcessWithLoadersCanUseTheGpu) {
   const auto data = std::make_shared<TensorDataset>(
       Tensors{torch::arange(64)},
       Tensors{torch::zeros({64}, torch::kLong)});

@@ -17,7 +17,7 @@ struct Squares : torch::data::datasets::Dataset<Squares> {
   std::optional<size_t> size() const override { return 10; }
 };
 
-TEST(FromTorch, GivesTheExamplesAsBatches) {
+TEST(FromTorch, ReturnsTheExamplesAsBatches) {
   const DataLoader loader(
       from_torch(Squares()),
       {.batch_size = 4, .workers = 2});
@@ -30,7 +30,7 @@ TEST(FromTorch, GivesTheExamplesAsBatches) {
   EXPECT_EQ(pass.next()->size(), 2);
 }
 
-TEST(FromTorch, TakesExamplesWithoutTarget) {
+TEST(FromTorch, AcceptsExamplesWithoutTarget) {
   const auto dataset = from_torch(
       torch::data::datasets::TensorDataset(torch::arange(6).reshape({3, 2})));
   const Batch batch = dataset->get_batch({2, 0}, {});

@@ -25,7 +25,7 @@ class Lines final : public SinkImpl {
   std::vector<std::string> texts;
 };
 
-// The input is the sample's number.
+// The input of each sample is its number.
 std::shared_ptr<const Dataset> numbered(
     int64_t first,
     const std::vector<int64_t>& classes) {
@@ -35,7 +35,7 @@ std::shared_ptr<const Dataset> numbered(
       Tensors{torch::tensor(classes)});
 }
 
-// Adds 1000 to the number of a sample that may be augmented.
+// Adds 1000 to the input of a sample in training, in place of augmentation.
 class Augmented final : public Dataset {
  public:
   explicit Augmented(std::shared_ptr<const Dataset> source)
@@ -74,7 +74,7 @@ DataBunch bunch(DataLoaderOptions options = {.batch_size = 2, .workers = 0}) {
   return data;
 }
 
-TEST(KFold, GivesEverySampleOnceForValidation) {
+TEST(KFold, UsesEverySampleOnceForValidation) {
   const auto folds = k_fold(11, 3);
   ASSERT_EQ(folds.size(), 3u);
   std::multiset<int64_t> valid;
@@ -94,7 +94,7 @@ TEST(KFold, GivesEverySampleOnceForValidation) {
   EXPECT_EQ(valid, all);
 }
 
-TEST(KFold, IsAFunctionOfItsSeedAndNotInTheOrderOfTheSamples) {
+TEST(KFold, DependsOnItsSeedAndShufflesTheSamples) {
   EXPECT_EQ(k_fold(50, 5)[0].valid, k_fold(50, 5)[0].valid);
   EXPECT_NE(k_fold(50, 5)[0].valid, k_fold(50, 5, 1)[0].valid);
   std::vector<int64_t> first(10);
@@ -102,7 +102,7 @@ TEST(KFold, IsAFunctionOfItsSeedAndNotInTheOrderOfTheSamples) {
   EXPECT_NE(k_fold(50, 5)[0].valid, first);
 }
 
-TEST(KFold, RefusesFewerThanTwoFoldsAndMoreThanSamples) {
+TEST(KFold, RejectsFewerThanTwoFoldsAndMoreThanSamples) {
   for (const int64_t folds : {-1, 0, 1, 4}) {
     expect_error<c10::ValueError>(
         [&] { k_fold(3, folds); },
@@ -110,7 +110,7 @@ TEST(KFold, RefusesFewerThanTwoFoldsAndMoreThanSamples) {
   }
 }
 
-TEST(StratifiedKFold, DealsOutEveryClassEvenly) {
+TEST(StratifiedKFold, DistributesEveryClassEvenly) {
   std::vector<int64_t> classes(23, 7);
   for (int64_t i = 0; i < 9; ++i) classes[2 * i] = -3;
   const torch::Tensor labels = torch::tensor(classes);
@@ -122,7 +122,7 @@ TEST(StratifiedKFold, DealsOutEveryClassEvenly) {
   }
 }
 
-TEST(StratifiedKFold, RefusesWhatIsNoClassAndClassesThatAreAllTooSmall) {
+TEST(StratifiedKFold, RejectsInvalidClassesAndClassesThatAreAllTooSmall) {
   expect_error<c10::ValueError>(
       [] { stratified_k_fold(torch::rand({4}), 2); },
       {"[4] Float", "whole number"});
@@ -131,7 +131,7 @@ TEST(StratifiedKFold, RefusesWhatIsNoClassAndClassesThatAreAllTooSmall) {
       {"each of the 4 classes", "2 folds"});
 }
 
-TEST(KFolds, GivesEachSampleOfBothLoadersTheTransformsOfItsPart) {
+TEST(KFolds, AppliesTheTransformsOfTheSplitToSamplesOfBothLoaders) {
   const DataBunch data = bunch();
   std::multiset<int64_t> valid;
   for (const DataBunch& fold : k_folds(data, 3)) {
@@ -152,7 +152,7 @@ TEST(KFolds, GivesEachSampleOfBothLoadersTheTransformsOfItsPart) {
   EXPECT_EQ(std::set<int64_t>(valid.begin(), valid.end()).size(), 12u);
 }
 
-TEST(KFolds, StratifiesByTheTargetsAndWarnsOfRareClasses) {
+TEST(KFolds, StratifiesByTheTargetsAndWarnsAboutRareClasses) {
   const auto sink = std::make_shared<Lines>();
   for (const DataBunch& fold : k_folds(bunch(), 4, {.stratified = true})) {
     int64_t dogs = 0;
@@ -176,7 +176,7 @@ TEST(KFolds, WorksWithoutValidationDataAndKeepsTheTestLoader) {
       numbered(50, {0}));
   const auto folds = k_folds(data, 2);
   EXPECT_EQ(folds[1].test, data.test);
-  // Of two samples a fold has no whole batch: the short one stays.
+  // A fold of two samples has no whole batch, so the short batch is kept.
   EXPECT_EQ(inputs_of(*folds[0].train).size(), 2u);
   EXPECT_EQ(inputs_of(*folds[0].valid).size(), 2u);
 }
@@ -204,7 +204,7 @@ TEST(KFolds, ComparesShapesAlsoIfTheFirstSampleIsLeftOut) {
   EXPECT_EQ(k_folds(DataBunch::create(holes, holes, {}), 2).size(), 2u);
 }
 
-TEST(KFolds, RefusesWhatCannotBeDivided) {
+TEST(KFolds, RejectsDataThatCannotBeSplit) {
   DataBunch with_sampler = bunch(
       {.batch_size = 2,
        .sampler = std::make_shared<SequentialSampler>(8),

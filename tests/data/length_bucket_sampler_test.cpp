@@ -32,7 +32,7 @@ std::shared_ptr<const Sampler> buckets(
   return other ? other : sampler;
 }
 
-/// Numbers of padding in the batches of an order.
+/// Returns the number of padding values in the batches of an order.
 int64_t
 padding_of(const Indices& order, const Indices& lengths, int64_t batch_size) {
   int64_t padding = 0;
@@ -58,7 +58,7 @@ Indices all_of(int64_t size) {
   return SequentialSampler(size).indices(0, 0);
 }
 
-TEST(LengthBucketSampler, GivesEverySampleOnceInAnOrderOfItsOwnPerEpoch) {
+TEST(LengthBucketSampler, YieldsEverySampleOnceInADifferentOrderPerEpoch) {
   const auto sampler = buckets(mixed_lengths(1003), 10);
   std::set<Indices> orders;
   for (const uint64_t seed : {1, 2}) {
@@ -72,7 +72,7 @@ TEST(LengthBucketSampler, GivesEverySampleOnceInAnOrderOfItsOwnPerEpoch) {
   EXPECT_EQ(orders.size(), 6u);
 }
 
-TEST(LengthBucketSampler, OfAnySizeGivesEverySampleOnce) {
+TEST(LengthBucketSampler, OfAnySizeYieldsEverySampleOnce) {
   for_random_cases(300, [](uint64_t seed) {
     SampleRng rng(seed, 0, 0);
     Indices lengths(rng.below(60));
@@ -90,8 +90,8 @@ TEST(LengthBucketSampler, OfAnySizeGivesEverySampleOnce) {
   });
 }
 
-TEST(LengthBucketSampler, CutsRunsOfSimilarLengthOutOfAPool) {
-  // One pool: each batch is a run of ten lengths that follow each other.
+TEST(LengthBucketSampler, SplitsAPoolIntoBatchesOfSimilarLengths) {
+  // A single pool: each batch holds ten consecutive lengths.
   const Indices lengths = mixed_lengths(200);
   const Indices order = buckets(lengths, 10)->indices(7, 0);
   Indices firsts;
@@ -111,10 +111,10 @@ TEST(LengthBucketSampler, PadsLittleAndMixesTheSamplesOfBatches) {
   };
   const int64_t unsorted = padding(RandomSampler(5000));
   const auto sampler = buckets(lengths, 20);
-  // A batch spans a 50th of the lengths, and pads half of that.
+  // A batch spans a 50th of the lengths, so padding averages half of that.
   EXPECT_LT(padding(*sampler), unsorted / 30);
   EXPECT_LT(padding(*buckets(lengths, 20, {.pool = 10})), unsorted / 6);
-  // Of those that are in a batch with sample 0, few are the next time.
+  // Few samples that share a batch with sample 0 do so again in the next epoch.
   std::set<int64_t> companions;
   for (int64_t epoch = 0; epoch < 10; ++epoch) {
     const Indices order = sampler->indices(1, epoch);
@@ -126,7 +126,8 @@ TEST(LengthBucketSampler, PadsLittleAndMixesTheSamplesOfBatches) {
 }
 
 TEST(LengthBucketSampler, HasPoolsOfEvenSize) {
-  // 51 batches in pools of 50 at most: a pool of one batch would be unsorted.
+  // 51 batches in pools of at most 50: a pool of a single batch would be
+  // unsorted.
   const Indices lengths = mixed_lengths(510);
   const Indices order = buckets(lengths, 10)->indices(1, 0);
   for (int64_t batch = 0; batch < 51; ++batch) {
@@ -134,7 +135,7 @@ TEST(LengthBucketSampler, HasPoolsOfEvenSize) {
   }
 }
 
-TEST(LengthBucketSampler, LeavesOutSamplesOfAnyLengthWithDropLast) {
+TEST(LengthBucketSampler, DropsSamplesOfAnyLengthWithDropLast) {
   const Indices lengths = mixed_lengths(47);
   const auto sampler = buckets(lengths, 10);
   std::set<int64_t> left_out;
@@ -142,19 +143,19 @@ TEST(LengthBucketSampler, LeavesOutSamplesOfAnyLengthWithDropLast) {
     const Indices order = sampler->indices(1, epoch);
     Indices tail;
     for (size_t i = 40; i < 47; ++i) tail.push_back(lengths[order[i]]);
-    EXPECT_EQ(tail.back() - tail.front(), 6);  // similar too
+    EXPECT_EQ(tail.back() - tail.front(), 6);  // dropped lengths are similar
     left_out.insert(tail.begin(), tail.end());
   }
   EXPECT_EQ(left_out.size(), 47u);
 }
 
-TEST(LengthBucketSampler, UnshuffledBeginsWithTheLongest) {
+TEST(LengthBucketSampler, UnshuffledStartsWithTheLongest) {
   EXPECT_EQ(
       buckets({2, 5, 0, 5, 3}, 2, {.shuffle = false})->indices(1, 4),
       (Indices{1, 3, 4, 0, 2}));
 }
 
-TEST(LengthBucketSampler, TakesTheLoadersBatchSize) {
+TEST(LengthBucketSampler, UsesTheLoadersBatchSize) {
   const Indices lengths = mixed_lengths(100);
   std::vector<Sample> samples;
   for (const int64_t length : lengths) {
@@ -174,14 +175,14 @@ TEST(LengthBucketSampler, TakesTheLoadersBatchSize) {
       Indices seen;
       for (const Batch& batch : loader) {
         seen.insert(seen.end(), batch.indices.begin(), batch.indices.end());
-        // All are about as long.
+        // All sequences in a batch have similar lengths.
         EXPECT_GE(
             batch.inputs[0].sum(1).min().item<float>() + 12,
             static_cast<float>(batch.inputs[0].size(1)));
       }
       ASSERT_EQ(seen.size(), drop_last ? 96u : 100u);
       EXPECT_TRUE(std::equal(seen.begin(), seen.end(), order.begin()));
-      // A resumed epoch goes on at its batch.
+      // A resumed epoch continues at its batch.
       auto rest = loader.epoch(0, 9);
       const Indices next = rest.next()->indices;
       EXPECT_TRUE(std::equal(next.begin(), next.end(), order.begin() + 72));
@@ -189,7 +190,7 @@ TEST(LengthBucketSampler, TakesTheLoadersBatchSize) {
   }
 }
 
-TEST(LengthBucketSampler, GivesRanksBatchesThatAreSimilarTogether) {
+TEST(LengthBucketSampler, GivesAllRanksBatchesOfSimilarLengths) {
   const Indices lengths = mixed_lengths(245);
   const auto sampler = std::make_shared<LengthBucketSampler>(lengths);
   const std::vector<Sample> samples(
@@ -212,7 +213,8 @@ TEST(LengthBucketSampler, GivesRanksBatchesThatAreSimilarTogether) {
             batch.indices.end());
       }
     }
-    // Ranks together have the batches of one process with a larger batch size.
+    // Together, the ranks have the batches of one process with a larger batch
+    // size.
     Indices all;
     for (const Indices& batch : batches) {
       all.insert(all.end(), batch.begin(), batch.end());
@@ -229,7 +231,7 @@ TEST(LengthBucketSampler, GivesRanksBatchesThatAreSimilarTogether) {
   }
 }
 
-TEST(LengthBucketSampler, RefusesOptionsOutOfRange) {
+TEST(LengthBucketSampler, RejectsOptionsOutOfRange) {
   expect_error<c10::ValueError>(
       [] {
         LengthBucketSampler({1, -2});

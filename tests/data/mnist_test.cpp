@@ -37,7 +37,7 @@ struct SmallFiles {
   }
 };
 
-TEST(IdxDataset, GivesTheRowsThatAreAskedFor) {
+TEST(IdxDataset, ReturnsTheRequestedRows) {
   const SmallFiles files;
   const IdxDataset dataset(files.images, files.labels);
   EXPECT_EQ(dataset.size(), 3);
@@ -66,7 +66,7 @@ TEST(IdxDataset, NamesASampleByFileAndNumber) {
   EXPECT_EQ(dataset.describe(2), files.images.string() + ", image 2");
 }
 
-TEST(IdxDataset, RefusesWhatIsOutOfRange) {
+TEST(IdxDataset, RejectsIndicesAndLabelsOutOfRange) {
   const SmallFiles files;
   const IdxDataset dataset(files.images, files.labels);
   expect_error<c10::IndexError>(
@@ -83,7 +83,7 @@ struct BadFiles {
   Bytes images, labels;
 };
 
-TEST(IdxDataset, RefusesFilesThatDoNotBelongTogether) {
+TEST(IdxDataset, RejectsFilesThatDoNotBelongTogether) {
   const Bytes images = idx({2, 1, 1}, {1, 2}), labels = idx({2}, {0, 1});
   const std::vector<BadFiles> cases = {
       {"has 2 images, but", images, idx({3}, {0, 1, 2})},
@@ -125,7 +125,7 @@ TEST(Mnist, ReadsTheRealFiles) {
   const Batch batch = valid->get_batch({0, 1, 2, 9999}, {});
   EXPECT_EQ(batch.inputs[0].sizes(), (std::vector<int64_t>{4, 28, 28, 1}));
   EXPECT_TRUE(torch::equal(batch.targets[0], torch::tensor({7, 2, 1, 6})));
-  // The same from the gzipped files in place.
+  // The gzipped files, read in place, yield the same images.
   const auto packed = mnist_dataset(data / "mnist", /*train=*/false);
   EXPECT_TRUE(torch::equal(
       packed->get_batch({0, 1, 2, 9999}, {}).inputs[0],

@@ -45,7 +45,7 @@ std::string sentence_of(
   return text.substr(0, text.find('\n'));
 }
 
-/// Texts of 3, 0 and 1 words with a class each.
+/// Texts of 3, 0 and 1 words, each with a class.
 std::vector<Sample> texts() {
   return {
       sample_of({longs({5, 6, 7})}, {torch::tensor(1)}),
@@ -53,7 +53,7 @@ std::vector<Sample> texts() {
       sample_of({longs({8})}, {torch::tensor(1)})};
 }
 
-TEST(StackSamples, PutsSamplesOfOneShapeIntoRows) {
+TEST(StackSamples, PutSamplesOfEqualShapeIntoRows) {
   const SampleList list(
       {sample_of({longs({1, 2})}, {torch::tensor(0.5f)}),
        sample_of({longs({3, 4})}, {torch::tensor(1.5f)})});
@@ -109,7 +109,7 @@ TEST(PadSequences, PadToTheLongestOfTheBatch) {
   EXPECT_EQ(batch.targets.size(), 1u);
 }
 
-TEST(PadSequences, AppendMasksOfWhatIsReal) {
+TEST(PadSequences, AppendMasksOfTheRealValues) {
   // Two inputs and two targets; both inputs and the second target are padded.
   const auto sample = [](int64_t a, int64_t b, int64_t c) {
     return sample_of(
@@ -187,7 +187,7 @@ TEST(PadSequences, NameTheSampleThatDoesNotFit) {
       "1 inputs; expected a smaller position.");
 }
 
-TEST(PadSequences, TakeOnlyValuesThatTheDtypeHas) {
+TEST(PadSequences, AcceptOnlyValuesThatTheDtypeCanRepresent) {
   const auto fits = [](torch::ScalarType dtype, double value) {
     const std::vector<Sample> samples = {
         sample_of({torch::ones({1}, dtype)}),
@@ -219,7 +219,7 @@ TEST(PadSequences, TakeOnlyValuesThatTheDtypeHas) {
   EXPECT_TRUE(fits(torch::kFloat, std::nan("")));
 }
 
-TEST(PadSequences, RefuseOptionsOutOfRange) {
+TEST(PadSequences, RejectOptionsOutOfRange) {
   EXPECT_EQ(
       error_of<c10::ValueError>([] {
         pad_sequences({.inputs = {{.multiple = 0}}});
@@ -250,7 +250,7 @@ TEST(PackSequences, PutLengthsBeforeTheValues) {
   EXPECT_TRUE(is_same(batch.targets.at(0), longs({1, 0, 1})));
 }
 
-TEST(PackSequences, PackBoxesOfImagesAsYolosTargets) {
+TEST(PackSequences, PackTheBoxesOfImagesAsTargetsOfYolo) {
   const auto image = [](int64_t boxes, float value) {
     return sample_of(
         {torch::zeros({3, 2, 2})},
@@ -270,7 +270,7 @@ TEST(PackSequences, PackBoxesOfImagesAsYolosTargets) {
   EXPECT_TRUE(is_same(offsets_of(lengths), longs({0, 0, 2})));
 }
 
-TEST(PackSequences, OfEmptySamplesAloneHaveNoValues) {
+TEST(PackSequences, OfOnlyEmptySamplesHaveNoValues) {
   const Batch batch = pack_sequences()(
       {sample_of({torch::ones({0, 4})}), sample_of({torch::ones({0, 4})})},
       {});
@@ -279,7 +279,7 @@ TEST(PackSequences, OfEmptySamplesAloneHaveNoValues) {
   EXPECT_EQ(sample_of_row(batch.inputs[0], 0).numel(), 0);
 }
 
-TEST(PackSequences, SayWhatTheLengthsMustBe) {
+TEST(PackSequences, DescribeTheRequiredLengths) {
   expect_error<c10::ValueError>(
       [] { offsets_of(torch::ones({2})); },
       {"[offsets_of] the lengths are [2] Float; expected [N] Long, as "
@@ -292,7 +292,7 @@ TEST(PackSequences, SayWhatTheLengthsMustBe) {
        "expected the same number."});
 }
 
-TEST(SampleDataset, RefusesACollateThatGivesAnotherNumberOfRows) {
+TEST(SampleDataset, RejectsACollateThatReturnsAWrongNumberOfRows) {
   const SampleList values_alone(
       texts(),
       [](c10::ArrayRef<Sample> samples, const BatchContext& context) {
@@ -313,7 +313,7 @@ TEST(SampleDataset, RefusesACollateThatGivesAnotherNumberOfRows) {
       {"[SampleDataset] collate is empty; give a function, or leave it out"});
 }
 
-TEST(SampleDataset, TellsTheLoaderWhichSampleDoesNotFit) {
+TEST(SampleDataset, NamesTheSampleThatDoesNotFitInTheLoader) {
   const auto list = std::make_shared<SampleList>(
       texts(),
       pad_sequences({.inputs = {{.fixed_length = 2}}}));
@@ -357,7 +357,7 @@ TEST(SampleDataset, HasTheSameBatchesForAnyNumberOfWorkers) {
       EXPECT_EQ(batch.size(), std::ssize(batch.indices));
     }
     EXPECT_EQ(place, batches.size());
-    // From the middle of the epoch on, as a resumed training reads it.
+    // Also from the middle of the epoch, as in a resumed run.
     auto rest = loader(2).epoch(0, 5);
     for (place = 5; place < batches.size(); ++place) {
       expect_same(*rest.next(), batches[place]);
@@ -366,13 +366,13 @@ TEST(SampleDataset, HasTheSameBatchesForAnyNumberOfWorkers) {
   }
 }
 
-TEST(SampleDataset, GivesASampleThatComesTwiceOtherRandomNumbers) {
+TEST(SampleDataset, GivesARepeatedSampleDifferentRandomNumbers) {
   const auto numbers = std::make_shared<Numbers>(pad_sequences());
   const Batch batch = Subset(numbers, {6, 6}).get_batch({0, 1}, {});
   EXPECT_FALSE(torch::equal(batch.inputs[0][0], batch.inputs[0][1]));
 }
 
-TEST(SampleDataset, OfPackedSamplesCanBeJoinedToAnother) {
+TEST(SampleDataset, OfPackedSamplesCanBeConcatenated) {
   const auto numbers = std::make_shared<Numbers>(pack_sequences());
   const auto others = std::make_shared<SampleList>(
       std::vector<Sample>{sample_of({torch::ones({2})}, {torch::tensor(9)})},
@@ -383,7 +383,7 @@ TEST(SampleDataset, OfPackedSamplesCanBeJoinedToAnother) {
   EXPECT_TRUE(is_same(batch.inputs[1].slice(0, 3, 5), torch::ones({2})));
 }
 
-TEST(SampleDataset, OfRandomSamplesIsFoundAgainInItsBatches) {
+TEST(SampleDataset, OfRandomSamplesCanBeRecoveredFromItsBatches) {
   for_random_cases(50, [](uint64_t seed) {
     SampleRng rng(seed, 0, 0);
     const std::vector<torch::ScalarType> dtypes = {

@@ -11,8 +11,9 @@
 namespace tern::sampler_test {
 namespace {
 
-/// Pearson's statistic of `counts` against equal chances, as standard
-/// deviations from its mean under them (Wilson and Hilferty's cube root).
+/// Returns Pearson's chi-squared statistic of `counts` for a uniform
+/// distribution, in standard deviations from its mean (Wilson and Hilferty's
+/// cube root).
 double deviations(const std::vector<int>& counts, int degrees_of_freedom) {
   const double expected = std::accumulate(counts.begin(), counts.end(), 0.0) /
                           static_cast<double>(counts.size());
@@ -25,11 +26,12 @@ double deviations(const std::vector<int>& counts, int degrees_of_freedom) {
          std::sqrt(spread);
 }
 
-// Chance alone passes 4 once in 30,000; the seeds below are always the same.
+// Exceeds 4 by chance once in 30,000 cases; the seeds below are fixed.
 constexpr double kMostDeviations = 4;
 
-/// Expects that each sample is as likely at each place, and each two samples
-/// to follow each other, over many seeds of one epoch or epochs of one seed.
+/// Expects all samples to be equally likely at each position, and all pairs of
+/// samples to be equally likely as neighbors, over many seeds of one epoch or
+/// many epochs of one seed.
 void expect_even_places(const Sampler& sampler, bool of_seeds) {
   const int64_t size = sampler.size();
   const auto cells = static_cast<size_t>(size * size);
@@ -42,7 +44,7 @@ void expect_even_places(const Sampler& sampler, bool of_seeds) {
       if (place > 0) ++neighbors[order[place - 1] * size + order[place]];
     }
   }
-  // Every row and every column has the same sum.
+  // All rows and columns have the same sum.
   const int freedom = static_cast<int>((size - 1) * (size - 1));
   EXPECT_LT(deviations(places, freedom), kMostDeviations);
   const auto first = places.begin();
@@ -55,7 +57,7 @@ void expect_even_places(const Sampler& sampler, bool of_seeds) {
   EXPECT_LT(deviations(neighbors, freedom), kMostDeviations);
 }
 
-/// Expects that each order of four samples is as likely.
+/// Expects all orders of four samples to be equally likely.
 void expect_even_orders(const Sampler& sampler) {
   std::map<std::vector<int64_t>, int> orders;
   for (uint64_t seed = 0; seed < 24000; ++seed) {
@@ -74,7 +76,7 @@ TEST(SequentialSampler, CountsUp) {
   EXPECT_TRUE(SequentialSampler(0).indices(1, 2).empty());
 }
 
-TEST(RandomSampler, VisitsEverySampleOnceInAnOrderOfItsOwnPerEpoch) {
+TEST(RandomSampler, VisitsEverySampleOnceInADifferentOrderPerEpoch) {
   const RandomSampler sampler(1000);
   auto first = sampler.indices(42, 0);
   auto second = sampler.indices(42, 1);
@@ -90,18 +92,18 @@ TEST(RandomSampler, VisitsEverySampleOnceInAnOrderOfItsOwnPerEpoch) {
   }
 }
 
-TEST(RandomSampler, GivesEveryOrderTheSameChance) {
+TEST(RandomSampler, DrawsEveryOrderWithEqualProbability) {
   expect_even_orders(RandomSampler(4));
   expect_even_places(RandomSampler(12), /*of_seeds=*/true);
   expect_even_places(RandomSampler(12), /*of_seeds=*/false);
 }
 
-TEST(BufferedSampler, GivesEveryOrderTheSameChanceWhereTheBufferHoldsAll) {
+TEST(BufferedSampler, DrawsEveryOrderWithEqualProbabilityIfTheBufferHoldsAll) {
   expect_even_orders(BufferedSampler({1, 3}, 4));
   expect_even_places(BufferedSampler({5, 7}, 12), /*of_seeds=*/true);
 }
 
-TEST(BufferedSampler, OfOneSampleKeepsTheOrderOfItsShard) {
+TEST(BufferedSampler, KeepsTheOrderOfItsShardWithABufferOfOne) {
   const std::vector<int64_t> order = BufferedSampler({50}, 1).indices(1, 0);
   EXPECT_TRUE(std::ranges::is_sorted(order));
   EXPECT_FALSE(std::ranges::is_sorted(BufferedSampler({50}, 2).indices(1, 0)));
@@ -117,7 +119,7 @@ TEST(WeightedSampler, DrawsInProportionToTheWeights) {
   EXPECT_EQ(sampler.indices(42, 0), sampler.indices(42, 0));
 }
 
-TEST(WeightedSampler, RefusesWeightsThatAreNoProbabilities) {
+TEST(WeightedSampler, RejectsInvalidWeights) {
   EXPECT_THROW(WeightedSampler({}), c10::ValueError);
   EXPECT_THROW(WeightedSampler({0, 0}), c10::ValueError);
   EXPECT_THROW(WeightedSampler({1, -1}), c10::ValueError);

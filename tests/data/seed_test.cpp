@@ -21,7 +21,7 @@ TEST(SeedEverything, RepeatsRandomNumbers) {
   EXPECT_FALSE(at::globalContext().deterministicAlgorithms());
 }
 
-TEST(SeedEverything, AsksForDeterministicAlgorithms) {
+TEST(SeedEverything, EnablesDeterministicAlgorithms) {
   seed_everything(5, /*deterministic=*/true);
   EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
   EXPECT_TRUE(at::globalContext().deterministicCuDNN());

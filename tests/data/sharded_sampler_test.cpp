@@ -19,7 +19,7 @@ std::vector<ShardedSampler> shards(
   return result;
 }
 
-TEST(ShardedSampler, GivesEverySampleToOneRankOnce) {
+TEST(ShardedSampler, AssignsEverySampleToOneRankOnce) {
   for (const int64_t samples : {1, 7, 64, 100, 1001}) {
     for (const int64_t world : {1, 2, 3, 8}) {
       const auto whole = std::make_shared<RandomSampler>(samples);
@@ -40,7 +40,7 @@ TEST(ShardedSampler, GivesEverySampleToOneRankOnce) {
   }
 }
 
-TEST(ShardedSampler, GivesAllRanksAsManyBatches) {
+TEST(ShardedSampler, AssignsTheSameNumberOfBatchesToAllRanks) {
   for (const int64_t samples : {1, 33, 127, 1001}) {
     const auto all = shards(
         std::make_shared<SequentialSampler>(samples),
@@ -51,7 +51,7 @@ TEST(ShardedSampler, GivesAllRanksAsManyBatches) {
   }
 }
 
-TEST(ShardedSampler, CutsTheBatchesOfOneProcessWithALargerOne) {
+TEST(ShardedSampler, SplitsTheBatchesOfOneProcessWithALargerBatchSize) {
   const auto whole = std::make_shared<RandomSampler>(100);
   const std::vector<int64_t> one = whole->indices(1, 0);
   const auto all = shards(whole, {.world_size = 2, .batch_size = 10});
@@ -67,8 +67,9 @@ TEST(ShardedSampler, CutsTheBatchesOfOneProcessWithALargerOne) {
   }
 }
 
-TEST(ShardedSampler, SaysHowManySamplesOfABatchAreReal) {
-  // 21 samples: a batch of 20 and one of 1, which rank 1 gets as well.
+TEST(ShardedSampler, ReportsHowManySamplesOfABatchAreReal) {
+  // 21 samples: a batch of 20 and a batch of one sample, which rank 1 also
+  // gets.
   const auto all = shards(
       std::make_shared<SequentialSampler>(21),
       {.world_size = 2, .batch_size = 10});
@@ -79,8 +80,8 @@ TEST(ShardedSampler, SaysHowManySamplesOfABatchAreReal) {
   EXPECT_EQ(all[1].real_samples(1).of_all, 1);
 }
 
-TEST(ShardedSampler, LeavesOutTheTailOfAllRanksTogether) {
-  // 39 samples: rank 0 could make two full batches of 10, rank 1 could not.
+TEST(ShardedSampler, DropsTheTailOfAllRanksTogether) {
+  // 39 samples: rank 0 could fill two batches of 10, but rank 1 could not.
   for (const auto& shard : shards(
            std::make_shared<SequentialSampler>(39),
            {.world_size = 2, .batch_size = 10, .drop_last = true})) {
@@ -96,7 +97,7 @@ TEST(ShardedSampler, NeedsNoEqualBatchesForValidation) {
   EXPECT_EQ(all[1].size(), 0);
 }
 
-TEST(ShardedSampler, RefusesWhatLeavesARankWithoutSamples) {
+TEST(ShardedSampler, RejectsOptionsThatLeaveARankWithoutSamples) {
   const auto ten = std::make_shared<SequentialSampler>(10);
   expect_error<c10::ValueError>(
       [&] {

@@ -34,7 +34,8 @@ namespace {
 using namespace testing_support;  // NOLINT: in a test
 using Numbers = std::vector<int64_t>;
 
-/// 0, 1, ..., length - 1, each as a point on a circle with its side as target.
+/// Yields 0, 1, ..., length - 1, each as a point on a circle whose target is
+/// its side.
 class Counting final : public StreamDataset {
  public:
   explicit Counting(int64_t length, int64_t bad = -1)
@@ -95,7 +96,7 @@ Numbers numbers_up_to(int64_t count) {
   return SequentialSampler(count).indices(0, 0);
 }
 
-TEST(StreamEpochs, GivesTheSameBatchesForAnyNumberOfWorkersAndFromAnywhere) {
+TEST(StreamEpochs, YieldTheSameBatchesForAnyNumberOfWorkersAndFromAnyBatch) {
   const auto stream = std::make_shared<Counting>(100);
   const auto epochs = std::make_shared<StreamEpochs>(stream, 50);
   const std::shared_ptr<const Sampler> orders[] = {
@@ -119,7 +120,7 @@ TEST(StreamEpochs, GivesTheSameBatchesForAnyNumberOfWorkersAndFromAnywhere) {
   }
 }
 
-TEST(StreamEpochs, KeepsNoMoreThanTheBuffer) {
+TEST(StreamEpochs, KeepNoMoreSamplesThanTheBuffer) {
   const auto stream = std::make_shared<Counting>(1000);
   const DataLoader loader(
       std::make_shared<StreamEpochs>(stream, 1000),
@@ -135,7 +136,7 @@ TEST(StreamEpochs, KeepsNoMoreThanTheBuffer) {
   }
 }
 
-TEST(StreamEpochs, BeginsAgainWhereAPassEndsEarly) {
+TEST(StreamEpochs, RestartWhenAPassEndsEarly) {
   const auto stream = std::make_shared<Counting>(5);
   const DataLoader loader(
       std::make_shared<StreamEpochs>(stream, 12),
@@ -149,8 +150,8 @@ TEST(StreamEpochs, BeginsAgainWhereAPassEndsEarly) {
   expect_error<DataError>([&] { read(empty); }, {"returned no sample"});
 }
 
-// As it would count twice.
-TEST(StreamEpochs, GivesNoSampleTwiceInAnEvaluation) {
+// A repeated sample would count twice.
+TEST(StreamEpochs, YieldNoSampleTwiceInAnEvaluation) {
   const auto stream = std::make_shared<Counting>(5);
   const auto epochs = std::make_shared<StreamEpochs>(stream, 12);
   const std::shared_ptr<const Sampler> orders[] = {
@@ -176,7 +177,7 @@ TEST(StreamEpochs, GivesNoSampleTwiceInAnEvaluation) {
       EXPECT_EQ(given, expected);
     }
   }
-  // Among others, and in the middle of a batch.
+  // Also next to other sources, and in the middle of a batch.
   const auto more = std::make_shared<Counting>(4);
   const DataLoader joined(
       std::make_shared<Concat>(std::vector<std::shared_ptr<const Dataset>>{
@@ -202,7 +203,7 @@ TEST(StreamEpochs, GivesNoSampleTwiceInAnEvaluation) {
   EXPECT_EQ(learn.validate().loss, loss);
 }
 
-TEST(StreamEpochs, ReadsEachSampleOnOneRank) {
+TEST(StreamEpochs, ReadEachSampleOnOneRank) {
   const auto stream = std::make_shared<Counting>(24);
   Numbers all;
   for (const int64_t rank : {0, 1, 2}) {
@@ -223,7 +224,7 @@ TEST(StreamEpochs, ReadsEachSampleOnOneRank) {
   EXPECT_EQ(stream->read, 24);
 }
 
-TEST(StreamEpochs, DecodesWithTheRandomNumbersOfTheSample) {
+TEST(StreamEpochs, DecodeWithTheRandomNumbersOfTheSample) {
   const auto decode =
       [](const Batch& sample, const BatchContext& context, SampleRng rng) {
         EXPECT_TRUE(context.training);
@@ -245,8 +246,8 @@ TEST(StreamEpochs, DecodesWithTheRandomNumbersOfTheSample) {
   EXPECT_TRUE(torch::equal(drawn, draw(3)));
 }
 
-// Each epoch reads it once, whatever it is wrapped in.
-TEST(StreamEpochs, AreReadOnceWithinOtherDataSets) {
+// Each epoch reads the stream once, however it is wrapped.
+TEST(StreamEpochs, AreReadOnceWithinOtherDatasets) {
   using Sources = std::vector<std::shared_ptr<const Dataset>>;
   for (const int64_t workers : {0, 2}) {
     const auto stream = std::make_shared<Counting>(100);
@@ -266,8 +267,8 @@ TEST(StreamEpochs, AreReadOnceWithinOtherDataSets) {
   }
 }
 
-// The stream has let go of its samples when the other source fails.
-TEST(StreamEpochs, AreNotBlamedForAnotherSourceOfTheirBatch) {
+// The stream has already released its samples when the other source fails.
+TEST(StreamEpochs, AreNotBlamedForErrorsOfOtherSources) {
   class Broken final : public Dataset {
    public:
     int64_t size() const override { return 4; }
@@ -286,7 +287,7 @@ TEST(StreamEpochs, AreNotBlamedForAnotherSourceOfTheirBatch) {
       [&] { pass.next(); },
       {"broken.png", "is no image", "sample 2"});
 
-  // What does not fit together is said first.
+  // A shape mismatch is reported first.
   const DataLoader unlike(
       std::make_shared<Concat>(std::vector<std::shared_ptr<const Dataset>>{
           std::make_shared<StreamEpochs>(std::make_shared<Counting>(10), 2),
@@ -300,7 +301,7 @@ TEST(StreamEpochs, AreNotBlamedForAnotherSourceOfTheirBatch) {
       {"[collate] a sample is", "a batch of 4 samples"});
 }
 
-TEST(StreamEpochs, NamesTheSampleThatCannotBeReadOrDecoded) {
+TEST(StreamEpochs, NameTheSampleThatCannotBeReadOrDecoded) {
   const auto expect = [](const std::shared_ptr<const StreamDataset>& stream,
                          const StreamEpochs::Decode& decode,
                          const char* message) {
@@ -326,7 +327,7 @@ TEST(StreamEpochs, NamesTheSampleThatCannotBeReadOrDecoded) {
       "no six");
 }
 
-TEST(StreamEpochs, RefusesAnEpochOfNothingAndASampleThatIsABatch) {
+TEST(StreamEpochs, RejectAnEmptyEpochAndASampleThatIsABatch) {
   expect_error<c10::ValueError>(
       [] { StreamEpochs(nullptr, 5); },
       {"no stream", "expected a stream"});
@@ -352,7 +353,7 @@ TEST(StreamEpochs, RefusesAnEpochOfNothingAndASampleThatIsABatch) {
       {"a batch of 2", "N = 1"});
 }
 
-TEST(StreamEpochs, HasAFingerprintThatTakesNoSampleAway) {
+TEST(StreamEpochs, HaveAFingerprintThatConsumesNoSample) {
   const auto stream = std::make_shared<Counting>(100);
   const std::string print = fingerprint(StreamEpochs(stream, 50));
   EXPECT_EQ(print, fingerprint(StreamEpochs(stream, 50)));
@@ -382,7 +383,7 @@ Batch without_number(const Batch& sample, const BatchContext&, SampleRng) {
   return {sample.inputs, {sample.targets[0]}};
 }
 
-TEST(StreamEpochs, TrainsALearnerToTheBitsOfTheSameDataInMemory) {
+TEST(StreamEpochs, TrainBitIdenticallyToTheSameDataInMemory) {
   std::vector<Batch> points;
   for (int64_t i = 0; i < 100; ++i) points.push_back(Counting::point(i));
   const Batch all = collate(points);
@@ -403,7 +404,7 @@ TEST(StreamEpochs, TrainsALearnerToTheBitsOfTheSameDataInMemory) {
   EXPECT_TRUE(bytes_of(streamed) == bytes_of(in_memory));
 }
 
-TEST(StreamEpochs, GoOnInMidEpochBitForBitOnAllRanks) {
+TEST(StreamEpochs, ResumeBitIdenticallyInMidEpochOnAllRanks) {
   const TempFolder folder;
   const auto make = [] {
     auto learn = std::make_unique<Learner>(
@@ -419,7 +420,7 @@ TEST(StreamEpochs, GoOnInMidEpochBitForBitOnAllRanks) {
   expect_exact_resume_on_ranks(folder, make);
 }
 
-/// A message queue: every pass goes on where the last one stopped.
+/// A message queue: every pass continues where the last one stopped.
 class Queue final : public StreamDataset {
  public:
   explicit Queue(int64_t length) : left_(std::make_shared<Left>(length)) {}
@@ -473,7 +474,7 @@ training_batch_sizes(int64_t length, bool drop_last, int64_t workers) {
   return sizes;
 }
 
-TEST(StreamEpochs, EndWithAStreamThatCannotRestart) {
+TEST(StreamEpochs, EndTogetherWithAStreamThatCannotRestart) {
   using Sizes = std::vector<int64_t>;
   for (const int64_t workers : {0, 1, 3}) {
     EXPECT_EQ(training_batch_sizes(10, false, workers), (Sizes{4, 4, 2}));
@@ -484,7 +485,7 @@ TEST(StreamEpochs, EndWithAStreamThatCannotRestart) {
   }
 }
 
-TEST(StreamEpochs, ThatCannotRestartGoOnBehindAResume) {
+TEST(StreamEpochs, ThatCannotRestartContinueWithNewSamplesAfterAResume) {
   const DataLoader loader(
       queued(8, 40),
       {.batch_size = 4, .training = true, .workers = 1});
@@ -494,7 +495,7 @@ TEST(StreamEpochs, ThatCannotRestartGoOnBehindAResume) {
   EXPECT_FALSE(batches.next());
 }
 
-TEST(StreamEpochs, ThatCannotRestartAreNotShuffled) {
+TEST(StreamEpochs, ThatCannotRestartCannotBeShuffled) {
   const auto valid = std::make_shared<StreamEpochs>(
       std::make_shared<Counting>(500),
       100,
@@ -511,12 +512,13 @@ TEST(StreamEpochs, ThatCannotRestartAreNotShuffled) {
   EXPECT_EQ(ordered.train->epoch(0).next()->size(), 8);
 }
 
-/// What a fit of 5 epochs made of it: steps, epochs with a validation and all.
+/// Counts of a fit of 5 epochs: steps, epochs with a validation, and all
+/// epochs.
 struct FitOfQueue {
   int64_t steps = 0, validated = 0, epochs = 0;
   FitResult result = FitResult::failed;
   double valid_loss = 0;  // after the fit
-  int64_t rows = 0;       // of the table
+  int64_t rows = 0;       // rows of the table
 };
 
 FitOfQueue fit_queue(int64_t length, bool drop_last, Callbacks callbacks = {}) {
@@ -550,15 +552,15 @@ FitOfQueue fit_queue(int64_t length, bool drop_last, Callbacks callbacks = {}) {
   return seen;
 }
 
-TEST(StreamEpochs, EndAFitWithTheirStream) {
-  // In the middle of the second epoch.
+TEST(StreamEpochs, EndAFitWhenTheStreamEnds) {
+  // The stream ends in the middle of the second epoch.
   FitOfQueue seen = fit_queue(36, /*drop_last=*/false);
   EXPECT_EQ(seen.steps, 5);
   EXPECT_EQ(seen.epochs, 2);
   EXPECT_EQ(seen.validated, 2);
   EXPECT_EQ(seen.result, FitResult::completed);
   EXPECT_EQ(fit_queue(36, /*drop_last=*/true).steps, 4);
-  // Exactly with the second epoch: there is no third one.
+  // The stream ends with the second epoch, so there is no third epoch.
   seen = fit_queue(48, /*drop_last=*/false);
   EXPECT_EQ(seen.steps, 6);
   EXPECT_EQ(seen.epochs, 2);
@@ -566,18 +568,19 @@ TEST(StreamEpochs, EndAFitWithTheirStream) {
   EXPECT_FALSE(std::isnan(seen.valid_loss));
   EXPECT_EQ(seen.rows, 2);
   EXPECT_EQ(seen.result, FitResult::completed);
-  // After all five.
+  // The stream ends after all five epochs.
   EXPECT_EQ(fit_queue(200, /*drop_last=*/false).epochs, 5);
 }
 
-// Four batches a step: the last one, of 4 samples, ends its step.
-TEST(StreamEpochs, EndAnAccumulatedStepWithTheirStream) {
+// The window is four batches: the last batch, of 4 samples, must complete the
+// step.
+TEST(StreamEpochs, CompleteAnAccumulatedStepWhenTheStreamEnds) {
   const auto accumulation = std::make_shared<GradientAccumulation>(
       GradientAccumulation::Options{.batches = 4});
   EXPECT_EQ(fit_queue(12, false, {accumulation}).steps, 1);
 }
 
-TEST(StreamEpochs, EndEarlyAlsoWithinSubsetsAndConcats) {
+TEST(StreamEpochs, CanEndEarlyWithinSubsetsAndConcats) {
   const auto queue = std::make_shared<Queue>(12);
   const auto stream = std::make_shared<StreamEpochs>(queue, 40, without_number);
   std::vector<int64_t> all(40);
@@ -595,7 +598,7 @@ TEST(StreamEpochs, EndEarlyAlsoWithinSubsetsAndConcats) {
   EXPECT_EQ(batches.next()->size(), 4);
   EXPECT_TRUE(batches.has_ended_early());
   EXPECT_FALSE(batches.next());
-  // In their order, and with nothing behind them that would be lost.
+  // Only in order, and with nothing after the stream that would be lost.
   std::reverse(all.begin(), all.end());
   const DataLoader shuffled(
       std::make_shared<Subset>(stream, all),
@@ -612,18 +615,18 @@ TEST(StreamEpochs, EndEarlyAlsoWithinSubsetsAndConcats) {
       {"Concat", "dataset 1 of 2", "Put it last"});
 }
 
-// A stream may wait for what the training makes of its last batch.
-TEST(StreamEpochs, GiveEachBatchAsSoonAsItIsComplete) {
+// A stream may wait until training has used its last batch.
+TEST(StreamEpochs, YieldEachBatchAsSoonAsItIsComplete) {
   const auto queue = std::make_shared<Queue>(8);
   const DataLoader loader(
       std::make_shared<StreamEpochs>(queue, 40, without_number),
       {.batch_size = 8, .training = true, .workers = 0});
   DataLoader::Epoch batches = loader.epoch(0);
   EXPECT_EQ(batches.next()->size(), 8);
-  EXPECT_EQ(queue->left(), 0);  // not asked for a ninth
+  EXPECT_EQ(queue->left(), 0);  // no ninth sample was requested
 }
 
-TEST(StreamEpochs, GiveWhatCameBeforeAnError) {
+TEST(StreamEpochs, YieldTheBatchesBeforeAnError) {
   for (const int64_t workers : {0, 2}) {
     const DataLoader loader(
         std::make_shared<StreamEpochs>(
@@ -646,7 +649,7 @@ TEST(StreamEpochs, GiveWhatCameBeforeAnError) {
   }
 }
 
-TEST(StreamEpochs, SayThatAStreamHasEndedAlready) {
+TEST(StreamEpochs, ReportThatAStreamHasAlreadyEnded) {
   expect_error<c10::ValueError>(
       [] { fit_queue(0, false); },
       {"ended before the first batch", "at least one of 8 samples"});

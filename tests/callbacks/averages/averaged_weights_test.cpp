@@ -29,8 +29,8 @@ std::unique_ptr<Learner> learner(const TempFolder& folder) {
       quiet({.optimizer = ranger(), .weight_decay = 0, .path = folder.path()}));
 }
 
-// The largest difference of a weight that a fit with a learning rate of 0 makes:
-// only Lookahead's slow weights can move one.
+// Returns the largest change of a weight in a fit with a learning rate of 0, in
+// which only Lookahead's slow weights can move one.
 double moved_at_rate_0(Learner& learn) {
   const Tensors before = parameters_of(learn);
   learn.fit(2, 0.0);
@@ -58,7 +58,7 @@ struct Way {
   std::function<void(Learner&)> replace;
 };
 
-// Every way by which weights get other values than the optimizer has given them,
+// All ways in which something other than the optimizer changes the weights
 // after a fit.
 const Way kWays[] = {
     {"load_state_dict",
@@ -77,9 +77,9 @@ const Way kWays[] = {
      [](Learner& l) {
        l.fit(3, 3e-2, {std::make_shared<Swa>(Swa::Options{.start = 0})});
      }},
-    {"Ema that is gone",
+    {"a removed Ema",
      [](Learner& l) { l.fit(2, 3e-2, {std::make_shared<Ema>(0.9)}); }},
-    {"Ema that is gone after it was put in by hand",
+    {"a removed Ema that was applied by hand",
      [](Learner& l) {
        const auto ema =
            std::make_shared<Ema>(Ema::Options{.decay = 0.9, .at_end = false});
@@ -87,7 +87,7 @@ const Way kWays[] = {
        ema->apply(l);
        l.remove(*ema);
      }},
-    {"Ema and weights that were written since",
+    {"Ema and weights written after it",
      [](Learner& l) {
        l.add<Ema>(Ema::Options{.decay = 0.9, .at_end = true}).fit(2, 3e-2);
        const torch::NoGradGuard no_grad;
@@ -95,7 +95,7 @@ const Way kWays[] = {
          torch::Tensor(p.tensor).fill_(0.25);
        }
      }},
-    {"bfloat16 without masters, whose weights are rounded",
+    {"bfloat16 without master weights, which rounds the weights",
      [](Learner& l) {
        l.fit(1);
        l.to_bf16({.master_weights = false});
@@ -105,7 +105,7 @@ const Way kWays[] = {
        l.load_state_dict(plus_100(l));
      }}};
 
-TEST(WeightCopies, OfAnOptimizerFollowWeightsThatAreReplaced) {
+TEST(WeightCopies, OfAnOptimizerFollowReplacedWeights) {
   for (const Way& way : kWays) {
     SCOPED_TRACE(way.name);
     const TempFolder folder;
@@ -115,7 +115,7 @@ TEST(WeightCopies, OfAnOptimizerFollowWeightsThatAreReplaced) {
   }
 }
 
-TEST(WeightCopies, FollowInWhateverOrderWeightsAreReplaced) {
+TEST(WeightCopies, FollowReplacedWeightsInAnyOrder) {
   for_random_cases(8, [](uint64_t seed) {
     std::mt19937_64 random(seed);
     const TempFolder folder;
@@ -131,10 +131,10 @@ TEST(WeightCopies, FollowInWhateverOrderWeightsAreReplaced) {
   });
 }
 
-TEST(WeightCopies, OfAFileAreTakenWithIt) {
+TEST(WeightCopies, AreLoadedWithTheirFile) {
   const TempFolder folder;
   const auto whole = learner(folder);
-  whole->fit(1);  // 4 steps of the 6 after which slow weights move
+  whole->fit(1);  // 4 steps; slow weights move after 6
   whole->save("net");
   whole->save_checkpoint(folder / "run");
   whole->fit(2);
@@ -147,7 +147,7 @@ TEST(WeightCopies, OfAFileAreTakenWithIt) {
   EXPECT_TRUE(all_equal(parameters_of(*resumed), parameters_of(*whole)));
 }
 
-TEST(WeightCopies, ComeBackWithTheWeightsAfterAnAverage) {
+TEST(WeightCopies, AreRestoredWithTheWeightsAfterAnAverage) {
   const auto train = [](bool stops) {
     const TempFolder folder;
     auto learn = learner(folder);
@@ -163,7 +163,7 @@ TEST(WeightCopies, ComeBackWithTheWeightsAfterAnAverage) {
   EXPECT_TRUE(all_equal(train(true), train(false)));
 }
 
-TEST(WeightCopies, OfSeveralOptimizersFollow) {
+TEST(WeightCopies, OfSeveralOptimizersFollowReplacedWeights) {
   const TempFolder folder;
   auto net = point_net();
   const auto loss = [net](const Batch& batch) mutable {

@@ -32,7 +32,7 @@ std::unique_ptr<Learner> learner(const OptimizerFactory& optimizer = {}) {
       quiet({.optimizer = optimizer, .metrics = {accuracy()}}));
 }
 
-// The average of the fp32 weights after each step, by the formula.
+// Computes the average of the fp32 weights after each step by the formula.
 struct Formula : Callback {
   explicit Formula(double decay) : decay(decay) {}
   void on_step_end(Learner& l) override {
@@ -82,7 +82,7 @@ TEST(Ema, LeavesTheAverageInTheModel) {
   }
 }
 
-TEST(Ema, AveragesTheMastersInHalf) {
+TEST(Ema, AveragesTheMasterWeightsInHalfPrecision) {
   const auto learn = learner();
   const auto formula = std::make_shared<Formula>(0.9);
   learn->to_fp16({.force_fp16 = true}).add<Ema>(0.9).add(formula).fit(3);
@@ -94,8 +94,8 @@ TEST(Ema, AveragesTheMastersInHalf) {
   expect_close(parameters_of(learn->to_fp32()), formula->average, 1e-5);
 }
 
-TEST(Ema, TrainsAsWithoutItInOneFitAndInTwo) {
-  // Lookahead's slow weights are exchanged with the weights.
+TEST(Ema, DoesNotChangeTrainingInOneFitOrInTwo) {
+  // Ema also swaps Lookahead's slow weights.
   const std::vector<std::pair<bool, OptimizerFactory>> trainings = {
       {false, {}},
       {true, {}},
@@ -118,19 +118,19 @@ TEST(Ema, TrainsAsWithoutItInOneFitAndInTwo) {
   }
 }
 
-TEST(Ema, IsWhatValidationSees) {
+TEST(Ema, IsWhatValidationEvaluates) {
   const auto learn = learner();
   learn->add<Ema>(0.9).fit(2);
   const double shown = learn->recorder().epochs().back().valid_loss;
   EXPECT_DOUBLE_EQ(learn->validate().loss, shown);
-  // Also when the training weights are back in the model.
+  // Also while the model holds the training weights.
   learn->find<Ema>()->restore(*learn);
   EXPECT_DOUBLE_EQ(learn->validate().loss, shown);
   learn->remove(*learn->find<Ema>());
   EXPECT_NE(learn->validate().loss, shown);
 }
 
-TEST(Ema, GoesOnWithWeightsThatWereLoadedInBetween) {
+TEST(Ema, ContinuesWithWeightsWrittenBetweenFits) {
   const auto learn = learner();
   learn->add<Ema>(0.9).fit(2);
   {
@@ -159,7 +159,7 @@ TEST(Ema, LeavesTheTrainingWeightsAfterAnException) {
   EXPECT_TRUE(all_equal(parameters_of(*learn), last));
 }
 
-TEST(Ema, LeavesNoTraceOfATrial) {
+TEST(Ema, IsNotChangedByATrialRun) {
   const auto train = [](bool find) {
     const auto learn = learner();
     learn->add<Ema>(0.9);
@@ -172,7 +172,7 @@ TEST(Ema, LeavesNoTraceOfATrial) {
   EXPECT_TRUE(all_equal(train(true), train(false)));
 }
 
-TEST(Ema, GoesOnFromItsSavedState) {
+TEST(Ema, ContinuesFromItsSavedState) {
   const auto whole = learner();
   whole->add<Ema>({.decay = 0.9, .at_end = false}).fit(1);
   const StateDict saved = whole->find<Ema>()->state_dict();
@@ -192,7 +192,7 @@ TEST(Ema, GoesOnFromItsSavedState) {
       {"[Ema]", "no \"steps\""});
 }
 
-TEST(Ema, RefusesTheAveragesOfAnotherModel) {
+TEST(Ema, RejectsTheAveragesOfADifferentModel) {
   const auto learn = learner();
   learn->add<Ema>({.at_end = false}).fit(1);
   const auto ema = std::make_shared<Ema>();
@@ -208,20 +208,20 @@ TEST(Ema, RefusesTheAveragesOfAnotherModel) {
       {"of 8 tensors", "this model's 2 tensors"});
 }
 
-TEST(Ema, IsRefusedBesideAnotherAverage) {
+TEST(Ema, RejectsASecondAverage) {
   const auto learn = learner();
   learn->add<Ema>();
   expect_error<c10::ValueError>([&] { learn->add<Ema>(); }, {"Ema and Ema"});
   expect_error<c10::ValueError>([&] { learn->add<Swa>(); }, {"Ema and Swa"});
 }
 
-TEST(Ema, RefusesADecayOutOfItsRange) {
+TEST(Ema, RejectsADecayOutOfRange) {
   for (const double decay : {-0.1, 1.0}) {
     expect_error<c10::ValueError>([&] { Ema ema(decay); }, {"[Ema] decay is"});
   }
 }
 
-TEST(Ema, AveragesWhatTrainsAndNoFrozenWeightsOfLora) {
+TEST(Ema, AveragesTrainedWeightsAndNoFrozenWeightsOfLora) {
   Learner learn(
       point_data(),
       add_lora(point_net(), {.rank = 2, .targets = {"0"}, .train = {"3"}}),
@@ -240,8 +240,8 @@ TEST(Ema, AveragesWhatTrainsAndNoFrozenWeightsOfLora) {
           "average.3.bias"}));
 }
 
-TEST(Ema, LeavesTensorsThatNothingTrainsAsTheyAre) {
-  // Doubles that fp32 cannot hold, and a buffer that fp16 cannot.
+TEST(Ema, DoesNotChangeUntrainedTensors) {
+  // Doubles that fp32 cannot represent, and a buffer that fp16 cannot.
   struct NetImpl : torch::nn::Module {
     torch::nn::Linear layer = register_module("layer", torch::nn::Linear(2, 2));
     torch::Tensor scale = register_parameter(
@@ -270,7 +270,7 @@ struct WeightOn : torch::nn::Module {
   torch::Tensor weight;
 };
 
-// What a checkpoint holds is on the CPU. The meta device stands in for a GPU.
+// Checkpoints are loaded onto the CPU. The meta device stands in for a GPU.
 TEST(Ema, LoadedAveragesMoveToTheDeviceOfTheWeights) {
   const auto learner_on = [](torch::Device device) {
     DataBunch data = point_data();
@@ -293,7 +293,7 @@ TEST(Ema, LoadedAveragesMoveToTheDeviceOfTheWeights) {
   }
 }
 
-// Of a second model, into which the averages are written.
+// Returns the outputs of a second model, into which the averages are copied.
 torch::Tensor by_hand(const Ema& ema, const torch::Tensor& input) {
   auto teacher = point_net();
   const torch::NoGradGuard no_grad;
@@ -307,10 +307,10 @@ torch::Tensor by_hand(const Ema& ema, const torch::Tensor& input) {
     }
   }
   teacher->eval();
-  return teacher->forward(input).to(torch::kFloat);  // of autocast
+  return teacher->forward(input).to(torch::kFloat);  // 16 bits in autocast
 }
 
-TEST(Ema, IsASecondNetworkWithinAStep) {
+TEST(Ema, CanBeEvaluatedWithinAStepAsASecondNetwork) {
   for (const char* const precision : {"fp32", "amp", "bf16"}) {
     const std::string name = precision;
     const auto train = [&](bool with_teacher) {
@@ -335,7 +335,8 @@ TEST(Ema, IsASecondNetworkWithinAStep) {
             << name;
         EXPECT_TRUE(l.model().is_training());
       };
-      // Also between forward and loss, where autocast has a cache.
+      // Also called between forward and loss, where the autocast cache is
+      // filled.
       if (with_teacher) {
         learn->add<LambdaCallback>(
             {.on_loss_begin = look, .on_backward_begin = look});
@@ -364,12 +365,12 @@ TEST(Ema, IsTheModelItselfBeforeTheFirstStep) {
       {"Ema::forward", "no input"});
 }
 
-TEST(Ema, LeavesTheModelAsItIsWhenItsForwardPassThrows) {
+TEST(Ema, RestoresTheModelIfItsForwardPassThrows) {
   const auto learn = learner();
   const auto ema =
       std::make_shared<Ema>(Ema::Options{.decay = 0.9, .at_end = false});
   learn->add(ema).fit(1);
-  const Tensors before = parameters_of(*learn);  // not those of the average
+  const Tensors before = parameters_of(*learn);  // without the average
   EXPECT_ANY_THROW(ema->forward(*learn, {torch::rand({4, 3})}));
   EXPECT_TRUE(all_equal(parameters_of(*learn), before));
   EXPECT_NO_THROW(learn->fit(1));

@@ -24,7 +24,7 @@ std::unique_ptr<Learner> learner() {
   return std::make_unique<Learner>(point_data(), point_net(), quiet());
 }
 
-// fp32 weights at the end of each epoch.
+// Records the fp32 weights at the end of each epoch.
 std::shared_ptr<Callback> record(std::vector<Tensors>& epochs) {
   return std::make_shared<LambdaCallback>(
       LambdaCallbackOptions{.on_epoch_end = [&](Learner& l) {
@@ -53,8 +53,8 @@ TEST(Swa, EndsWithTheMeanOfTheLastEpochs) {
   }
 }
 
-// The rates are on their way then, and there is no average yet.
-TEST(Swa, IsResumedInItsFirstEpoch) {
+// The learning rates are still annealing then, and there is no average yet.
+TEST(Swa, CanBeResumedInItsFirstEpoch) {
   const TempFolder folder;
   const auto make = [] {
     torch::manual_seed(7);
@@ -75,16 +75,16 @@ TEST(Swa, IsResumedInItsFirstEpoch) {
   EXPECT_TRUE(all_equal(parameters_of(*resumed), parameters_of(*whole)));
 }
 
-TEST(Swa, CountsTheLastEpochAtLeast) {
+TEST(Swa, AveragesAtLeastTheLastEpoch) {
   const auto learn = learner();
   std::vector<Tensors> epochs;
   learn->add<Swa>().add(record(epochs)).fit(1);
   EXPECT_TRUE(all_equal(parameters_of(*learn), epochs[0]));
 }
 
-// As torch.optim.swa_utils.update_bn: each batch counts the same, unbiased
-// variance.
-TEST(UpdateBatchNorm, MakesTheStatisticsMeansOverTheBatches) {
+// As torch.optim.swa_utils.update_bn: batches have equal weight, the variance
+// is unbiased.
+TEST(UpdateBatchNorm, SetsTheStatisticsToTheirMeansOverTheBatches) {
   const auto learn = learner();
   learn->fit(1);
   update_batch_norm(*learn);
@@ -135,7 +135,7 @@ TEST(UpdateBatchNorm, IgnoresEvaluationsWithinItsPass) {
   EXPECT_TRUE(torch::equal(statistics[0], statistics[1]));
 }
 
-TEST(UpdateBatchNorm, LeavesTheStatisticsOfAPassThatFailed) {
+TEST(UpdateBatchNorm, KeepsTheStatisticsIfThePassFails) {
   const auto learn = learner();
   learn->fit(1);
   const torch::Tensor before = learn->model().buffers()[0].tensor.clone();
@@ -148,7 +148,7 @@ TEST(UpdateBatchNorm, LeavesTheStatisticsOfAPassThatFailed) {
   learn->fit(1);
 }
 
-TEST(Swa, TakesTheRatesToItsOwn) {
+TEST(Swa, AnnealsTheLearningRatesToItsOwn) {
   const auto learn = learner();
   learn->split({"3"});
   std::vector<std::vector<double>> rates;
@@ -170,7 +170,7 @@ TEST(Swa, TakesTheRatesToItsOwn) {
   plain->add<Swa>().fit_one_cycle(2);
 }
 
-TEST(Swa, GoesOnFromItsSavedState) {
+TEST(Swa, ContinuesFromItsSavedState) {
   std::vector<StateDict> saved;
   const auto save = [&](Learner& l) {
     saved.push_back(l.find<Swa>()->state_dict());
@@ -188,16 +188,16 @@ TEST(Swa, GoesOnFromItsSavedState) {
   }
 }
 
-TEST(Swa, RefusesOptionsOutOfTheirRange) {
+TEST(Swa, RejectsOptionsOutOfRange) {
   expect_error<c10::ValueError>([] { Swa swa({.start = 1}); }, {"start is 1"});
   expect_error<c10::ValueError>(
       [] { Swa swa({.anneal_epochs = 0}); },
       {"anneal_epochs is 0"});
 }
 
-TEST(UpdateBatchNorm, LeavesTheStatisticsThatTrainingDoesNotMove) {
-  // One that the model keeps in eval mode, one without momentum, one that
-  // trains; and those that add_lora freezes.
+TEST(UpdateBatchNorm, KeepsStatisticsThatTrainingDoesNotUpdate) {
+  // One BatchNorm that the model keeps in eval mode, one without momentum, one
+  // that trains; and statistics that add_lora freezes.
   struct NetImpl : torch::nn::Module {
     torch::nn::BatchNorm1d kept = register_module("kept", statistics_of_3(0.1));
     torch::nn::BatchNorm1d still = register_module("still", statistics_of_3(0));
@@ -237,7 +237,7 @@ TEST(UpdateBatchNorm, LeavesTheStatisticsThatTrainingDoesNotMove) {
       .add<LambdaCallback>({.on_eval_begin = [&](Learner&) { ++passes; }})
       .fit(2);
   EXPECT_TRUE(torch::equal(plain->named_buffers()["1.running_mean"], mean));
-  EXPECT_EQ(passes, 2);  // no pass for statistics that nobody wants
+  EXPECT_EQ(passes, 2);  // no pass to update frozen statistics
 }
 
 }  // namespace

@@ -14,12 +14,12 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-// BatchNorm would want two samples.
+// BatchNorm would need two samples.
 torch::nn::Sequential plain_net() {
   return torch::nn::Sequential(torch::nn::Linear(2, 2));
 }
 
-// A device that has room for so many samples.
+// Simulates a device with memory for this many samples.
 std::shared_ptr<Callback> room_for(int64_t samples, int64_t* trials = nullptr) {
   return std::make_shared<LambdaCallback>(
       LambdaCallbackOptions{.on_backward_begin = [=](Learner& l) {
@@ -45,7 +45,7 @@ TEST(MaxBatchSize, IsFoundFromAboveAndFromBelow) {
   }
 }
 
-TEST(MaxBatchSize, IsAllDataWhereThatFitsAndNoMoreThanWasAskedFor) {
+TEST(MaxBatchSize, IsTheWholeDatasetIfItFitsButAtMostTheGivenLimit) {
   int64_t trials = 0;
   Learner learn(point_data(), point_net(), quiet());
   learn.add(room_for(1000, &trials));
@@ -54,7 +54,7 @@ TEST(MaxBatchSize, IsAllDataWhereThatFitsAndNoMoreThanWasAskedFor) {
   EXPECT_EQ(max_batch_size(learn, {.most = 100}), 100);
 }
 
-TEST(MaxBatchSize, LeavesTheTrainingAsItWas) {
+TEST(MaxBatchSize, DoesNotChangeTraining) {
   const auto train = [](bool asks) {
     auto learn = std::make_unique<Learner>(point_data(), point_net(), quiet());
     learn->to_bf16().fit(1);
@@ -70,7 +70,7 @@ TEST(MaxBatchSize, LeavesTheTrainingAsItWas) {
   EXPECT_TRUE(train(true) == train(false));
 }
 
-TEST(MaxBatchSize, KeepsToALimitOfBytesWithoutTryingWhatWouldPassIt) {
+TEST(MaxBatchSize, ObservesAMemoryLimitWithoutTryingMuchLargerBatches) {
   int64_t largest = 0;
   const auto wide = [] {
     return torch::nn::Sequential(
@@ -82,19 +82,19 @@ TEST(MaxBatchSize, KeepsToALimitOfBytesWithoutTryingWhatWouldPassIt) {
   learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
     largest = std::max(largest, l.state().batch_data.size());
   }});
-  // 64 kB for each of the layer's outputs and their gradients, and little else.
+  // Per sample, the layer's outputs and their gradients take 64 kB each.
   const int64_t limit = 16 << 20;
   const int64_t found =
       max_batch_size(learn, {.first = 8, .memory_limit = limit});
   EXPECT_GE(found, 40);
   EXPECT_LE(found, 128);
-  EXPECT_LE(largest, found * 2) << "tried what could not fit";
+  EXPECT_LE(largest, found * 2) << "tried a batch that could not fit";
   const int64_t from_above =
       max_batch_size(learn, {.first = 256, .memory_limit = limit});
   EXPECT_NEAR(from_above, found, std::max<int64_t>(2, found / 10));
 }
 
-TEST(MaxBatchSize, PassesOtherErrorsOnAndRefusesWhatMakesNoSense) {
+TEST(MaxBatchSize, PropagatesOtherErrorsAndRejectsInvalidOptions) {
   Learner learn(point_data(), plain_net(), quiet());
   const auto broken = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_step = [](Learner&) { throw std::runtime_error("a fault"); }});

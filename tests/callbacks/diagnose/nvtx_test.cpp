@@ -13,12 +13,12 @@
 namespace tern::nvtx_test {
 namespace {
 
-// tests/support/nvtx_tool.c, which NVTX loads for this test.
+// Uses tests/support/nvtx_tool.c, which NVTX loads for this test.
 class Nvtx : public testing::Test {
  protected:
   void SetUp() override {
     const char* path = std::getenv("NVTX_INJECTION64_PATH");
-    if (path == nullptr) GTEST_SKIP() << "ctest names the tool to load";
+    if (path == nullptr) GTEST_SKIP() << "run this test with ctest";
     void* tool = dlopen(path, RTLD_NOW);
     ASSERT_NE(tool, nullptr) << dlerror();
     seen_ = reinterpret_cast<const char* (*)()>(dlsym(tool, "nvtx_tool_seen"));
@@ -26,7 +26,7 @@ class Nvtx : public testing::Test {
     reinterpret_cast<void (*)()>(dlsym(tool, "nvtx_tool_clear"))();
   }
 
-  // The names of ranges as they opened, and "-" as they closed.
+  // Returns the name of each range when it opens and "-" when it closes.
   std::vector<std::string> events_of_training(int epochs) {
     Learner learn(
         testing_support::point_data(),
@@ -43,7 +43,7 @@ class Nvtx : public testing::Test {
   const char* (*seen_)() = nullptr;
 };
 
-TEST_F(Nvtx, AToolSeesThePhasesOfAStepInTheirOrder) {
+TEST_F(Nvtx, AToolSeesThePhasesOfAStepInOrder) {
   std::vector<std::string> names = events_of_training(1);
   std::erase(names, "-");
   names.erase(std::unique(names.begin(), names.end()), names.end());

@@ -20,7 +20,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-TEST(Plan, TellsWhatWillHappen) {
+TEST(Plan, DescribesTheTrainingRun) {
   Learner learn(point_data(), point_net(), quiet({.bn_weight_decay = false}));
   learn.split({"3"}).freeze();
   const TrainingPlan plan =
@@ -56,7 +56,7 @@ TEST(Plan, TellsWhatWillHappen) {
   }
 }
 
-TEST(Plan, ChangesNothingToTheBit) {
+TEST(Plan, LeavesTrainingBitIdentical) {
   const auto make = [] {
     auto learn = std::make_unique<Learner>(
         point_data(),
@@ -70,7 +70,7 @@ TEST(Plan, ChangesNothingToTheBit) {
   plain->fit(1);
   planned->fit(1);
   EXPECT_TRUE(all_equal(parameters_of(*plain), parameters_of(*planned)));
-  planned->plan();  // with an optimizer that has a state
+  planned->plan();  // now the optimizer has state
   plain->fit(2);
   torch::manual_seed(9);
   const torch::Tensor expected = torch::rand({4});
@@ -96,7 +96,7 @@ TEST(Plan, IsUndoneAfterAnException) {
   learn.fit(1);
 }
 
-TEST(Plan, SpeaksOfOneWorkerInTheSingular) {
+TEST(Plan, WritesOneWorkerInTheSingular) {
   TrainingPlan plan;
   plan.workers = 1;
   EXPECT_NE(plan.to_string().find(" with 1 worker\n"), std::string::npos);
@@ -104,7 +104,7 @@ TEST(Plan, SpeaksOfOneWorkerInTheSingular) {
   EXPECT_NE(plan.to_string().find(" with 2 workers\n"), std::string::npos);
 }
 
-TEST(Plan, SaysNothingByItself) {
+TEST(Plan, PrintsNothing) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   learn.plan();
@@ -112,9 +112,9 @@ TEST(Plan, SaysNothingByItself) {
   EXPECT_TRUE(sink->warnings.empty());
 }
 
-TEST(Plan, SeesASlowLoaderAndWhatIsMissing) {
-  // Slower than training, whatever that takes on a busy machine; and without a
-  // worker, which would get ahead of a test that has no core.
+TEST(Plan, ReportsASlowLoaderAndMissingData) {
+  // Slower than training on any machine, however busy; without workers, which
+  // could get ahead of a test that is starved of CPU time.
   using Clock = std::chrono::steady_clock;
   struct SlowData final : Dataset {
     std::atomic<Clock::duration> longest_step = Clock::duration(0);
@@ -150,7 +150,7 @@ TEST(Plan, SeesASlowLoaderAndWhatIsMissing) {
   EXPECT_NE(all.find("4 of 36 samples"), std::string::npos) << all;
 }
 
-TEST(Plan, KnowsThePrecision) {
+TEST(Plan, ReportsThePrecision) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_fp16({.force_fp16 = true});
   const TrainingPlan plan = learn.plan();

@@ -28,7 +28,7 @@ using namespace testing_support;  // NOLINT
 using torch::Tensor;
 namespace nn = torch::nn;
 
-// The training losses of two epochs.
+// Returns the training losses of two epochs.
 std::vector<double> losses_of(
     const Model& model,
     DataBunch data,
@@ -51,8 +51,8 @@ double largest_difference(
   return largest;
 }
 
-// The audit blames a module for it, and with the list it gives, training in
-// true half follows fp32, as it does not without.
+// Expects the audit to blame a module. With the keep_fp32 list it returns,
+// training in true fp16 must follow fp32; without the list, it must not.
 void expect_cured(
     const std::string& name,
     const std::function<Model()>& make,
@@ -86,13 +86,13 @@ void expect_cured(
   double without = INFINITY;
   try {
     without = largest_difference(trained(true, {}), plain);
-  } catch (const std::runtime_error& error) {  // a number that half has not
+  } catch (const std::runtime_error& error) {  // a constant overflows half
     EXPECT_NE(std::string(error.what()).find("overflow"), std::string::npos);
   }
   EXPECT_GT(without, 0.04);
 }
 
-TEST(PrecisionAudit, FindsWhatOverflowsInHalfAndItsListCuresIt) {
+TEST(PrecisionAudit, FindsOverflowsInHalfThatItsListFixes) {
   expect_cured("activations beyond 65504", net([](const Tensor& x) {
                  return (x * 1e5).relu() * 1e-5;
                }));
@@ -132,7 +132,7 @@ TEST(PrecisionAudit, FindsWhatOverflowsInHalfAndItsListCuresIt) {
                }));
 }
 
-TEST(PrecisionAudit, FindsWhatIsLostInHalfAndItsListCuresIt) {
+TEST(PrecisionAudit, FindsPrecisionLossInHalfThatItsListFixes) {
   expect_cured("a softmax with a mask of -1e9", net([](const Tensor& x) {
                  const Tensor mask =
                      torch::arange(x.size(0)).remainder(2).unsqueeze(1) > 0;
@@ -150,7 +150,7 @@ TEST(PrecisionAudit, FindsWhatIsLostInHalfAndItsListCuresIt) {
                  return centered *
                         (centered.square().mean(1, true) + 1e-8).rsqrt();
                }));
-  // Its gradient alone matters: x itself is what it hands on.
+  // The value of the block is x itself; only its gradient is affected.
   expect_cured(
       "a tanh that saturates",
       net([](const Tensor& x) {
@@ -179,7 +179,7 @@ struct ThreeLayers : nn::Module {
   nn::Linear head = register_module("head", nn::Linear(kWidth, 2));
 };
 
-// x -> exp -> x, three times; the exps are beyond half.
+// x -> exp -> x, three times; the exps overflow half.
 struct ThreeExpsImpl : ThreeLayers {
   Tensor forward(Tensor x) {
     for (nn::Linear& layer : layers) {
@@ -189,7 +189,7 @@ struct ThreeExpsImpl : ThreeLayers {
   }
 };
 
-TEST(PrecisionAudit, FindsFaultsThatComeOneAfterTheOtherAtOnce) {
+TEST(PrecisionAudit, FindsConsecutiveFaultsInOneAudit) {
   expect_cured("three exps", [] { return std::make_shared<ThreeExpsImpl>(); });
   Learner learn(some_data(), std::make_shared<ThreeExpsImpl>(), options_with());
   const PrecisionAudit audit = learn.audit_precision();
@@ -201,7 +201,7 @@ TEST(PrecisionAudit, FindsFaultsThatComeOneAfterTheOtherAtOnce) {
   }
 }
 
-TEST(PrecisionAudit, FindsAParameterThatIsInNoModule) {
+TEST(PrecisionAudit, FindsAParameterOutsideOfAnySubmodule) {
   struct Impl final : nn::Module {
     Impl() { torch::manual_seed(3); }
     Tensor forward(const Tensor& x) {
@@ -219,7 +219,7 @@ TEST(PrecisionAudit, FindsAParameterThatIsInNoModule) {
       std::vector<std::string>{"scale"});
 }
 
-TEST(PrecisionAudit, TakesTheModelsOwnConversionsToFp32) {
+TEST(PrecisionAudit, RespectsTheModelsOwnConversionsToFp32) {
   const auto make = net([](const Tensor& x) {
     const Tensor wide = (x.to(torch::kFloat) + 12).exp() * 1e-5;
     return wide.to(x.scalar_type());
@@ -230,7 +230,7 @@ TEST(PrecisionAudit, TakesTheModelsOwnConversionsToFp32) {
       << audit.to_string();
 }
 
-TEST(PrecisionAudit, FindsInputsThatHalfCannotHold) {
+TEST(PrecisionAudit, FindsInputsThatHalfCannotRepresent) {
   expect_cured(
       "inputs of 1e5",
       net([](const Tensor& x) { return x * 1e-4; }, 0.1),
@@ -238,7 +238,7 @@ TEST(PrecisionAudit, FindsInputsThatHalfCannotHold) {
       1e-3);
 }
 
-TEST(PrecisionAudit, FindsALayerWhoseGradientsAreNear1e9) {
+TEST(PrecisionAudit, FindsALayerWhoseGradientsAreNear1eMinus9) {
   struct Impl final : nn::Module {
     Impl() {
       torch::manual_seed(1);
@@ -253,7 +253,7 @@ TEST(PrecisionAudit, FindsALayerWhoseGradientsAreNear1e9) {
   Learner learn(some_data(), std::make_shared<Impl>(), options_with());
   const PrecisionAudit audit = learn.audit_precision();
   SCOPED_TRACE(audit.to_string());
-  // That layer alone shows whether its gradients are there.
+  // Trains only this layer, to show whether its gradients underflow.
   const auto moved = [&](const MixedPrecisionOptions* options) {
     const auto model = std::make_shared<Impl>();
     for (Tensor& p : model->large->parameters()) p.set_requires_grad(false);
@@ -280,7 +280,7 @@ TEST(PrecisionAudit, FindsALayerWhoseGradientsAreNear1e9) {
   EXPECT_TRUE(audit.bf16.keep_fp32.empty());
 }
 
-TEST(PrecisionAudit, ALossOfAnotherSizeOnlyMovesTheLossScale) {
+TEST(PrecisionAudit, AScaledLossOnlyChangesTheLossScale) {
   for (const double factor : {1e6, 1e-6}) {
     const Loss loss([=](Tensor pred, Tensor target) {
       return torch::nn::functional::cross_entropy(pred, target) * factor;
@@ -305,7 +305,7 @@ TEST(PrecisionAudit, ALossOfAnotherSizeOnlyMovesTheLossScale) {
   }
 }
 
-TEST(PrecisionAudit, SaysWhereUpdatesAreLostWithoutMasters) {
+TEST(PrecisionAudit, ReportsWhereUpdatesAreLostWithoutMasterWeights) {
   const auto make = [](double size) {
     Net made([](const Tensor& x) { return x; });
     const torch::NoGradGuard no_grad;
@@ -322,7 +322,7 @@ TEST(PrecisionAudit, SaysWhereUpdatesAreLostWithoutMasters) {
   EXPECT_FALSE(small.audit_precision().fp16.needs_masters);
 }
 
-TEST(PrecisionAudit, SaysThatRareRowsOfAnEmbeddingNeedMasters) {
+TEST(PrecisionAudit, ReportsThatRareRowsOfAnEmbeddingNeedMasterWeights) {
   auto generator = at::detail::createCPUGenerator(5);
   const Tensor x = torch::randint(0, 4, {64, 6}, generator).square() * 11;
   DataBunch data = DataBunch::create(
@@ -345,7 +345,7 @@ TEST(PrecisionAudit, SaysThatRareRowsOfAnEmbeddingNeedMasters) {
   EXPECT_TRUE(audit.fp16.keep_fp32.empty());
 }
 
-TEST(PrecisionAudit, BlamesTheDataForANaNOfOneSample) {
+TEST(PrecisionAudit, BlamesTheDataForANaNInOneSample) {
   DataBunch data = some_data();
   auto generator = at::detail::createCPUGenerator(5);
   const Tensor x = torch::randn({32, 8}, generator);
@@ -403,11 +403,11 @@ TEST(PrecisionAudit, BlamesNothingInSoundModels) {
   expect_sound(some_data(), cnn);
 }
 
-TEST(PrecisionAudit, ItsRecommendationIsAValueThatCanBeApplied) {
+TEST(PrecisionAudit, ItsRecommendationCanBeApplied) {
   const auto make = net([](const Tensor& x) { return (x + 12).exp() * 1e-5; });
   Learner learn(some_data(), make(), options_with());
   PrecisionAudit audit = learn.audit_precision();
-  EXPECT_EQ(audit.precision, Precision::bf16);  // which holds 1e5
+  EXPECT_EQ(audit.precision, Precision::bf16);  // which can represent 1e5
   EXPECT_TRUE(audit.options.keep_fp32.empty());
   audit.apply(learn);
   EXPECT_EQ(
@@ -418,8 +418,8 @@ TEST(PrecisionAudit, ItsRecommendationIsAValueThatCanBeApplied) {
       {"bf16 model, fp32 masters", "to_fp32() first"});
 }
 
-// Distances from far away overflow in half, and their differences are lost in
-// bfloat16; autocast computes cdist in fp32.
+// Distances to far points overflow half, and bfloat16 loses their differences;
+// autocast computes cdist in fp32.
 struct FarImpl : ThreeLayers {
   static constexpr double kFar = 1e5;
   Tensor forward(Tensor x) {
@@ -431,7 +431,7 @@ struct FarImpl : ThreeLayers {
   Tensor anchors = register_buffer("anchors", torch::eye(kWidth) * kFar);
 };
 
-TEST(PrecisionAudit, RecommendsAutocastWhereItAloneIsSound) {
+TEST(PrecisionAudit, RecommendsAutocastIfOnlyAutocastIsSound) {
   Learner learn(some_data(), std::make_shared<FarImpl>(), options_with());
   const PrecisionAudit audit = learn.audit_precision();
   EXPECT_EQ(audit.precision, Precision::amp) << audit.to_string();
@@ -442,12 +442,12 @@ TEST(PrecisionAudit, RecommendsAutocastWhereItAloneIsSound) {
       nlohmann::json::parse(audit.to_json())["amp"]["is_sound"].get<bool>());
 }
 
-// As FarImpl, and then something that autocast spoils too.
+// FarImpl, followed by an operation that autocast also makes inaccurate.
 struct FarAndLargeImpl final : FarImpl {
   Tensor forward(const Tensor& x) { return (FarImpl::forward(x) + 4e5) - 4e5; }
 };
 
-TEST(PrecisionAudit, RecommendsAutocastWithItsOwnListOfModules) {
+TEST(PrecisionAudit, RecommendsAutocastWithASeparateListOfModules) {
   Learner learn(
       some_data(),
       std::make_shared<FarAndLargeImpl>(),
@@ -463,7 +463,7 @@ TEST(PrecisionAudit, RecommendsAutocastWithItsOwnListOfModules) {
   EXPECT_TRUE(std::isfinite(learn.recorder().losses().back()));
 }
 
-TEST(PrecisionAudit, RecommendsFp32WhereAutocastIsNotSoundEither) {
+TEST(PrecisionAudit, RecommendsFp32IfAutocastIsNotSoundEither) {
   struct Impl final : nn::Module {
     Tensor forward(Tensor x) {
       for (nn::Linear& layer : layers) x = (layer->forward(x) + 4e5) - 4e5;

@@ -53,7 +53,7 @@ DataBunch data_of(Tensor x, Tensor y) {
   return data;
 }
 
-TEST(PrecisionProbe, WhatAnEmbeddingReturnsIsIn16Bits) {
+TEST(PrecisionProbe, AnEmbeddingReturns16BitValues) {
   struct Impl final : nn::Module {
     Impl() { torch::manual_seed(3); }
     Tensor forward(const Tensor& x) {
@@ -70,7 +70,7 @@ TEST(PrecisionProbe, WhatAnEmbeddingReturnsIsIn16Bits) {
   EXPECT_EQ(learn.audit_precision().fp16.keep_fp32, Names{"table"});
 }
 
-TEST(PrecisionProbe, AConversionIsOfItsResultAlone) {
+TEST(PrecisionProbe, AConversionAffectsOnlyItsResult) {
   expect_blamed("exp overflows", [](const Tensor& x) {
     const Tensor wide = x.to(torch::kFloat).tanh();
     return wide + overflowing(x);
@@ -85,7 +85,7 @@ TEST(PrecisionProbe, AConversionIsOfItsResultAlone) {
     const Tensor wide = x.to(torch::kFloat);
     return overflowing(wide) + wide.to(x);
   });
-  // That of a weight to the device where it is.
+  // Also a conversion of a weight to the device it is already on.
   struct Impl final : nn::Module {
     Impl() { torch::manual_seed(3); }
     Tensor forward(const Tensor& x) {
@@ -99,7 +99,7 @@ TEST(PrecisionProbe, AConversionIsOfItsResultAlone) {
   EXPECT_EQ(learn.audit_precision().fp16.keep_fp32, Names{"first"});
 }
 
-TEST(PrecisionProbe, TypesThatAreAskedForAreTaken) {
+TEST(PrecisionProbe, UsesTheDtypesThatTheModelRequests) {
   const auto many = [](const Tensor& x) {
     return (x.abs() * 1000).repeat({1, 64});
   };
@@ -120,7 +120,7 @@ TEST(PrecisionProbe, TypesThatAreAskedForAreTaken) {
   });
 }
 
-TEST(PrecisionProbe, TheExceptionOfAModelIsTheCallers) {
+TEST(PrecisionProbe, PropagatesExceptionsOfTheModel) {
   int64_t calls = 0;
   const auto make = net([&](const Tensor& x) {
     if (++calls == 2) throw std::runtime_error("of the model");
@@ -135,7 +135,7 @@ TEST(PrecisionProbe, TheExceptionOfAModelIsTheCallers) {
   EXPECT_TRUE(learn.audit_precision().fp16.is_sound);
 }
 
-TEST(PrecisionProbe, NamesWhatIsNotFiniteInFp32) {
+TEST(PrecisionProbe, NamesOperationsThatAreNotFiniteInFp32) {
   const auto problem_of = [](const NetImpl::Fault& fault) {
     const PrecisionAudit audit = audit_of(fault);
     EXPECT_EQ(audit.precision, Precision::fp32);
@@ -155,7 +155,7 @@ TEST(PrecisionProbe, NamesWhatIsNotFiniteInFp32) {
   });
 }
 
-TEST(PrecisionProbe, WhatCancelsOutIsAFaultIfItMatters) {
+TEST(PrecisionProbe, CancellationIsAFaultOnlyIfItMatters) {
   expect_sound([](const Tensor& x) {
     const Tensor y = torch::layer_norm(x, {kWidth});
     return y - y.mean(1, true);
@@ -169,7 +169,7 @@ TEST(PrecisionProbe, WhatCancelsOutIsAFaultIfItMatters) {
   });
 }
 
-TEST(PrecisionProbe, SeesThePartsOfAnOperation) {
+TEST(PrecisionProbe, SeesTheOperationsInsideACompositeOperation) {
   const PrecisionAudit audit = audit_of([](const Tensor& x) {
     const Tensor y = x * 1000, ones = torch::ones({x.size(0)}, torch::kLong);
     const Tensor far = torch::cosine_embedding_loss(
@@ -183,7 +183,7 @@ TEST(PrecisionProbe, SeesThePartsOfAnOperation) {
   EXPECT_EQ(audit.fp16.keep_fp32, Names{"first"}) << audit.to_string();
 }
 
-// Its own scale overflows, and `inner` is kept with it.
+// The scale of the block overflows, and `inner` is kept in fp32 with it.
 struct BlockImpl final : nn::Module {
   BlockImpl() {
     register_parameter("scale", scale);
@@ -199,7 +199,7 @@ struct BlockImpl final : nn::Module {
 };
 TORCH_MODULE(Block);
 
-TEST(PrecisionProbe, KeepsAllThatIsInANamedModuleAsTrainingDoes) {
+TEST(PrecisionProbe, KeepsAllOfANamedModuleAsTrainingDoes) {
   struct Impl final : nn::Module {
     Impl() {
       torch::manual_seed(3);
@@ -238,8 +238,8 @@ TEST(PrecisionProbe, AModuleCalledInputIsKeptWithTheInputs) {
   EXPECT_TRUE(std::isfinite(learn.recorder().losses().back()));
 }
 
-TEST(PrecisionProbe, MakesTenPassesAtMost) {
-  // Its layers lose all in 16 bits, one after the other.
+TEST(PrecisionProbe, RunsAtMostTenPasses) {
+  // All of its layers lose all precision in 16 bits, one after the other.
   struct Impl final : nn::Module {
     Impl() { torch::manual_seed(3); }
     Tensor forward(Tensor x) {
@@ -259,7 +259,7 @@ TEST(PrecisionProbe, MakesTenPassesAtMost) {
   EXPECT_GE(model->calls, 8);
 }
 
-TEST(PrecisionProbe, ACpuIsNeverToldToTrainInFp16) {
+TEST(PrecisionProbe, NeverRecommendsFp16OnACpu) {
   const PrecisionAudit audit =
       audit_of([](const Tensor& x) { return (x + 300) - 300; });
   SCOPED_TRACE(audit.to_string());
@@ -268,7 +268,7 @@ TEST(PrecisionProbe, ACpuIsNeverToldToTrainInFp16) {
   EXPECT_EQ(audit.precision, Precision::bf16);
 }
 
-TEST(PrecisionProbe, SaysThatAStopWasRequested) {
+TEST(PrecisionProbe, ReportsThatAStopWasRequested) {
   Learner learn(some_data(), net(overflowing)(), options_with());
   learn.request_stop();
   expect_error<c10::Error>(
@@ -276,7 +276,7 @@ TEST(PrecisionProbe, SaysThatAStopWasRequested) {
       {"a stop was requested"});
 }
 
-// The product of inputs and weights of 1.
+// Multiplies the inputs by the weights, which all have one value.
 struct ProductImpl final : nn::Module {
   explicit ProductImpl(double size) {
     w = register_parameter("w", torch::full({2}, size));
@@ -297,7 +297,7 @@ PrecisionAudit audit_of_product(double size, double lr) {
   return learn.audit_precision();
 }
 
-TEST(PrecisionProbe, ItsNumbersAreThoseComputedByHand) {
+TEST(PrecisionProbe, ItsNumbersEqualThoseComputedByHand) {
   const PrecisionAudit audit = audit_of_product(1, 1e-2);
   SCOPED_TRACE(audit.to_string());
   ASSERT_EQ(audit.modules.size(), 1);
@@ -317,7 +317,7 @@ TEST(PrecisionProbe, ItsNumbersAreThoseComputedByHand) {
         in->gradient.error,
         std::hypot(0x1p-12, 0x1p-16) / std::hypot(a, b),
         1e-9);
-    // Of 1e-5 and 2e-5, beside a weight of 1.
+    // Updates of 1e-5 and 2e-5 to a weight of 1.
     EXPECT_EQ(in->update_lost, 1);
     EXPECT_EQ(in->update.error, 1);
     EXPECT_EQ(in->update.overflow, 0);

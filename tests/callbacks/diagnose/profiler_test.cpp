@@ -23,7 +23,7 @@ void sleep(milliseconds time) {
   std::this_thread::sleep_for(time);
 }
 
-// Sleeps for a known time in each phase but the step.
+// Sleeps for a known time in each phase except the step.
 std::unique_ptr<Learner> slow_learner(
     Sink sink = silent(),
     std::filesystem::path path = ".") {
@@ -70,7 +70,7 @@ std::unique_ptr<Learner> slow_learner(
   return learn;
 }
 
-TEST(Profiler, TellsThePeakOfMemoryInEachPhase) {
+TEST(Profiler, MeasuresThePeakMemoryOfEachPhase) {
   const auto sink = std::make_shared<MemorySink>();
   const auto profiler =
       std::make_shared<Profiler>(Profiler::Options{.memory = true});
@@ -97,7 +97,7 @@ TEST(Profiler, TellsThePeakOfMemoryInEachPhase) {
   EXPECT_EQ(Profiler().peak_bytes(Phase::loss), 0);
 }
 
-TEST(Profiler, TellsThePhasesApart) {
+TEST(Profiler, MeasuresEachPhaseSeparately) {
   const auto learn = slow_learner();
   const auto profiler = std::make_shared<Profiler>();
   using Clock = std::chrono::steady_clock;
@@ -111,7 +111,8 @@ TEST(Profiler, TellsThePhasesApart) {
     fit == 0 ? learn->add(profiler).fit(1) : learn->fit(1);
     const std::chrono::duration<double> wall = Clock::now() - begin;
     EXPECT_EQ(profiler->batches(), 4);
-    // At least; a busy machine adds to any. Together they are the whole.
+    // Lower bounds, because a busy machine adds to each. The sum of the phases
+    // is the whole time.
     const auto expect_ms = [&](Phase phase, double ms) {
       EXPECT_GE(profiler->seconds(phase) * 1e3, ms) << to_string(phase);
     };
@@ -139,7 +140,7 @@ TEST(Profiler, ShowsATableWhenTheFitEnds) {
   EXPECT_TRUE(sink->lines[4].starts_with("data wait"));
   learn.lr_find({.num_it = 6});
   EXPECT_EQ(sink->lines.size(), 2u + 3 + kPhases);
-  EXPECT_EQ(learn.callbacks().size(), 3u);  // its helper has gone
+  EXPECT_EQ(learn.callbacks().size(), 3u);  // its helper callback was removed
 }
 
 TEST(Profiler, WritesATrace) {
@@ -159,7 +160,7 @@ TEST(Profiler, WritesATrace) {
   EXPECT_EQ(forwards, 2);
 }
 
-TEST(Profiler, CannotStartWithATraceThatCannotBeWritten) {
+TEST(Profiler, FailsBeforeTrainingIfTheTraceCannotBeWritten) {
   const TempFolder folder;
   std::ofstream(folder / "file") << "x";
   Learner learn(point_data(), point_net(), quiet({.path = folder / "file"}));
@@ -168,7 +169,7 @@ TEST(Profiler, CannotStartWithATraceThatCannotBeWritten) {
   EXPECT_EQ(learn.callbacks().size(), 3u);
 }
 
-TEST(Profiler, MarksItsPhasesForNsightWithoutATool) {
+TEST(Profiler, MarksPhasesForNsightEvenWithoutATool) {
   const auto sink = std::make_shared<MemorySink>();
   auto learn = slow_learner(sink);
   learn->add<Profiler>({.nvtx = true, .show = false}).fit(1);
@@ -178,7 +179,7 @@ TEST(Profiler, MarksItsPhasesForNsightWithoutATool) {
   }
 }
 
-TEST(Profiler, BeginsAnewOnRequest) {
+TEST(Profiler, RestartsOnRequest) {
   auto learn = slow_learner();
   learn->add<Profiler>();
   const auto profiler = learn->find<Profiler>();
@@ -187,7 +188,7 @@ TEST(Profiler, BeginsAnewOnRequest) {
   }});
   learn->fit(1);
   EXPECT_EQ(profiler->batches(), 1);
-  EXPECT_EQ(profiler->seconds(Phase::data_wait), 0);  // it had its data
+  EXPECT_EQ(profiler->seconds(Phase::data_wait), 0);  // data was loaded
   EXPECT_GE(profiler->seconds(Phase::forward), 0.004);
 }
 

@@ -34,7 +34,7 @@ void expect_no_wait(void (*set_up)(Learner&)) {
         point_net(),
         quiet({.optimizer = factory, .metrics = {accuracy()}}));
     set_up(learn);
-    // A graph is recorded in the fourth step.
+    // The graph is captured in the fourth step.
     learn.add<SyncAudit>({.warm_up = 4}).add<GradientClip>(1.0).add<Ema>();
     learn.fit_one_cycle(2);
     EXPECT_EQ(findings_of(*learn.find<SyncAudit>()), "");
@@ -42,28 +42,28 @@ void expect_no_wait(void (*set_up)(Learner&)) {
   }
 }
 
-TEST_F(SyncAuditCudaTest, NoStepInFp32Waits) {
+TEST_F(SyncAuditCudaTest, FindsNoSyncInFp32) {
   expect_no_wait([](Learner&) {});
 }
-TEST_F(SyncAuditCudaTest, NoStepInFp16Waits) {
+TEST_F(SyncAuditCudaTest, FindsNoSyncInFp16) {
   expect_no_wait([](Learner& l) { l.to_fp16({.force_fp16 = true}); });
 }
-TEST_F(SyncAuditCudaTest, NoStepInFp16WithAStaticScaleWaits) {
+TEST_F(SyncAuditCudaTest, FindsNoSyncInFp16WithAStaticLossScale) {
   expect_no_wait([](Learner& l) {
     l.to_fp16({.loss_scale = 512, .clip = 1.0, .force_fp16 = true});
   });
 }
-TEST_F(SyncAuditCudaTest, NoStepInBf16Waits) {
+TEST_F(SyncAuditCudaTest, FindsNoSyncInBf16) {
   expect_no_wait([](Learner& l) { l.to_bf16(); });
 }
-TEST_F(SyncAuditCudaTest, NoStepOfAmpWaits) {
+TEST_F(SyncAuditCudaTest, FindsNoSyncWithAmp) {
   expect_no_wait([](Learner& l) { l.to_amp(); });
 }
-TEST_F(SyncAuditCudaTest, NoStepThatIsAGraphWaits) {
+TEST_F(SyncAuditCudaTest, FindsNoSyncInACudaGraph) {
   expect_no_wait([](Learner& l) { l.to_fp16().to_cuda_graph(); });
 }
 
-TEST_F(SyncAuditCudaTest, NamesWhoReadsAValue) {
+TEST_F(SyncAuditCudaTest, NamesTheCallbackThatReadsAValue) {
   Learner learn(data_on_device(), point_net(), quiet());
   learn.add<SyncAudit>().add<LambdaCallback>({.on_batch_end = [](Learner& l) {
     static_cast<void>(l.state().loss.item<float>());

@@ -28,7 +28,7 @@ struct LossReader final : Callback {
   double sum = 0;
 };
 
-// Reads a value of its input, as a model with host-dependent control flow does.
+// Reads a value of its input, like a model with data-dependent control flow.
 struct CuriousImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     return x.sum().item<float>() > 1e9 ? -x : x;
@@ -79,7 +79,7 @@ TEST(SyncAudit, NamesTheCallbackTheEventAndTheOperation) {
       "SyncAudit: 5 steps, nothing waits for the device");
 }
 
-TEST(SyncAudit, NamesThePartOfTheStep) {
+TEST(SyncAudit, NamesThePhaseOfTheStep) {
   const auto audit = std::make_shared<SyncAudit>();
   torch::nn::Sequential net = point_net();
   net->push_back(Curious());
@@ -96,7 +96,7 @@ TEST(SyncAudit, NamesThePartOfTheStep) {
       "the loss: aten::nonzero, 5\n");
 }
 
-TEST(SyncAudit, LeavesOutValidationInsideOfAStep) {
+TEST(SyncAudit, IgnoresEvaluationsWithinAStep) {
   const auto sink = std::make_shared<MemorySink>();
   const auto audit = std::make_shared<SyncAudit>();
   Learner learn(
@@ -115,7 +115,7 @@ TEST(SyncAudit, LeavesOutValidationInsideOfAStep) {
   EXPECT_EQ(sink->warnings, std::vector<std::string>(1, "of something else"));
 }
 
-TEST(SyncAudit, SaysWhenTheFitWasTooShort) {
+TEST(SyncAudit, ReportsThatTheFitWasTooShort) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   learn.add<SyncAudit>({.warm_up = 8}).fit(1);
@@ -126,8 +126,9 @@ TEST(SyncAudit, SaysWhenTheFitWasTooShort) {
 }
 
 #ifdef TERN_TEST_CUDA_WAITS
-// LibTorch's own word for it, which its CUDA library says before each wait.
-TEST(SyncAudit, HearsWhatLibTorchSaysOfTheGpuAndLeavesOtherWarnings) {
+// Triggers the warning that LibTorch's CUDA library emits before each
+// synchronization.
+TEST(SyncAudit, CountsLibTorchsSyncWarningsAndKeepsOtherWarnings) {
   const auto sink = std::make_shared<MemorySink>();
   const auto audit = std::make_shared<SyncAudit>();
   Learner learn(point_data(), point_net(), {.sink = sink});

@@ -71,7 +71,7 @@ TEST(ActivationStats, MeasuresTheStepInWhichAnotherCallbackEvaluates) {
   }
 }
 
-TEST(ActivationStats, MeasuresTrueGradientsBeforeTheyAreClipped) {
+TEST(ActivationStats, MeasuresUnscaledGradientsBeforeClipping) {
   for (const bool half : {false, true}) {
     const auto learn = learner();
     std::vector<double> means;
@@ -92,7 +92,7 @@ TEST(ActivationStats, MeasuresTrueGradientsBeforeTheyAreClipped) {
   }
 }
 
-TEST(ActivationStats, ChangesNothing) {
+TEST(ActivationStats, DoesNotChangeTraining) {
   const auto train = [](bool with) {
     const auto learn = learner();
     if (with) learn->add<ActivationStats>({.every = 1});
@@ -103,9 +103,9 @@ TEST(ActivationStats, ChangesNothing) {
   EXPECT_TRUE(all_equal(train(true), train(false)));
 }
 
-TEST(ActivationStats, ReadsTogetherWithTheLosses) {
+TEST(ActivationStats, ReadsItsValuesTogetherWithTheLosses) {
   const auto learn = learner();
-  // A loss in kDouble stays where it is until somebody looks.
+  // A kDouble loss stays on its device until the recorder is flushed.
   learn->add<LambdaCallback>(
       {.on_batch_end =
            [](Learner& l) {
@@ -130,7 +130,7 @@ TEST(ActivationStats, ReadsTogetherWithTheLosses) {
   EXPECT_EQ(stats->activations()[0].mean.size(), 8u);
 }
 
-TEST(ActivationStats, StaysOutOfTrialsAndFailedFits) {
+TEST(ActivationStats, RecordsNothingOfTrialsAndFailedFits) {
   const auto learn = learner();
   learn->add<ActivationStats>({.every = 1});
   learn->lr_find({.num_it = 6});
@@ -146,7 +146,7 @@ TEST(ActivationStats, StaysOutOfTrialsAndFailedFits) {
   EXPECT_EQ(stats->activations()[0].mean.size(), 8u);
 }
 
-TEST(ActivationStats, RefusesOptionsOutOfTheirRange) {
+TEST(ActivationStats, RejectsOptionsOutOfRange) {
   expect_error<c10::ValueError>(
       [] { ActivationStats stats({.every = 0}); },
       {"every is 0"});
@@ -165,7 +165,7 @@ struct Block : torch::nn::Module {
   torch::nn::Sequential inner{nullptr};
 };
 
-TEST(ForwardHooks, ReachSequentialsInsideOfModules) {
+TEST(ForwardHooks, ReachSequentialsInsideModules) {
   torch::nn::Sequential net(std::make_shared<Block>(), torch::nn::Linear(3, 1));
   const auto x = torch::randn({2, 3});
   const auto expected = net->forward(x);

@@ -52,9 +52,9 @@ size_t count(const std::vector<std::string>& lines, const std::string& word) {
   return found;
 }
 
-// A training that goes on from a checkpoint goes on with its logs: a row for
-// each epoch, a line for each batch, none twice.
-TEST(Loggers, GoOnWithTheirFilesWhenATrainingIsResumed) {
+// A resumed run continues its logs: one row for each epoch and one line for
+// each batch, none repeated.
+TEST(Loggers, ContinueTheirFilesInAResumedRun) {
   const TempFolder folder;
   const auto make = [&] {
     auto learn = learner(folder / "");
@@ -84,9 +84,10 @@ TEST(Loggers, GoOnWithTheirFilesWhenATrainingIsResumed) {
   }
 }
 
-// 24 steps, 8 an epoch, by processes that die at step 20 and one that does not.
+// 24 steps, 8 per epoch, run by processes that die at step 20 and by one that
+// does not.
 struct KilledTraining {
-  // Makes its checkpoint in the event and at the order given.
+  // Saves its checkpoint at the given step, in a callback with the given order.
   KilledTraining(int order, int64_t step) : order(order), step(step) {}
 
   std::unique_ptr<Learner> process(bool with_loggers = true) const {
@@ -136,14 +137,15 @@ struct KilledTraining {
   int64_t step;
 };
 
-TEST(Loggers, HaveEachEpochAndBatchOnceWhereverTheCheckpointWasMade) {
-  // Before the loggers' turn and after it, in an epoch and at its end.
+TEST(Loggers, WriteEachEpochAndBatchOnceWhereverTheCheckpointWasSaved) {
+  // Saved before and after the loggers' callbacks, within an epoch and at its
+  // end.
   for (const int order : {callback_order::kProgress, callback_order::kLast}) {
     for (const int64_t step : {3, 8, 11, 16}) {
       SCOPED_TRACE(fmt::format("order {}, step {}", order, step));
       const KilledTraining training(order, step);
       training.die(*training.process());
-      // Once more, and without a newer checkpoint.
+      // Dies again, without saving a newer checkpoint.
       const auto second = training.process();
       second->resume(training.folder / "run");
       training.die(*second, /*saves=*/false);
@@ -153,7 +155,7 @@ TEST(Loggers, HaveEachEpochAndBatchOnceWhereverTheCheckpointWasMade) {
   }
 }
 
-TEST(Loggers, KeepWhatTheyWroteWhenTheCheckpointIsBetweenTwoFits) {
+TEST(Loggers, KeepEarlierRecordsWhenTheCheckpointIsBetweenTwoFits) {
   const TempFolder folder;
   const auto make = [&] {
     auto learn = learner(folder / "");
@@ -171,7 +173,7 @@ TEST(Loggers, KeepWhatTheyWroteWhenTheCheckpointIsBetweenTwoFits) {
   EXPECT_EQ(count(lines, "\"event\":\"end\""), 2u);
 }
 
-TEST(CSVLogger, HasTheHeadersOfTheUninterruptedTraining) {
+TEST(CSVLogger, HasTheHeadersOfAnUninterruptedRun) {
   const auto rows = [](bool resumes) {
     const TempFolder folder;
     const auto make = [&] {
@@ -179,7 +181,7 @@ TEST(CSVLogger, HasTheHeadersOfTheUninterruptedTraining) {
       learn->add<CSVLogger>().add<LambdaCallback>(
           {.on_epoch_end =
                [](Learner& l) {
-                 // After the row of this epoch.
+                 // Logged after the row of this epoch is written.
                  if (l.recorder().epochs().size() == 1) l.log("late", 1);
                },
            .order = callback_order::kLast});
@@ -199,7 +201,7 @@ TEST(CSVLogger, HasTheHeadersOfTheUninterruptedTraining) {
   EXPECT_EQ(rows(/*resumes=*/true), rows(/*resumes=*/false));
 }
 
-TEST(Loggers, AddToAFileThatIsShorterOrAnotherOrGone) {
+TEST(Loggers, AppendToAFileThatWasTruncatedReplacedOrRemoved) {
   const auto rows_after = [](const auto& meddle) {
     const KilledTraining training(callback_order::kLast, 8);
     training.die(*training.process());
@@ -228,8 +230,8 @@ TEST(Loggers, AddToAFileThatIsShorterOrAnotherOrGone) {
   EXPECT_EQ(gone[2].substr(0, 2), "2,");
 }
 
-// As checkpoints were before logs had a state.
-TEST(Loggers, AddToTheirFilesWhenTheCheckpointSaysNothingOfThem) {
+// As in checkpoints written before loggers had state.
+TEST(Loggers, AppendToTheirFilesIfTheCheckpointHasNoStateForThem) {
   const KilledTraining training(callback_order::kLast, 8);
   training.die(*training.process());
   std::vector<std::string> problems;
@@ -248,7 +250,7 @@ TEST(Loggers, AddToTheirFilesWhenTheCheckpointSaysNothingOfThem) {
   EXPECT_EQ(rows[4].substr(0, 2), "2,");
 }
 
-TEST(Loggers, MayBeOthersInAResumedTraining) {
+TEST(Loggers, MayDifferInAResumedRun) {
   const KilledTraining with(callback_order::kLast, 8);
   with.die(*with.process());
   with.process(/*with_loggers=*/false)->resume(with.folder / "run").fit(3);
@@ -259,7 +261,7 @@ TEST(Loggers, MayBeOthersInAResumedTraining) {
   EXPECT_EQ(lines_of(without.folder / "history.csv").size(), 1u + 2u);
 }
 
-TEST(Loggers, BeginWhereACallbackAddsThem) {
+TEST(Loggers, StartWhereACallbackAddsThem) {
   const TempFolder folder;
   for (const bool in_epoch : {false, true}) {
     const auto learn = learner(folder / "");
@@ -281,7 +283,7 @@ TEST(Loggers, BeginWhereACallbackAddsThem) {
   }
 }
 
-TEST(Loggers, NameTheFileThatTheyCannotOpenWhileAFitRuns) {
+TEST(Loggers, NameTheFileThatTheyCannotOpenDuringAFit) {
   const TempFolder folder;
   std::ofstream(folder / "file") << "x";
   for (const bool json : {false, true}) {
@@ -316,7 +318,7 @@ TEST(CSVLogger, WritesARowForEachEpochOfAllFits) {
           last.metrics[0].value));
 }
 
-TEST(CSVLogger, IsRefusedBesideAnotherOfTheSameFile) {
+TEST(CSVLogger, RejectsASecondLoggerForTheSameFile) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<CSVLogger>("a.csv").add<CSVLogger>("b.csv");
   expect_error<c10::ValueError>(
@@ -336,13 +338,13 @@ TEST(CSVLogger, LeavesUnknownCellsEmpty) {
   EXPECT_NE(lines_of(folder / "x/log.csv")[1].find(",,,"), std::string::npos);
 }
 
-TEST(CSVLogger, BeginsAnewUnlessItIsToAppend) {
+TEST(CSVLogger, OverwritesItsFileUnlessToldToAppend) {
   const TempFolder folder;
   for (const bool append : {false, false, true}) {
     learner(folder / "")->add<CSVLogger>({.append = append}).fit(1);
   }
   EXPECT_EQ(lines_of(folder / "history.csv").size(), 3u);
-  // Other columns: names anew.
+  // Different columns: the header is written again.
   Learner other(point_data(), point_net(), quiet({.path = folder / ""}));
   other.add<CSVLogger>({.append = true}).fit(1);
   const auto lines = lines_of(folder / "history.csv");
@@ -368,7 +370,7 @@ TEST(JsonLinesLogger, WritesFitsEpochsAndBatches) {
       << lines[3];
 }
 
-TEST(JsonLinesLogger, AppendsIfAsked) {
+TEST(JsonLinesLogger, AppendsOnRequest) {
   const TempFolder folder;
   for (const bool append : {false, true}) {
     learner(folder / "")->add<JsonLinesLogger>({.append = append}).fit(1);
@@ -376,7 +378,7 @@ TEST(JsonLinesLogger, AppendsIfAsked) {
   EXPECT_EQ(lines_of(folder / "history.jsonl").size(), 6u);
 }
 
-TEST(JsonLinesLogger, TellsHowAFitFailed) {
+TEST(JsonLinesLogger, RecordsThatAFitFailed) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn->add<JsonLinesLogger>().add<LambdaCallback>(
@@ -385,7 +387,7 @@ TEST(JsonLinesLogger, TellsHowAFitFailed) {
   EXPECT_EQ(count(lines_of(folder / "history.jsonl"), "\"failed\":true"), 1u);
 }
 
-TEST(JsonText, IsAlwaysJson) {
+TEST(JsonText, IsAlwaysValidJson) {
   EXPECT_EQ(json_quoted("a\"b\\c\n\x01"), R"("a\"b\\c\n\u0001")");
   EXPECT_EQ(json_quoted("\xc3\xa9\xe2\x82\xac"), "\"\xc3\xa9\xe2\x82\xac\"");
   EXPECT_EQ(
@@ -398,7 +400,7 @@ TEST(JsonText, IsAlwaysJson) {
   EXPECT_EQ(json_number(-INFINITY), "null");
 }
 
-TEST(Loggers, StayQuietInATrial) {
+TEST(Loggers, WriteNothingInATrial) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn->add<CSVLogger>().add<JsonLinesLogger>({.every = 1});
@@ -413,7 +415,7 @@ TEST(Loggers, StayQuietInATrial) {
       16u);
 }
 
-TEST(Loggers, LetTrainingGoOnWhenTheDiskIsFull) {
+TEST(Loggers, LetTrainingContinueWhenTheDiskIsFull) {
   const TempFolder folder;
   const auto sink = std::make_shared<MemorySink>();
   const auto learn = learner("/dev", sink);
@@ -427,7 +429,7 @@ TEST(Loggers, LetTrainingGoOnWhenTheDiskIsFull) {
   EXPECT_EQ(count(sink->warnings, "Training continues"), 2u);
 }
 
-TEST(LogFile, HoldsWholeRecordsOnlyAndGoesOnWhenThereIsSpaceAgain) {
+TEST(LogFile, HoldsOnlyWholeRecordsAndContinuesWhenThereIsSpaceAgain) {
   const TempFolder folder;
   const auto sink = std::make_shared<MemorySink>();
   LogFile file("Test", folder / "log", false, sink);
@@ -446,7 +448,7 @@ TEST(LogFile, HoldsWholeRecordsOnlyAndGoesOnWhenThereIsSpaceAgain) {
   EXPECT_EQ(sink->warnings.size(), 1u);
 }
 
-TEST(LogFile, GoesBackToAPlaceInTheFileThatItIsOf) {
+TEST(LogFile, RewindsOnlyToAPositionInTheSameFile) {
   const TempFolder folder;
   LogFile file("Test", folder / "log", false, silent());
   EXPECT_FALSE(file.place().contains("size"));
@@ -465,7 +467,7 @@ TEST(LogFile, GoesBackToAPlaceInTheFileThatItIsOf) {
       (std::vector<std::string>{"first", "third"}));
 }
 
-TEST(Loggers, RefuseAFolderThatCannotBeWritten) {
+TEST(Loggers, RejectAFolderThatCannotBeWritten) {
   const TempFolder folder;
   std::ofstream(folder / "file") << "x";
   for (const bool json : {false, true}) {
@@ -480,7 +482,7 @@ TEST(Loggers, RefuseAFolderThatCannotBeWritten) {
   }
 }
 
-TEST(LogFile, RefusesAPipe) {
+TEST(LogFile, RejectsAPipe) {
   const TempFolder folder;
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

@@ -50,8 +50,8 @@ std::unique_ptr<Learner> learner(
           .sink = std::move(sink)});
 }
 
-// RFC 3720, B.4, and the value that everybody tests with.
-TEST(TensorBoardEvent, HasTheChecksumOfCastagnoli) {
+// Test vectors of RFC 3720, B.4, and the usual CRC-32C check value.
+TEST(TensorBoardEvent, HasTheCrc32cChecksum) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
@@ -116,7 +116,7 @@ TEST(TensorBoardWriter, WritesHistograms) {
   EXPECT_EQ(counted(1), 0);
 }
 
-// For check_tensorboard.py too.
+// Copies the file for check_tensorboard.py.
 void leave_for_python(
     const std::filesystem::path& file,
     const std::string& run) {
@@ -128,10 +128,10 @@ void leave_for_python(
   std::filesystem::copy(file, place);
 }
 
-// check_tensorboard.py reads it.
-TEST(TensorBoardWriter, LeavesAFileForPython) {
+// check_tensorboard.py reads the file.
+TEST(TensorBoardWriter, WritesAFileForPython) {
   const char* folder = std::getenv("TERN_TENSORBOARD_FOLDER");
-  if (!folder) GTEST_SKIP() << "no folder for Python's TensorBoard";
+  if (!folder) GTEST_SKIP() << "TERN_TENSORBOARD_FOLDER is not set";
   const std::filesystem::path place = std::filesystem::path(folder) / "written";
   std::filesystem::remove_all(place);
   TensorBoardWriter writer(place, silent());
@@ -143,7 +143,7 @@ TEST(TensorBoardWriter, LeavesAFileForPython) {
   writer.add_histogram("weights", torch::tensor({-2.0, 0.0, 0.5, 0.5, 3.0}), 5);
 }
 
-TEST(TensorBoardWriter, RefusesWhatItCannotShow) {
+TEST(TensorBoardWriter, RejectsInvalidImagesAndHistograms) {
   const TempFolder folder;
   TensorBoardWriter writer(folder / "", silent());
   const std::vector<uint8_t> none = {1, 2, 3};
@@ -199,7 +199,7 @@ void expect_each_step_once(const std::filesystem::path& file, int64_t batches) {
   }
 }
 
-// Dies at step 20, once its checkpoint is made when `step` are done.
+// Dies at step 20, after saving a checkpoint at `step`.
 void train_and_die(
     const TempFolder& folder,
     int64_t step,
@@ -221,7 +221,7 @@ void train_and_die(
   EXPECT_THROW(learn->fit(3), std::runtime_error);
 }
 
-TEST(TensorBoard, HasEachStepOnceInOneFileAfterKills) {
+TEST(TensorBoard, WritesEachStepOnceToOneFileAcrossKills) {
   for (const int order : {callback_order::kProgress, callback_order::kLast}) {
     for (const int64_t step : {3, 8, 11, 16}) {
       SCOPED_TRACE(fmt::format("order {}, step {}", order, step));
@@ -238,7 +238,7 @@ TEST(TensorBoard, HasEachStepOnceInOneFileAfterKills) {
   }
 }
 
-TEST(TensorBoard, BeginsANewFileWhenThatOfTheCheckpointIsGoneOrAnother) {
+TEST(TensorBoard, StartsANewFileIfTheCheckpointsFileWasRemovedOrReplaced) {
   for (const bool is_gone : {true, false}) {
     const TempFolder folder;
     train_and_die(folder, 8, callback_order::kLast);
@@ -259,7 +259,7 @@ TEST(TensorBoard, BeginsANewFileWhenThatOfTheCheckpointIsGoneOrAnother) {
   }
 }
 
-TEST(TensorBoard, BeginsWhereACallbackAddsIt) {
+TEST(TensorBoard, StartsWhereACallbackAddsIt) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn->add<LambdaCallback>({.on_epoch_begin = [](Learner& l) {
@@ -273,7 +273,7 @@ TEST(TensorBoard, BeginsWhereACallbackAddsIt) {
   EXPECT_EQ(scalars.at("epoch/valid_loss").size(), 2u);
 }
 
-TEST(TensorBoard, WritesEachNthBatchAndHistogramsIfAsked) {
+TEST(TensorBoard, WritesEachNthBatchAndHistogramsOnRequest) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn->add<TensorBoard>({.every = 3, .histograms = true}).fit(2);
@@ -307,7 +307,7 @@ TEST(TensorBoard, WritesGradientsAndWeightsEachNthBatch) {
   }
 }
 
-TEST(TensorBoard, WritesWhatCallbacksLogByBatchAndEpoch) {
+TEST(TensorBoard, WritesValuesLoggedByCallbacksPerBatchAndEpoch) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn
@@ -324,7 +324,7 @@ TEST(TensorBoard, WritesWhatCallbacksLogByBatchAndEpoch) {
   EXPECT_EQ(scalars.at("epoch/twice").at(0), std::pair(int64_t{8}, 7.f));
 }
 
-TEST(TensorBoard, ReadsNothingFromTheDeviceByItself) {
+TEST(TensorBoard, AddsNoReadsFromTheDevice) {
   const TempFolder folder;
   const auto reads = [&](bool with) {
     const auto learn = learner(folder / "");
@@ -336,7 +336,7 @@ TEST(TensorBoard, ReadsNothingFromTheDeviceByItself) {
   EXPECT_EQ(reads(true), reads(false));
 }
 
-TEST(TensorBoard, StaysQuietInATrial) {
+TEST(TensorBoard, WritesNothingInATrial) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn->add<TensorBoard>();
@@ -350,7 +350,7 @@ TEST(TensorBoard, StaysQuietInATrial) {
   EXPECT_EQ(scalars.at("batch/loss").size(), 16u);
 }
 
-TEST(TensorBoard, CannotStartInAFolderThatCannotBeMade) {
+TEST(TensorBoard, RejectsAFolderThatCannotBeCreated) {
   const TempFolder folder;
   std::ofstream(folder / "file") << "x";
   const auto learn = learner(folder / "file");

@@ -14,7 +14,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-/// Counts by itself, in training batches, those that are right.
+/// Counts the correct predictions of training batches independently.
 struct Counted {
   int64_t ignored = -100;
   double right = 0, all = 0;
@@ -37,7 +37,7 @@ struct Counted {
   }
 };
 
-TEST(TrainMetrics, AreOfTheTrainingBatchesOfEachEpoch) {
+TEST(TrainMetrics, CoverTheTrainingBatchesOfEachEpoch) {
   Counted counted;
   Learner learn(
       point_data(),
@@ -54,12 +54,12 @@ TEST(TrainMetrics, AreOfTheTrainingBatchesOfEachEpoch) {
     EXPECT_EQ(counted.all, 256);
     EXPECT_NEAR(metrics[2].value, counted.right / counted.all, 1e-12);
     EXPECT_EQ(learn.state()["train_accuracy"], metrics[2].value);
-    // Counted in copies: validation's are what they were.
+    // Training uses copies of the metrics, so validation values are unaffected.
     EXPECT_EQ(metrics[0].value, learn.validate()["accuracy"]);
   }
 }
 
-TEST(TrainMetrics, MayBeOthersThanThoseOfValidation) {
+TEST(TrainMetrics, MayDifferFromTheValidationMetrics) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<TrainMetrics>({.metrics = {accuracy()}}).fit(1);
   const auto& metrics = learn.recorder().epochs().back().metrics;
@@ -67,7 +67,7 @@ TEST(TrainMetrics, MayBeOthersThanThoseOfValidation) {
   EXPECT_EQ(metrics[0].name, "train_accuracy");
 }
 
-TEST(TrainMetrics, LeaveOutTheClassThatTheLossIgnores) {
+TEST(TrainMetrics, SkipTheClassThatTheLossIgnores) {
   const torch::nn::CrossEntropyLoss loss(
       torch::nn::CrossEntropyLossOptions().ignore_index(1));
   Learner learn(
@@ -83,7 +83,7 @@ TEST(TrainMetrics, LeaveOutTheClassThatTheLossIgnores) {
       1e-12);
 }
 
-TEST(TrainMetrics, SayThatThereIsNone) {
+TEST(TrainMetrics, ReportThatNoMetricsAreGiven) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<TrainMetrics>();
   expect_error<c10::ValueError>(

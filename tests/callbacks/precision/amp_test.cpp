@@ -53,7 +53,7 @@ TEST(ToAmp, TrainsAsWellAsFp32WithWeightsInFloat) {
   }
 }
 
-TEST(ToAmp, WarnsThroughTheSinkWhenNothingIsLearnt) {
+TEST(ToAmp, WarnsThroughTheSinkIfAllUpdatesAreSkipped) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(
       point_data(),
@@ -67,7 +67,7 @@ TEST(ToAmp, WarnsThroughTheSinkWhenNothingIsLearnt) {
   EXPECT_NE(sink->warnings[0].find("50 updates in a row"), std::string::npos);
 }
 
-// The end-to-end example of Effective PyTorch, smaller.
+// A smaller version of the end-to-end example of Effective PyTorch.
 TEST(ToAmp, FitsACheckerboardAsWellAsFp32) {
   const auto final_loss = [](bool amp) {
     torch::manual_seed(1);
@@ -118,7 +118,8 @@ TEST(ToAmp, UsesPythonsDefaults) {
   EXPECT_EQ(amp_of(learn).scaler().get_growth_interval(), 2000);
 }
 
-// What the events see; the guard is open in forward and loss alone.
+// Autocast is enabled only in forward and loss; other events must run without
+// it.
 TEST(ToAmp, KeepsBackwardStepAndBatchesOutsideTheGuard) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_amp();
@@ -159,7 +160,7 @@ TEST(ToAmp, GivesTheLossFp32OutputsUnlessToldNotTo) {
   }
 }
 
-TEST(ToAmp, ValidatesInFp32IfAsked) {
+TEST(ToAmp, ValidatesInFp32OnRequest) {
   for (const bool in_valid : {true, false}) {
     Learner learn(point_data(), point_net(), quiet());
     learn.to_amp({.amp_in_valid = in_valid});
@@ -175,7 +176,7 @@ TEST(ToAmp, ValidatesInFp32IfAsked) {
   }
 }
 
-TEST(ToAmp, SkipsAnOverflowAndTouchesNothingElse) {
+TEST(ToAmp, SkipsAnOverflowAndChangesNothingElse) {
   for (const bool fused : {true, false}) {
     Learner learn(
         point_data(32 * 4),
@@ -222,7 +223,7 @@ TEST(ToAmp, RecordsTheUnscaledLoss) {
   }
 }
 
-TEST(ToAmp, TwoFitsKeepTheScaleAndTheMoments) {
+TEST(ToAmp, KeepsTheScaleAndTheMomentsAcrossFits) {
   Learner twice(point_data(), point_net(), quiet());
   twice.to_amp(kHalf).add(overflow_at({1}));
   twice.fit(1).fit(1);
@@ -242,7 +243,7 @@ TEST(ToAmp, EndsWithToFp32) {
   EXPECT_EQ(amp.callbacks().size(), plain.callbacks().size());
 }
 
-TEST(ToAmp, ReplacesToBf16AndTheOtherWayRound) {
+TEST(ToAmp, ReplacesToBf16AndViceVersa) {
   Learner learn(point_data(), point_net(), quiet());
   const size_t callbacks = learn.callbacks().size();
   learn.to_bf16().to_amp();
@@ -268,7 +269,7 @@ TEST(ToAmp, LeavesAutocastOffWhenACallbackThrowsInTheGuard) {
   learn.fit(1);
 }
 
-TEST(Fit, LeavesNoOldWeightsInTheAutocastCacheOfTheCaller) {
+TEST(Fit, LeavesNoStaleWeightsInTheCallersAutocastCache) {
   Learner learn(point_data(), point_net(), quiet());
   const torch::Tensor x = torch::randn({4, 2});
   learn.model().eval();
@@ -282,7 +283,7 @@ TEST(Fit, LeavesNoOldWeightsInTheAutocastCacheOfTheCaller) {
   EXPECT_TRUE(torch::equal(after, learn.model().forward({x})[0]));
 }
 
-TEST(ToAmp, CarriesItsScaleInItsState) {
+TEST(ToAmp, SavesTheLossScaleInItsState) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_amp(kHalf).add(overflow_at({0}));
   learn.fit(1);
@@ -305,7 +306,7 @@ TEST(ToAmp, CarriesItsScaleInItsState) {
       {"no loss scale"});
 }
 
-TEST(ToAmp, ForbidsBceOfProbabilitiesOnCuda) {
+TEST(ToAmp, RejectsBceOfProbabilitiesOnCuda) {
   const Loss bce = torch::nn::BCELoss();
   expect_error<c10::ValueError>(
       [&] { bce.check_autocast(torch::kCUDA); },
@@ -314,7 +315,7 @@ TEST(ToAmp, ForbidsBceOfProbabilitiesOnCuda) {
   Loss(torch::nn::BCEWithLogitsLoss()).check_autocast(torch::kCUDA);
 }
 
-TEST(ToAmp, RefusesOptionsOutOfRangeAndKeepsThePrecision) {
+TEST(ToAmp, RejectsOptionsOutOfRangeAndKeepsThePrecision) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_bf16();
   expect_error<c10::ValueError>(

@@ -1,5 +1,5 @@
-// Small networks drawn at random with one module in fp32: in it all is fp32, and
-// everywhere else all is as without it.
+// Random small networks with one module kept in fp32: all of its operations
+// compute in fp32, and all others as without it.
 
 #include <array>
 #include <random>
@@ -43,8 +43,8 @@ class Draw {
   std::mt19937_64 engine_;
 };
 
-// A block of [N, C] or [N, T, C], which begins with a layer and notes what each
-// of its operations gives.
+// A block for [N, C] or [N, T, C] inputs that starts with a layer and records
+// the result type of each operation.
 struct BlockImpl final : nn::Module {
   using Types = std::vector<std::pair<std::string, torch::ScalarType>>;
 
@@ -175,8 +175,8 @@ void set_precision(Learner& learn, In in, std::vector<std::string> kept) {
   in == In::fp16 ? learn.to_fp16(options) : learn.to_bf16(options);
 }
 
-// Of layers and products, which autocast computes in 16 bits whatever it is
-// given.
+// True for layers and products, which autocast computes in 16 bits whatever
+// their input types.
 bool is_product(const std::string& what) {
   return what != "sum" && what != "norm" && what != "batch_norm" &&
          what != "softmax" && what != "scale" && what != "relu";
@@ -216,7 +216,7 @@ void check(uint64_t seed, In in) {
   }
 }
 
-TEST(KeepFp32Random, InAKeptBlockAllIsFp32AndElsewhereAllIsIn16Bits) {
+TEST(KeepFp32Random, ComputesAKeptBlockInFp32AndEverythingElseIn16Bits) {
   for_random_cases(8, [](uint64_t seed) {
     for (const In in : {In::fp16, In::bf16, In::amp}) check(seed, in);
   });

@@ -37,7 +37,7 @@ using namespace testing_support;  // NOLINT
 using torch::Tensor;
 namespace nn = torch::nn;
 
-// first -> exp -> last, and the types of what comes out of each.
+// first -> exp -> last; records the result type of each.
 struct NetImpl final : nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
   void reset() override {
@@ -80,7 +80,7 @@ TEST(KeepFp32, AKeptLayerAndWhatFollowsItComputeInFp32UntilTheNextHalfLayer) {
   EXPECT_EQ(net->types, (Types{kHalf, kHalf, kHalf}));
 }
 
-TEST(KeepFp32, AllLayersAndTheInputsKeptAreFp32TrainingToTheBit) {
+TEST(KeepFp32, KeepingAllLayersAndInputsIsBitIdenticalToFp32Training) {
   const auto trained = [](bool halves) {
     Learner learn(point_data(), Net(), quiet());
     if (halves) learn.to_fp16(keep({"*", "input"}));
@@ -99,7 +99,7 @@ TEST(KeepFp32, UnderAutocastAKeptLayerComputesInFp32) {
   EXPECT_EQ(net->types[2], kFloat);
 }
 
-TEST(KeepFp32, AKeptParameterDecidesWhereverItStandsAmongTheArguments) {
+TEST(KeepFp32, AKeptParameterSetsTheTypeAtAnyArgumentPosition) {
   const Tensor kept = torch::ones({2, 2}), half = kept.to(kHalf);
   const KeptParameters parameters = {kept.unsafeGetTensorImpl()};
   const KeepFp32Guard guard(parameters);
@@ -108,7 +108,7 @@ TEST(KeepFp32, AKeptParameterDecidesWhereverItStandsAmongTheArguments) {
   EXPECT_EQ(torch::addmm(half, half, half).scalar_type(), kHalf);
 }
 
-TEST(KeepFp32, EveryKindOfLayerTakesWhatTheLayerBeforeItGives) {
+TEST(KeepFp32, EveryKindOfLayerAcceptsTheOutputOfThePreviousLayer) {
   struct Impl final : nn::Module {
     Impl() {
       torch::manual_seed(1);
@@ -157,7 +157,7 @@ TEST(KeepFp32, EveryKindOfLayerTakesWhatTheLayerBeforeItGives) {
   }
 }
 
-// What precision trains with, and the type of its 16-bit layers.
+// A precision mode and the type of its 16-bit layers.
 struct Mode {
   const char* name;
   std::function<void(Learner&, std::vector<std::string>)> apply;
@@ -181,7 +181,7 @@ const std::vector<Mode>& modes() {
   return modes;
 }
 
-// a -> what `use` makes of its result and of k -> b.
+// a -> `use`, which combines the result with k -> b.
 struct UseImpl final : nn::Module {
   using Function = std::function<Tensor(UseImpl&, const Tensor&)>;
   explicit UseImpl(Function use) : use(std::move(use)) {
@@ -207,15 +207,15 @@ struct UseImpl final : nn::Module {
 };
 TORCH_MODULE(Use);
 
-TEST(KeepFp32, WhatIsMadeOfAKeptWeightComputesInFp32) {
+TEST(KeepFp32, ResultsOfAKeptWeightAreFp32) {
   const std::vector<std::pair<const char*, UseImpl::Function>> uses = {
-      {"its module, of [N, T, C]",
+      {"its module, on [N, T, C]",
        [](UseImpl& m, const Tensor& x) { return m.k(x); }},
-      {"its module, of [N, C]",
+      {"its module, on [N, C]",
        [](UseImpl& m, const Tensor& x) { return m.k(x.flatten(0, 1)); }},
       {"transposed",
        [](UseImpl& m, const Tensor& x) { return x.matmul(m.k->weight.t()); }},
-      {"a part",
+      {"a slice",
        [](UseImpl& m, const Tensor& x) {
          return torch::linear(x, m.k->weight.slice(0, 0, 4));
        }},
@@ -231,7 +231,7 @@ TEST(KeepFp32, WhatIsMadeOfAKeptWeightComputesInFp32) {
        [](UseImpl& m, const Tensor& x) {
          return torch::einsum("ntc,dc->ntd", {x, m.k->weight});
        }},
-      {"scores of what it has made",
+      {"scores of its outputs",
        [](UseImpl& m, const Tensor& x) {
          const Tensor y = m.k(x);
          return torch::bmm(torch::bmm(y, y.transpose(1, 2)).softmax(-1), y);
@@ -253,7 +253,7 @@ TEST(KeepFp32, WhatIsMadeOfAKeptWeightComputesInFp32) {
   }
 }
 
-// Sums over a kept layer and over those behind it, then BatchNorm.
+// Residual sums over a kept layer and a layer after it, then BatchNorm.
 struct SumsImpl final : nn::Module {
   explicit SumsImpl(std::vector<int64_t> shape) : shape(std::move(shape)) {
     torch::manual_seed(1);
@@ -283,7 +283,7 @@ struct SumsImpl final : nn::Module {
 };
 TORCH_MODULE(Sums);
 
-TEST(KeepFp32, BehindAKeptLayerAllIsIn16BitsFromTheNextLayerOn) {
+TEST(KeepFp32, AfterAKeptLayerAllIsIn16BitsFromTheNextLayerOn) {
   const std::vector<std::vector<int64_t>> shapes = {{-1, 2}, {-1, 1, 2}};
   for (const auto& shape : shapes) {
     for (const Mode& mode : modes()) {
@@ -292,7 +292,7 @@ TEST(KeepFp32, BehindAKeptLayerAllIsIn16BitsFromTheNextLayerOn) {
       Learner learn(point_data(64, 0), net, quiet());
       mode.apply(learn, {"k"});
       learn.fit(1);
-      // Autocast adds and normalizes in the wider type, as always.
+      // As always, autocast adds and normalizes in the wider type.
       const bool is_amp = mode.name == std::string("to_amp");
       const auto narrow = mode.dtype, wide = is_amp ? kFloat : narrow;
       EXPECT_EQ(net->types, (Types{kFloat, narrow, wide, wide}));
@@ -300,9 +300,9 @@ TEST(KeepFp32, BehindAKeptLayerAllIsIn16BitsFromTheNextLayerOn) {
   }
 }
 
-TEST(KeepFp32, WhatItDoesNotKeepIsComputedAsWithoutIt) {
-  // Of no kept layer: an fp32 tensor that the program asks for, in products and
-  // sums with 16-bit ones; and what it asks to be 16 bits.
+TEST(KeepFp32, DoesNotAffectOperationsWithoutKeptLayers) {
+  // Operations without a kept layer: products and sums of 16-bit tensors with
+  // fp32 tensors that the program creates, and explicit conversions to 16 bits.
   Use net([](UseImpl& m, const Tensor& x) {
     const Tensor y = m.k(x);  // kept
     EXPECT_EQ(y.to(kHalf).scalar_type(), kHalf);
@@ -337,14 +337,14 @@ TEST(KeepFp32, KeepsTheFrozenWeightThatAnAdapterIsAddedTo) {
   }
 }
 
-TEST(KeepFp32, ABackwardPassWithinTheForwardPassIsNoPartOfIt) {
+TEST(KeepFp32, ABackwardPassWithinTheForwardPassHasNoEffectOnIt) {
   Use net([](UseImpl& m, const Tensor& x) {
     Tensor y = m.k(x);
     const Tensor z = m.b(y);
     const auto product = [&] {
       return torch::bmm(y, y.transpose(1, 2)).scalar_type();
     };
-    EXPECT_EQ(product(), kHalf);  // behind b
+    EXPECT_EQ(product(), kHalf);  // after b
     torch::autograd::grad({z.sum()}, {m.a->weight}, {}, /*retain_graph=*/true);
     EXPECT_EQ(product(), kHalf);
     return y;
@@ -362,9 +362,9 @@ struct PartImpl final : nn::Module {
 };
 TORCH_MODULE(Part);
 
-TEST(KeepFp32, IsTheSameWhenActivationsAreComputedAgain) {
-  // The part that is computed again begins in the kept layer, in it with
-  // nothing but activations, or behind it.
+TEST(KeepFp32, IsTheSameWithActivationCheckpointing) {
+  // The recomputed part begins with a kept layer, with activations inside a
+  // kept module, or after it.
   for (const Mode& mode : modes()) {
     const auto trained = [&](size_t again, const char* kept) {
       torch::manual_seed(1);
@@ -393,7 +393,7 @@ TEST(KeepFp32, IsTheSameWhenActivationsAreComputedAgain) {
   }
 }
 
-// Attention over three tokens of which the last may be padding.
+// Attention over three tokens, the last of which may be padding.
 struct MaskedImpl final : nn::Module {
   explicit MaskedImpl(bool masks) : masks(masks) {
     register_module("in", in);
@@ -456,7 +456,7 @@ TEST(KeepFp32, AnAttentionWithAPaddingMaskTrainsInEvery16BitMode) {
   }
 }
 
-TEST(KeepFp32, NamesTheModulesWhenNoneIsCalledSo) {
+TEST(KeepFp32, NamesTheAvailableModulesIfNoneMatches) {
   Learner learn(point_data(), Net(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.to_fp16(keep({"fist"})); },
@@ -465,7 +465,7 @@ TEST(KeepFp32, NamesTheModulesWhenNoneIsCalledSo) {
   learn.fit(1);
 }
 
-TEST(MixedPrecisionCallback, ConvertsTheModelWhenItIsAddedAndBackWhenRemoved) {
+TEST(MixedPrecisionCallback, ConvertsTheModelWhenAddedAndBackWhenRemoved) {
   const auto trained = [](bool as_callback) {
     LearnerOptions options = quiet();
     if (as_callback) {
@@ -486,20 +486,20 @@ TEST(MixedPrecisionCallback, ConvertsTheModelWhenItIsAddedAndBackWhenRemoved) {
   EXPECT_TRUE(all_equal(trained(true), trained(false)));
 }
 
-TEST(MixedPrecisionCallback, TakesPartInOneFitAlone) {
+TEST(MixedPrecisionCallback, CanBePassedToASingleFit) {
   Learner learn(point_data(), point_net(), quiet());
   learn.fit(1, {}, {std::make_shared<MixedPrecision>(kHalf)});
   EXPECT_EQ(learn.model().parameters()[0].tensor.scalar_type(), kFloat);
   learn.fit(1);
 }
 
-TEST(MixedPrecisionCallback, IsAddedByItsTypeToo) {
+TEST(MixedPrecisionCallback, CanBeAddedByType) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<MixedPrecision>(kHalf).fit(1);
   EXPECT_EQ(learn.model().parameters()[0].tensor.scalar_type(), kHalf);
 }
 
-TEST(MixedPrecisionCallback, ToBf16TakesItsOptions) {
+TEST(MixedPrecisionCallback, ToBf16AcceptsItsOptions) {
   Learner learn(
       point_data(32, 0),
       point_net(),
@@ -520,7 +520,7 @@ TEST(MixedPrecisionCallback, ToBf16TakesItsOptions) {
   EXPECT_NEAR(std::sqrt(moved), 1e-3, 5e-5);  // one step
 }
 
-TEST(KeepFp32, IsRefusedOnSeveralDevicesOfAProcess) {
+TEST(KeepFp32, IsNotSupportedOnSeveralDevicesOfAProcess) {
   Learner learn(point_data(), Net(), quiet());
   const std::vector<torch::Device> two = {torch::kCPU, torch::kCPU};
   const auto expect_refused = [](const std::function<void()>& call) {

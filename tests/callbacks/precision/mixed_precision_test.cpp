@@ -36,7 +36,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-// True fp16, which a CPU only does when told to.
+// True fp16, which a CPU uses only with force_fp16.
 MixedPrecisionOptions fp16(MixedPrecisionOptions options = {}) {
   options.force_fp16 = true;
   return options;
@@ -50,7 +50,7 @@ double scale_of(Learner& learn) {
   return precision_of(learn).scaler().get_scale();
 }
 
-// Masters where there are some, else the parameters.
+// Returns copies of the master weights, or of the parameters without masters.
 Tensors masters_of(Learner& learn) {
   Tensors all;
   for (const ModelTensor& p : learn.model().parameters()) {
@@ -64,7 +64,7 @@ OptimizerFactory sgd(double momentum = 0.9) {
       torch::optim::SGDOptions(0.1).momentum(momentum));
 }
 
-TEST(MixedPrecision, HalvesTheModelButNotBatchNormNorItsCounter) {
+TEST(MixedPrecision, ConvertsTheModelExceptBatchNormAndItsCounter) {
   const torch::nn::Sequential net(
       torch::nn::Linear(2, 4),
       torch::nn::BatchNorm1d(4),
@@ -101,7 +101,7 @@ TEST(MixedPrecision, TrainsAsWellAsFp32) {
   }
 }
 
-TEST(MixedPrecision, ToFp16OnACpuUsesBfloat16AndSaysSo) {
+TEST(MixedPrecision, ToFp16OnACpuUsesBfloat16AndReportsIt) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   learn.to_fp16();
@@ -132,7 +132,7 @@ TEST(MixedPrecision, LossAndOutputsAreFp32AndTheRecordedLossIsUnscaled) {
   }
 }
 
-TEST(MixedPrecision, AnOverflowHalvesTheScaleAndTouchesNothingElse) {
+TEST(MixedPrecision, AnOverflowHalvesTheScaleAndChangesNothingElse) {
   for (const OptimizerFactory& factory :
        {OptimizerFactory(),
         sgd(),
@@ -159,14 +159,14 @@ TEST(MixedPrecision, AnOverflowHalvesTheScaleAndTouchesNothingElse) {
   }
 }
 
-TEST(MixedPrecision, AnOverflowInTheVeryFirstStepsLeavesNoTrace) {
+TEST(MixedPrecision, AnOverflowInTheFirstStepsLeavesNoTrace) {
   const auto train = [](bool with_overflow) {
     Learner learn(
         point_data(256, 0),
         point_net(),
         quiet({.optimizer = sgd(), .weight_decay = 0}));
     learn.to_fp16(fp16({.loss_scale = 128}));
-    // The control leaves the same two batches out.
+    // The control run skips the same two batches.
     Callbacks extra = {
         with_overflow ? overflow_at({0, 1})
                       : std::make_shared<LambdaCallback>(
@@ -198,7 +198,7 @@ TEST(MixedPrecision, TheDynamicScaleDoesNotFallBelowOne) {
   EXPECT_TRUE(all_equal(masters_of(learn), before));
 }
 
-TEST(MixedPrecision, AStaticScaleSkipsAnOverflowTooAndStays) {
+TEST(MixedPrecision, AStaticScaleAlsoSkipsOverflowsAndStaysUnchanged) {
   Learner learn(point_data(64, 0), point_net(), quiet());
   learn.to_fp16(fp16({.loss_scale = 512}));
   const Tensors before = masters_of(learn);
@@ -207,8 +207,9 @@ TEST(MixedPrecision, AStaticScaleSkipsAnOverflowTooAndStays) {
   EXPECT_TRUE(all_equal(masters_of(learn), before));
 }
 
-TEST(MixedPrecision, SmallUpdatesAddUpInTheMasters) {
-  // Ten updates of 1e-4 vanish in a half weight of 1 and show in its master.
+TEST(MixedPrecision, SmallUpdatesAccumulateInTheMasterWeights) {
+  // Ten updates of 1e-4 vanish in a half weight of 1 but accumulate in its
+  // master weight.
   const torch::nn::Sequential net(
       torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)));
   {
@@ -237,7 +238,7 @@ TEST(MixedPrecision, SmallUpdatesAddUpInTheMasters) {
       torch::tensor(0.999f).to(torch::kHalf).item<float>());
 }
 
-TEST(MixedPrecision, TwoFitsAreOneLongFit) {
+TEST(MixedPrecision, TwoFitsEqualOneLongFit) {
   for (const OptimizerFactory& factory :
        {OptimizerFactory(), optimizer<torch::optim::Adam>()}) {
     const auto train = [&](std::vector<int64_t> fits) {
@@ -253,8 +254,9 @@ TEST(MixedPrecision, TwoFitsAreOneLongFit) {
   }
 }
 
-// What a checkpoint has to hold: masters, buffers, optimizer and scale.
-TEST(MixedPrecision, GoesOnBitExactFromItsSavedParts) {
+// Restores the parts a checkpoint must contain: master weights, buffers,
+// optimizer and scale.
+TEST(MixedPrecision, ContinuesBitIdenticallyFromItsSavedParts) {
   DataBunch data = point_data(256, 0);
   data.train = std::make_shared<DataLoader>(
       points(256),
@@ -291,7 +293,7 @@ TEST(MixedPrecision, GoesOnBitExactFromItsSavedParts) {
   EXPECT_TRUE(all_equal(masters_of(second), masters_of(whole)));
   EXPECT_EQ(scale_of(second), scale_of(whole));
 
-  // And fp32 goes on from the same masters.
+  // An fp32 run can also continue from the same master weights.
   Learner fp32(data, point_net(/*seed=*/99), quiet());
   {
     const torch::NoGradGuard no_grad;
@@ -304,8 +306,8 @@ TEST(MixedPrecision, GoesOnBitExactFromItsSavedParts) {
 }
 
 TEST(MixedPrecision, MomentsMoveWithTheWeightsIntoHalfAndBack) {
-  // With a bfloat16 model whose arithmetic is exact, switching in the middle
-  // may change nothing: the optimizer must go on with its moments.
+  // Switching in the middle must change nothing, so the optimizer must keep its
+  // moments.
   Learner plain(point_data(256, 0), point_net(), quiet());
   plain.fit(1).fit(1);
   Learner mixed(point_data(256, 0), point_net(), quiet());
@@ -313,7 +315,7 @@ TEST(MixedPrecision, MomentsMoveWithTheWeightsIntoHalfAndBack) {
   EXPECT_TRUE(all_equal(parameters_of(mixed), parameters_of(plain)));
 }
 
-TEST(MixedPrecision, ToFp32GivesBackTheMastersExactly) {
+TEST(MixedPrecision, ToFp32RestoresTheMasterWeightsExactly) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_fp16(fp16()).fit(1);
   const Tensors masters = masters_of(learn);
@@ -323,7 +325,7 @@ TEST(MixedPrecision, ToFp32GivesBackTheMastersExactly) {
   EXPECT_EQ(learn.find<MixedPrecision>(), nullptr);
 }
 
-TEST(MixedPrecision, BuffersAreHalvedAndComeBackWithToFp32) {
+TEST(MixedPrecision, BuffersAreConvertedToHalfAndBackByToFp32) {
   struct NetImpl : torch::nn::Module {
     NetImpl() {
       offset = register_buffer("offset", torch::ones({2}));
@@ -342,8 +344,8 @@ TEST(MixedPrecision, BuffersAreHalvedAndComeBackWithToFp32) {
   learn.fit(1);
 }
 
-TEST(MixedPrecision, FlatMastersGiveTheSameWeights) {
-  // One parameter takes no part in the loss and has no gradient.
+TEST(MixedPrecision, FlatMasterWeightsYieldTheSameWeights) {
+  // The loss does not depend on one layer, which has no gradient.
   struct NetImpl : torch::nn::Module {
     NetImpl() {
       torch::manual_seed(3);
@@ -394,8 +396,9 @@ TEST(MixedPrecision, GivesTheLossFp32OutputsUnlessToldNotTo) {
   }
 }
 
-TEST(MixedPrecision, ClipIsGlobalOverAllGroups) {
-  // Two groups with gradients of norms 3 and 4: clip 1 multiplies both by 0.2.
+TEST(MixedPrecision, ClipUsesTheNormOverAllGroups) {
+  // Two groups whose gradients have norms 3 and 4: clipping at 1 multiplies
+  // both by 0.2.
   struct NetImpl : torch::nn::Module {
     NetImpl() {
       a = register_module(
@@ -444,7 +447,7 @@ TEST(MixedPrecision, ASkippedStepDoesNotDecayWeights) {
   EXPECT_TRUE(all_equal(masters_of(learn), before));
 }
 
-TEST(MixedPrecision, ASkipThatAnotherCallbackAsksForIsNoOverflow) {
+TEST(MixedPrecision, ASkipRequestedByACallbackIsNotAnOverflow) {
   Learner learn(point_data(64, 0), point_net(), quiet());
   learn.to_fp16(fp16({.init_scale = 4, .growth_interval = 1}));
   learn.add<LambdaCallback>(
@@ -453,7 +456,7 @@ TEST(MixedPrecision, ASkipThatAnotherCallbackAsksForIsNoOverflow) {
   EXPECT_EQ(scale_of(learn), 4);
 }
 
-TEST(MixedPrecision, AnExceptionBetweenStepAndUpdateDoesNotSpoilTheNextFit) {
+TEST(MixedPrecision, AnExceptionBetweenStepAndUpdateDoesNotAffectTheNextFit) {
   Learner learn(point_data(64, 0), point_net(), quiet());
   learn.to_fp16(fp16());
   const auto thrower = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
@@ -477,7 +480,7 @@ TEST(MixedPrecision, TrainsWithoutMasterWeights) {
   }
 }
 
-TEST(MixedPrecision, WithoutMasterWeightsGradientsAreFp32ForThoseWhoAsk) {
+TEST(MixedPrecision, WithoutMasterWeightsCallbacksReadFp32Gradients) {
   const auto weights_after = [](bool asks) {
     Learner learn(point_data(), point_net(), quiet());
     learn.to_bf16({.master_weights = false});
@@ -496,7 +499,7 @@ TEST(MixedPrecision, WithoutMasterWeightsGradientsAreFp32ForThoseWhoAsk) {
   }
 }
 
-TEST(MixedPrecision, WithoutMasterWeightsNeedsBf16AndAFusedOptimizer) {
+TEST(MixedPrecision, WithoutMasterWeightsRequiresBf16AndAFusedOptimizer) {
   expect_error<c10::ValueError>(
       [] { MixedPrecision(torch::kHalf, {.master_weights = false}); },
       {"fp16", "to_bf16"});
@@ -515,7 +518,8 @@ TEST(MixedPrecision, PredictsWithTheHalfModel) {
   learn.to_fp16(fp16()).fit(5, 1e-2);
   EXPECT_EQ(learn.predict(torch::tensor({2.f, 2.f})).label, "above");
   EXPECT_EQ(learn.get_preds().preds.scalar_type(), torch::kFloat);
-  // Not with the masters: only the half weights of the last layer are cleared.
+  // Clears only the half weights of the last layer, to show that the master
+  // weights are not used.
   const torch::NoGradGuard no_grad;
   for (const ModelTensor& p : learn.model().parameters()) {
     if (!p.name.starts_with("3.")) continue;
@@ -526,7 +530,7 @@ TEST(MixedPrecision, PredictsWithTheHalfModel) {
       torch::equal(learn.get_preds().preds, torch::full({100, 2}, 0.5f)));
 }
 
-TEST(MixedPrecision, RefusesOptionsOutOfRange) {
+TEST(MixedPrecision, RejectsOptionsOutOfRange) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.to_fp16(fp16({.loss_scale = 0.0})); },
@@ -540,8 +544,8 @@ TEST(MixedPrecision, RefusesOptionsOutOfRange) {
   expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit runs"});
 }
 
-TEST(MixedPrecision, GradientsThatACallbackKeepsAreTheSameAfterItHasSeenThem) {
-  // So small that unscaled they are zero in half, 2e-9 each.
+TEST(MixedPrecision, KeptGradientsDoNotChangeWhenACallbackReadsThem) {
+  // Gradients of 2e-9, which are zero in half when unscaled.
   const auto train = [](bool looks) {
     torch::nn::Sequential net(
         torch::nn::Linear(torch::nn::LinearOptions(2, 1).bias(false)));
@@ -569,25 +573,25 @@ TEST(MixedPrecision, GradientsThatACallbackKeepsAreTheSameAfterItHasSeenThem) {
   EXPECT_FALSE(torch::equal(seen[0], torch::full_like(seen[0], 0.01f)));
 }
 
-TEST(MixedPrecision, GradientsOf16BitWeightsStayIn16BitsWhenACallbackSeesThem) {
+TEST(MixedPrecision, KeptGradientsOf16BitWeightsStayIn16BitsWhenRead) {
   const auto train = [](bool looks) {
     Learner learn(point_data(256, 0), point_net(), quiet());
     learn.to_bf16({.master_weights = false});
     learn.add<LambdaCallback>({.on_backward_end = [looks](Learner& l) {
       TrainState& state = l.state();
       if (looks) l.gradients();
-      // The next batch adds to them.
+      // The next batch adds to these gradients.
       state.skip_step = state.skip_zero_grad = state.batch % 2 == 0;
     }});
-    torch::manual_seed(3);  // of the stochastic rounding
+    torch::manual_seed(3);  // for stochastic rounding
     learn.fit(2, 1e-2);
     return parameters_of(learn);
   };
   EXPECT_TRUE(all_equal(train(true), train(false)));
 }
 
-// A buffer that nothing writes, one that the forward pass writes, a double one,
-// and one that fp16 cannot hold.
+// One buffer that nothing writes, one that the forward pass writes, a double
+// one, and one that fp16 cannot represent.
 struct BuffersImpl : torch::nn::Module {
   torch::nn::Linear layer = register_module("layer", torch::nn::Linear(2, 2));
   torch::Tensor still = register_buffer("still", torch::full({2}, 0.1));
@@ -606,7 +610,7 @@ struct BuffersImpl : torch::nn::Module {
 };
 TORCH_MODULE(Buffers);
 
-TEST(MixedPrecision, BuffersComeBackExactlyButForWhatTheModelHasWritten) {
+TEST(MixedPrecision, BuffersAreRestoredExactlyExceptForValuesTheModelWrote) {
   for (const bool is_half : {true, false}) {
     SCOPED_TRACE(is_half);
     Buffers net;
@@ -635,7 +639,7 @@ TEST(MixedPrecision, BuffersComeBackExactlyButForWhatTheModelHasWritten) {
     EXPECT_EQ(trained["seen"][0].item<float>(), written);
     EXPECT_EQ(trained["seen"][1].item<float>(), 0.1f);
 
-    // Into another one, in 16 bits too, and out of them.
+    // Loads the state into another 16-bit model, and then leaves 16 bits.
     Learner other(point_data(96, 0), Buffers(), quiet());
     other.to_bf16().load_state_dict(trained);
     EXPECT_EQ(other.state_dict()["seen"][0].item<float>(), written);
@@ -647,8 +651,8 @@ TEST(MixedPrecision, BuffersComeBackExactlyButForWhatTheModelHasWritten) {
   }
 }
 
-// What is saved must not depend on who looked before: a checkpoint looks.
-TEST(MixedPrecision, SavesTheSameBuffersWhoeverLookedAtThem) {
+// The saved state must not depend on earlier reads: a checkpoint also reads it.
+TEST(MixedPrecision, SavesTheSameBuffersWhetherOrNotTheyWereReadBefore) {
   const auto train = [](bool looks) {
     Buffers net;
     Learner learn(point_data(96, 0), net, quiet());
@@ -657,7 +661,8 @@ TEST(MixedPrecision, SavesTheSameBuffersWhoeverLookedAtThem) {
         {.on_batch_end =
              [=](Learner& l) mutable {
                if (looks) l.state_dict();
-               // Back to what 0.1 is in half, but not to 0.1.
+               // Writes 0.1 as rounded to half, which differs from the original
+               // 0.1.
                const torch::NoGradGuard no_grad;
                if (l.state().batch == 2) net->seen.fill_(0.1);
              },

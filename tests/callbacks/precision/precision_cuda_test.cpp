@@ -79,7 +79,7 @@ TEST_F(PrecisionCudaTest, ToFp16ConvertsAllButBatchNorm) {
   }
 }
 
-TEST_F(PrecisionCudaTest, AnOverflowLeavesWeightsAndMastersBitForBit) {
+TEST_F(PrecisionCudaTest, AnOverflowLeavesWeightsAndMasterWeightsBitIdentical) {
   const Mode modes[] = {
       [](Learner& l) { l.to_fp16({.force_fp16 = true}); },
       [](Learner& l) { l.to_fp16({.clip = 1.0, .force_fp16 = true}); },
@@ -90,7 +90,7 @@ TEST_F(PrecisionCudaTest, AnOverflowLeavesWeightsAndMastersBitForBit) {
     const auto tensors = [&] {
       Tensors copies;
       for (const auto& item : learn->state_dict()) {
-        // The statistics of BatchNorm are the forward pass's.
+        // The forward pass updates the statistics of BatchNorm.
         if (item.key().find("running") == std::string::npos &&
             item.key().find("tracked") == std::string::npos) {
           copies.push_back(item.value().clone());
@@ -105,7 +105,7 @@ TEST_F(PrecisionCudaTest, AnOverflowLeavesWeightsAndMastersBitForBit) {
   }
 }
 
-TEST_F(PrecisionCudaTest, AResumedTrainingHasTheBitsOfOneThatNeverStopped) {
+TEST_F(PrecisionCudaTest, AResumedRunIsBitIdenticalToAnUninterruptedRun) {
   const Mode modes[] = {
       [](Learner&) {},
       [](Learner& l) { l.to_fp16({.force_fp16 = true}); },

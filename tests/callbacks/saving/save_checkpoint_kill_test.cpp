@@ -1,6 +1,6 @@
-// A training that is killed again and again, at random moments, loses nothing
-// that it was told is saved, and ends as one that was left alone. TERN_KILLS
-// says how often each program is killed.
+// A training run that is killed repeatedly at random moments loses no completed
+// save and ends like an uninterrupted run. TERN_KILLS sets the number of kills
+// per program.
 
 #include <csignal>
 #include <cstdlib>
@@ -33,7 +33,8 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kEpochs = 40;
 
-// The weights after the last fit: Swa's averages are in no checkpoint of it.
+// File for the weights after the last fit; its checkpoints do not contain Swa's
+// averages.
 fs::path end_of(const fs::path& run) {
   return run.string() + "_end.safetensors";
 }
@@ -42,7 +43,7 @@ fs::path logs_of(const fs::path& run) {
   return run.string() + "_logs";
 }
 
-// The first number of each line that begins so.
+// Returns the first number of each line that starts with `begin`.
 std::vector<int64_t> numbers(const fs::path& file, const std::string& begin) {
   std::ifstream stream(file);
   std::vector<int64_t> result;
@@ -53,7 +54,7 @@ std::vector<int64_t> numbers(const fs::path& file, const std::string& begin) {
   return result;
 }
 
-// Each epoch and each batch once, in order.
+// Expects each epoch and each batch once, in order.
 void expect_whole_logs(const fs::path& logs) {
   const auto rows = numbers(logs / "history.csv", "");
   ASSERT_EQ(rows.size(), 1u + kEpochs);
@@ -85,7 +86,7 @@ std::unique_ptr<Learner> make(const Program& program, const fs::path& folder) {
   return learn;
 }
 
-// Writes the step of each save that returned to `report`.
+// Writes the step of each completed save to `report`.
 void train(const Program& program, const fs::path& folder, int report) {
   const auto learn = make(program, folder);
   learn->add<CSVLogger>().add<JsonLinesLogger>({.every = 1});
@@ -116,8 +117,8 @@ void expect_same_weights(const fs::path& actual, const fs::path& expected) {
   }
 }
 
-// The children only are threads' users: forking a program that has trained
-// would leave them without theirs.
+// Only child processes use threads, because forking a process that has trained
+// would leave its child without the threads.
 template <class Act>
 pid_t in_child(const Act& act) {
   const pid_t child = ::fork();
@@ -132,7 +133,8 @@ int status_of(pid_t child) {
   return status;
 }
 
-// Nor a checkpoint that a killed program was removing or replacing.
+// Expects only complete checkpoints, and no leftovers of one that a killed
+// process was removing or replacing.
 void expect_whole_checkpoints(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
@@ -144,7 +146,7 @@ void expect_whole_checkpoints(const fs::path& folder) {
 
 class Kill : public testing::TestWithParam<Program> {};
 
-TEST_P(Kill, LosesNoSaveThatReturned) {
+TEST_P(Kill, LosesNoCompletedSave) {
   const Program& program = GetParam();
   const char* const text = std::getenv("TERN_KILLS");
   const int kills = text ? std::atoi(text) : program.is_one_fit ? 100 : 25;
@@ -191,7 +193,7 @@ TEST_P(Kill, LosesNoSaveThatReturned) {
     acknowledged = 0;
   }
 
-  // In the end, what is left of the last run is brought to its end.
+  // Finally, completes the last run.
   const int nowhere = ::open("/dev/null", O_WRONLY);
   ASSERT_EQ(status_of(in_child([&] { train(program, folder, nowhere); })), 0);
   ::close(nowhere);

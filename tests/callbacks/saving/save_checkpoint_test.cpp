@@ -26,7 +26,7 @@ using namespace testing_support;  // NOLINT: in a test
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
-constexpr int64_t kSteps = 8;  // of an epoch of point_data()
+constexpr int64_t kSteps = 8;  // per epoch of point_data()
 
 std::vector<std::string> names(const fs::path& folder) {
   std::vector<std::string> result;
@@ -59,7 +59,7 @@ TEST(SaveCheckpoint, SavesAtTheEndOfEachEpochAndKeepsThree) {
       (std::vector<std::string>{"step_40", "step_32", "step_24"}));
 }
 
-TEST(SaveCheckpoint, SavesEverySoManySteps) {
+TEST(SaveCheckpoint, SavesEveryNSteps) {
   Training run({.every_epochs = 0, .every_steps = 3, .keep = 0});
   run.learn.fit(1, 1e-2);
   EXPECT_EQ(
@@ -86,7 +86,7 @@ TEST(SaveCheckpoint, SavesAgainInASecondFit) {
   }
 }
 
-TEST(SaveCheckpoint, WritesTheStepThatItWasAskedForWhileWeightsGoOnChanging) {
+TEST(SaveCheckpoint, WritesTheRequestedStepWhileWeightsKeepChanging) {
   Training run({.every_epochs = 0, .every_steps = 1, .keep = 0});
   std::vector<Tensors> weights;
   run.learn.add<LambdaCallback>(
@@ -105,7 +105,7 @@ TEST(SaveCheckpoint, WritesTheStepThatItWasAskedForWhileWeightsGoOnChanging) {
   }
 }
 
-TEST(SaveCheckpoint, RefusesAFolderWithTheCheckpointsOfAnotherTraining) {
+TEST(SaveCheckpoint, RejectsAFolderWithCheckpointsOfADifferentRun) {
   Training run({});
   run.learn.fit(1, 1e-2);
   Learner other(point_data(), point_net(), quiet());
@@ -115,12 +115,12 @@ TEST(SaveCheckpoint, RefusesAFolderWithTheCheckpointsOfAnotherTraining) {
       [&] { other.fit(1, 1e-2); },
       {"another training", "learn.resume"});
   EXPECT_TRUE(all_equal(parameters_of(other), before));
-  // Resumed, it is the same training.
+  // After resuming, it is the same run.
   other.resume(run.folder / "run", {.allow_change = true}).fit(2, 1e-2);
   EXPECT_EQ(names(run.folder / "run").front(), "step_16");
 }
 
-TEST(SaveCheckpoint, RefusesAFolderThatAnotherTrainingWritesTo) {
+TEST(SaveCheckpoint, RejectsAFolderThatAnotherRunWritesTo) {
   Training run({});
   Learner other(point_data(), point_net(), quiet());
   other.add<SaveCheckpoint>({.folder = run.folder / "run"});
@@ -133,7 +133,7 @@ TEST(SaveCheckpoint, RefusesAFolderThatAnotherTrainingWritesTo) {
   run.learn.fit(1, 1e-2);
 }
 
-TEST(SaveCheckpoint, FailsBeforeTheFirstStepWhenTheFolderCannotBe) {
+TEST(SaveCheckpoint, FailsBeforeTheFirstStepIfTheFolderCannotBeCreated) {
   const TempFolder folder;
   write_file(folder / "file", std::string_view("text"));
   Learner learn(point_data(), point_net(), quiet());
@@ -142,7 +142,7 @@ TEST(SaveCheckpoint, FailsBeforeTheFirstStepWhenTheFolderCannotBe) {
   EXPECT_EQ(learn.state().iteration, 0);
 }
 
-TEST(SaveCheckpoint, TellsOfAFailedSaveAtTheLatestAtTheEndOfFit) {
+TEST(SaveCheckpoint, ReportsAFailedSaveByTheEndOfTheFit) {
   Training run({});
   run.learn.add<LambdaCallback>(
       LambdaCallbackOptions{.on_batch_begin = [&](Learner& l) {
@@ -154,7 +154,7 @@ TEST(SaveCheckpoint, TellsOfAFailedSaveAtTheLatestAtTheEndOfFit) {
   EXPECT_FALSE(run.learn.state().is_fitting);
 }
 
-TEST(SaveCheckpoint, KeepsTheLastGoodOneWhenWeightsBecomeNaN) {
+TEST(SaveCheckpoint, KeepsTheLastGoodCheckpointWhenWeightsBecomeNaN) {
   Training run({.keep = 1});
   run.learn.fit(1, 1e-2);
   run.learn.add<LambdaCallback>(
@@ -168,9 +168,10 @@ TEST(SaveCheckpoint, KeepsTheLastGoodOneWhenWeightsBecomeNaN) {
   EXPECT_NE(run.sink->warnings[0].find("NaN"), std::string::npos);
 }
 
-// ---- Going on from an earlier step ----
+// ---- Resuming from an earlier step ----
 
-// Goes on from step 4 of a run of 16 steps with other rates, until `stop`.
+// Resumes from step 4 of a run of 16 steps with gradient clipping, and stops at
+// `stop`.
 struct Branch {
   explicit Branch(int64_t stop) {
     const auto make = [&](const Sink& to) {
@@ -206,7 +207,7 @@ struct Branch {
   std::unique_ptr<Learner> learn;
 };
 
-TEST(SaveCheckpoint, AfterAStopARunGoesOnWithTheBranchThatItWasIn) {
+TEST(SaveCheckpoint, ResumesTheLastBranchAfterAStop) {
   Branch branch(8);
   EXPECT_EQ(
       names(branch.folder / "run"),
@@ -225,7 +226,7 @@ TEST(SaveCheckpoint, AfterAStopARunGoesOnWithTheBranchThatItWasIn) {
   EXPECT_TRUE(all_equal(parameters_of(again), parameters_of(whole)));
 }
 
-TEST(SaveCheckpoint, SaysWhatItPutAsideAndThatCanBeGoneBackTo) {
+TEST(SaveCheckpoint, ReportsReplacedCheckpointsWhichCanBeResumed) {
   Branch branch(8);
   const auto line =
       std::ranges::find_if(branch.sink->lines, [](const std::string& text) {
@@ -243,8 +244,9 @@ TEST(SaveCheckpoint, SaysWhatItPutAsideAndThatCanBeGoneBackTo) {
   EXPECT_TRUE(all_equal(parameters_of(old), parameters_of(whole)));
 }
 
-// A fit that is refused, or killed before it saves, gives nothing up.
-TEST(SaveCheckpoint, LeavesTheLaterOnesUntilItsFirstSave) {
+// A fit that fails to start, or is killed before it saves, moves no checkpoint
+// aside.
+TEST(SaveCheckpoint, KeepsLaterCheckpointsUntilItsFirstSave) {
   const TempFolder folder;
   const auto make = [&] {
     auto learn = std::make_unique<Learner>(point_data(), point_net(), quiet());
@@ -260,7 +262,7 @@ TEST(SaveCheckpoint, LeavesTheLaterOnesUntilItsFirstSave) {
       (std::vector<std::string>{"step_16", "step_8"}));
 }
 
-TEST(SaveCheckpoint, StaysQuietInLrFind) {
+TEST(SaveCheckpoint, WritesNothingInLrFind) {
   Training run({.every_steps = 1});
   run.learn.lr_find();
   EXPECT_FALSE(fs::exists(run.folder / "run"));
@@ -268,7 +270,8 @@ TEST(SaveCheckpoint, StaysQuietInLrFind) {
 
 // ---- Stopping ----
 
-// Ends as the whole training does, after a stop that `stop` brings about.
+// Expects that a run stopped by `stop` and resumed ends like an uninterrupted
+// run.
 void expect_resumes(
     const std::function<void(Learner&)>& stop,
     DataLoaderOptions loader = {.batch_size = 32, .workers = 0}) {
@@ -320,7 +323,7 @@ TEST(SaveCheckpoint, SavesWhenAStopIsRequestedInValidation) {
   expect_resumes([](Learner& l) { stop_in_batch(l, kSteps, false); });
 }
 
-// Gives nothing, for the time that a disk hangs.
+// Blocks while `is_stuck`, like a disk that hangs.
 class StuckDataset final : public Dataset {
  public:
   StuckDataset(std::atomic<bool>& is_asked, std::atomic<bool>& is_stuck)
@@ -350,7 +353,7 @@ TEST(SaveCheckpoint, SavesWhenAStopIsRequestedWhileTheLoaderHangs) {
   learn.add<SaveCheckpoint>({.folder = folder / "run", .durable = false});
   std::jthread stopper([&] {
     while (!is_asked) std::this_thread::sleep_for(1ms);
-    std::this_thread::sleep_for(100ms);  // the fit comes to wait for it
+    std::this_thread::sleep_for(100ms);  // lets the fit start waiting
     learn.request_stop();
     std::this_thread::sleep_for(300ms);
     is_stuck = false;
@@ -382,7 +385,7 @@ TEST(SaveCheckpoint, EndsTheFitAndSavesOnSigterm) {
   }
 }
 
-TEST(SaveCheckpoint, PutsTheProgramsOwnHandlersBack) {
+TEST(SaveCheckpoint, RestoresTheProgramsSignalHandlers) {
   struct sigaction own = {};
   own.sa_handler = [](int) { ++g_own_handler_calls; };
   struct sigaction before = {};
@@ -398,7 +401,7 @@ TEST(SaveCheckpoint, PutsTheProgramsOwnHandlersBack) {
     EXPECT_TRUE(was_other);
     EXPECT_EQ(action_of(SIGTERM).sa_handler, own.sa_handler);
 
-    // A second signal goes to the program at once.
+    // A second signal goes to the program immediately.
     run.learn.add<LambdaCallback>(
         LambdaCallbackOptions{.on_batch_begin = [&](Learner&) {
           ::raise(SIGTERM);
@@ -411,7 +414,7 @@ TEST(SaveCheckpoint, PutsTheProgramsOwnHandlersBack) {
   ::sigaction(SIGTERM, &before, nullptr);
 }
 
-TEST(SaveCheckpoint, LeavesSignalsAloneUnlessAsked) {
+TEST(SaveCheckpoint, HandlesNoSignalsByDefault) {
   Training run({});
   const auto before = action_of(SIGTERM).sa_handler;
   run.learn.add<LambdaCallback>(

@@ -36,7 +36,8 @@ namespace {
 using namespace testing_support;  // NOLINT
 namespace fs = std::filesystem;
 
-// Trains one epoch for each loss and keeps the weights of all epochs.
+// Prepares training with one epoch per loss and records the weights of all
+// epochs.
 struct Trained {
   explicit Trained(
       const std::vector<double>& losses,
@@ -57,7 +58,7 @@ struct Trained {
     return fs::exists(folder / "models" / (name + ".safetensors"));
   }
 
-  // The parameters in the file of the best.
+  // Returns the parameters in the file of the best model.
   Tensors saved() {
     const StateDict state =
         load_weights(folder / "models" / "model.safetensors");
@@ -83,7 +84,7 @@ struct Trained {
   Learner learn;
 };
 
-TEST(SaveModel, SaysWhichEpochIsTheBestAndThatItWasLoaded) {
+TEST(SaveModel, PrintsTheBestEpochAndThatItWasLoaded) {
   Trained run({3, 1, 2});
   run.learn.fit(3, 1e-2);
   EXPECT_EQ(run.mentions("SaveModel: epoch 0 is the best so far"), 1);
@@ -100,13 +101,13 @@ TEST(SaveModel, SaysWhichEpochIsTheBestAndThatItWasLoaded) {
       1);
 }
 
-TEST(SaveModel, SaysOfALaterFitWhatTheBestIsComparedWith) {
+TEST(SaveModel, StatesInALaterFitWhatTheBestIsComparedWith) {
   for (const bool resets : {true, false}) {
     Trained run({1, /* second fit */ 3, 0.5}, {.reset_on_fit = resets});
     run.learn.fit(1, 1e-2);
     EXPECT_EQ(run.mentions("epoch 0 is the best so far, with"), 1);
     run.learn.fit(2, 1e-2);
-    // Epochs of all fits are counted from the first.
+    // Epochs are counted over all fits.
     const std::string best =
         resets ? "epoch 1 is the best of this fit so far, with valid_loss 0.5"
                : "epoch 2 is the best of all fits so far, with valid_loss 0.5";
@@ -131,7 +132,7 @@ TEST(SaveModel, CanKeepTheBestOfAllFits) {
   }
 }
 
-TEST(SaveModel, SavesTheSmallestOfALoggedValueWhereTheModeSaysSo) {
+TEST(SaveModel, UsesTheModeForALoggedValue) {
   for (const char* const mode : {"min", "max"}) {
     Trained run({0, 0, 0}, {.monitor = "perplexity", .mode = mode});
     run.learn.add<LambdaCallback>({.on_epoch_end = [](Learner& l) {
@@ -148,7 +149,7 @@ TEST(SaveModel, SavesTheSmallestOfALoggedValueWhereTheModeSaysSo) {
       {"[SaveModel]", ".mode = \"min\" or \"max\""});
 }
 
-TEST(SaveModel, NamesTheEpochThatItLoadedInTheReportAndTheLog) {
+TEST(SaveModel, RecordsTheLoadedEpochInTheReportAndTheLog) {
   Trained run({3, 1, 2});
   run.learn.add<JsonLinesLogger>().fit(3, 1e-2);
   EXPECT_NE(
@@ -161,9 +162,9 @@ TEST(SaveModel, NamesTheEpochThatItLoadedInTheReportAndTheLog) {
           .ends_with("{\"event\":\"load\",\"name\":\"model\",\"epoch\":1}\n"));
 }
 
-// ---- A training that has saved none ----
+// ---- Runs that have saved no model ----
 
-// As a training of last week has left it.
+// Writes a model as an earlier, unrelated run would leave it.
 void save_of_another_training(const fs::path& path) {
   Learner other(point_data(64, 32), point_net(99), quiet({.path = path}));
   other.save("model");
@@ -176,7 +177,7 @@ std::shared_ptr<Callback> stop_in_epoch(int64_t epoch) {
       }});
 }
 
-TEST(SaveModel, AfterAStopInTheFirstEpochLoadWarnsAndLoadsNothing) {
+TEST(SaveModel, LoadWarnsAndLoadsNothingAfterAStopInTheFirstEpoch) {
   for (const bool is_left : {false, true}) {
     for (const bool before_fit : {false, true}) {
       Trained t({3, 2, 1});
@@ -195,7 +196,7 @@ TEST(SaveModel, AfterAStopInTheFirstEpochLoadWarnsAndLoadsNothing) {
   }
 }
 
-TEST(SaveModel, OfOneFitAloneIsAskedForAfterIt) {
+TEST(SaveModel, OfASingleFitStillGuardsLoadAfterIt) {
   for (const double loss : {double{NAN}, 1.0}) {
     const TempFolder folder;
     save_of_another_training(folder.path());
@@ -218,7 +219,7 @@ TEST(SaveModel, OfOneFitAloneIsAskedForAfterIt) {
   }
 }
 
-TEST(SaveModel, AfterAStopLaterLoadTakesTheBestSoFar) {
+TEST(SaveModel, LoadUsesTheBestSoFarAfterALaterStop) {
   Trained t({1, 2, 3});
   t.learn.add(stop_in_epoch(1)).fit(3, 1e-2);
   ASSERT_EQ(t.learn.state().result, FitResult::interrupted);
@@ -227,7 +228,7 @@ TEST(SaveModel, AfterAStopLaterLoadTakesTheBestSoFar) {
   EXPECT_TRUE(t.sink->warnings.empty());
 }
 
-TEST(SaveModel, SaysThatTheMonitorWasNaNInAllEpochs) {
+TEST(SaveModel, ReportsThatTheMonitorWasNaNInAllEpochs) {
   for (const bool is_left : {false, true}) {
     Trained t({NAN, NAN, NAN});
     if (is_left) save_of_another_training(t.folder.path());
@@ -249,7 +250,8 @@ TEST(SaveModel, SaysThatTheMonitorWasNaNInAllEpochs) {
          is_left ? "comes from another training" : "no such file"});
     EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
     if (!is_left) continue;
-    // With a way out, and before a fit without one.
+    // The file can still be loaded after removing SaveModel, and by a Learner
+    // that has not trained yet.
     t.learn.remove(*t.learn.find<SaveModel>()).load("model");
     EXPECT_FALSE(all_equal(parameters_of(t.learn), t.weights[2]));
     Trained other({1});
@@ -259,7 +261,7 @@ TEST(SaveModel, SaysThatTheMonitorWasNaNInAllEpochs) {
   }
 }
 
-TEST(SaveModel, SaysThatTheMonitorHadNoValueInASecondFit) {
+TEST(SaveModel, ReportsThatTheMonitorHadNoValueInASecondFit) {
   Trained t({1, 1, 1}, {.monitor = "score", .mode = "max"});
   bool logs = true;
   t.learn.add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
@@ -273,7 +275,7 @@ TEST(SaveModel, SaysThatTheMonitorHadNoValueInASecondFit) {
   EXPECT_NE(
       t.sink->warnings[0].find("score had no value in all 2 epochs"),
       std::string::npos);
-  // That of the first fit is of this training.
+  // The model of the first fit belongs to this run.
   t.learn.load("model");
   EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
 }
@@ -285,7 +287,7 @@ TEST(SaveModel, LoadsTheBestEpochAtTheEnd) {
   EXPECT_TRUE(t.has("model"));
 }
 
-TEST(SaveModel, KeepsTheEarlierEpochWhenALaterOneIsBetterByLessThanMinDelta) {
+TEST(SaveModel, IgnoresImprovementsSmallerThanMinDelta) {
   for (const double min_delta : {0.0, 0.5}) {
     Trained t({3, 2.8, 4}, {.min_delta = min_delta});
     t.learn.fit(3, 1e-2);
@@ -294,13 +296,13 @@ TEST(SaveModel, KeepsTheEarlierEpochWhenALaterOneIsBetterByLessThanMinDelta) {
   }
 }
 
-TEST(SaveModel, NeverTakesANaNForTheBest) {
+TEST(SaveModel, NeverTreatsNaNAsTheBest) {
   Trained t({NAN, 2, NAN, 3});
   t.learn.fit(4, 1e-2);
   EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[1]));
 }
 
-TEST(SaveModel, LoadsNothingOfAnEarlierFitWhenNoEpochWasTheBest) {
+TEST(SaveModel, LoadsNoModelOfAnEarlierFitIfNoEpochWasTheBest) {
   Trained t({1, NAN, NAN});
   t.learn.fit(1, 1e-2);
   t.learn.fit(2, 1e-2);
@@ -308,7 +310,7 @@ TEST(SaveModel, LoadsNothingOfAnEarlierFitWhenNoEpochWasTheBest) {
   EXPECT_FALSE(all_equal(parameters_of(t.learn), t.weights[0]));
 }
 
-TEST(SaveModel, ForgetsTheBestAtTheNextFit) {
+TEST(SaveModel, ResetsTheBestValueAtTheNextFit) {
   Trained t({1, /* second fit */ 9, 8});
   t.learn.fit(1, 1e-2);
   t.learn.fit(2, 1e-2);
@@ -323,7 +325,7 @@ TEST(SaveModel, KeepsTheLastWeightsOnRequest) {
   EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
 }
 
-TEST(SaveModel, SavesEverySoManyEpochs) {
+TEST(SaveModel, SavesEveryNEpochs) {
   Trained t({4, 3, 2, 1}, {.name = "net", .every_epochs = 2});
   t.learn.fit(4, 1e-2);
   EXPECT_FALSE(t.has("net_0"));
@@ -332,7 +334,7 @@ TEST(SaveModel, SavesEverySoManyEpochs) {
   EXPECT_TRUE(t.has("net_3"));
 }
 
-TEST(SaveModel, KeepsTheBestFew) {
+TEST(SaveModel, KeepsTheTopK) {
   Trained t({5, 1, 4, 2, 3}, {.top_k = 2});
   t.learn.fit(5, 1e-2);
   for (const int epoch : {0, 2, 4}) {
@@ -342,7 +344,7 @@ TEST(SaveModel, KeepsTheBestFew) {
   EXPECT_TRUE(t.has("model_best_3"));
 }
 
-TEST(SaveModel, SavesTheAveragesThatValidationHasJudged) {
+TEST(SaveModel, SavesTheAveragedWeightsThatValidationEvaluated) {
   Trained t({1, 2});
   Tensors judged;
   t.learn.add<Ema>(0.5).add<LambdaCallback>(
@@ -356,7 +358,7 @@ TEST(SaveModel, SavesTheAveragesThatValidationHasJudged) {
   EXPECT_FALSE(all_equal(t.weights[0], judged));
 }
 
-TEST(SaveModel, LeavesTheMeanOfSwaInTheModelAndSaysSo) {
+TEST(SaveModel, KeepsTheMeanOfSwaInTheModelAndReportsIt) {
   Trained t({1, 2, 3});
   t.learn.add<Swa>({.start = 0.5}).fit(3, 1e-1);
   for (size_t i = 0; i < t.weights[0].size(); ++i) {
@@ -414,7 +416,7 @@ TEST(SaveModel, NeverSavesWeightsThatAreNotFinite) {
   }
 }
 
-TEST(SaveModel, RefusesAFolderThatCannotBeWrittenBeforeTheFirstStep) {
+TEST(SaveModel, RejectsAnUnwritableFolderBeforeTheFirstStep) {
   Trained t({1});
   std::ofstream(t.folder / "models") << "a file";
   const Tensors before = parameters_of(t.learn);
@@ -422,14 +424,14 @@ TEST(SaveModel, RefusesAFolderThatCannotBeWrittenBeforeTheFirstStep) {
   EXPECT_TRUE(all_equal(parameters_of(t.learn), before));
 }
 
-TEST(SaveModel, LeavesNothingOfItsLookAtTheFolder) {
+TEST(SaveModel, LeavesNoFileFromItsCheckOfTheFolder) {
   Trained t({NAN});
   t.learn.fit(1);
   EXPECT_TRUE(fs::is_empty(t.folder / "models"));
 }
 
-// Moves the folder away before an epoch's end and puts it back before another,
-// with a file in its place.
+// Replaces the folder by a file at the start of epoch `from` and restores it at
+// the start of epoch `until`.
 std::shared_ptr<Callback>
 no_folder(const TempFolder& folder, int64_t from, int64_t until) {
   const fs::path models = folder / "models", away = folder / "away";
@@ -452,17 +454,17 @@ no_folder(const TempFolder& folder, int64_t from, int64_t until) {
           }});
 }
 
-TEST(SaveModel, WarnsOnceAndGoesOnWhenTheDiskFailsLater) {
+TEST(SaveModel, WarnsOnceAndContinuesIfTheDiskFailsLater) {
   Trained t({5, 4, 3, 3.5, 6}, {.every_epochs = 1});
   t.learn.add(no_folder(t.folder, 1, 3)).fit(5, 1e-2);
   EXPECT_EQ(t.weights.size(), 5u);
   ASSERT_EQ(t.sink->warnings.size(), 1u);
   EXPECT_NE(t.sink->warnings[0].find("Training continues"), std::string::npos);
-  // The best of those that are on the disk.
+  // The best epoch that was written to disk.
   EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[3]));
 }
 
-TEST(SaveModel, KeepsALastEpochThatIsTheBestAndCouldNotBeSaved) {
+TEST(SaveModel, KeepsTheLastEpochIfItIsTheBestButCouldNotBeSaved) {
   Trained t({5, 6, 4});
   t.learn.add(no_folder(t.folder, 2, 9)).fit(3, 1e-2);
   EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
@@ -472,8 +474,8 @@ TEST(SaveModel, KeepsALastEpochThatIsTheBestAndCouldNotBeSaved) {
       std::string::npos);
 }
 
-// As a disk that becomes full between the two files.
-TEST(SaveModel, LoadsTheBestWeightsWithoutAnOptimizerThatIsOfAnotherSave) {
+// Simulates a disk that becomes full between the two files.
+TEST(SaveModel, DoesNotLoadTheOptimizerOfADifferentSave) {
   Trained t({1, 0, 2});
   const fs::path file = t.folder / "models" / "model.safetensors";
   t.learn
@@ -497,7 +499,7 @@ TEST(SaveModel, LoadsTheBestWeightsWithoutAnOptimizerThatIsOfAnotherSave) {
       std::string::npos);
 }
 
-TEST(SaveModel, IsRefusedBesideAnotherOfTheSameName) {
+TEST(SaveModel, RejectsASecondSaveModelWithTheSameName) {
   Trained t({1});
   expect_error<c10::ValueError>(
       [&] { t.learn.add<SaveModel>({.monitor = "train_loss"}); },
@@ -511,7 +513,7 @@ TEST(SaveModel, IsRefusedBesideAnotherOfTheSameName) {
   EXPECT_TRUE(t.has("other"));
 }
 
-TEST(SaveModel, KnowsTheBestOfBeforeItsResume) {
+TEST(SaveModel, RemembersTheBestFromBeforeAResume) {
   const TempFolder folder;
   const auto make = [&](std::vector<double> losses) {
     auto learn = std::make_unique<Learner>(
@@ -537,7 +539,8 @@ TEST(SaveModel, KnowsTheBestOfBeforeItsResume) {
   EXPECT_TRUE(all_equal(parameters_of(*second), best));
 }
 
-// Losses of three fits of two epochs each; a checkpoint at the end of each.
+// A program with three fits of two epochs each and a checkpoint at the end of
+// each fit.
 class TwiceStarted {
  public:
   std::unique_ptr<Learner> process(std::vector<double> losses) {
@@ -552,7 +555,7 @@ class TwiceStarted {
     return learn;
   }
 
-  // Is killed in the third fit, after the model of its first epoch was saved.
+  // Is killed in the third fit, after saving the model of its first epoch.
   void first_process() {
     const auto learn = process({2, 1, 4, 3, 0});
     learn->fit(2, 1e-2);
@@ -577,7 +580,7 @@ class TwiceStarted {
   TempFolder folder_;
 };
 
-TEST(SaveModel, LoadsTheModelThatThereWasAtTheCheckpoint) {
+TEST(SaveModel, LoadsTheModelOfTheTimeOfTheCheckpoint) {
   TwiceStarted training;
   training.first_process();
   const auto learn = training.process({0, 5});
@@ -585,7 +588,7 @@ TEST(SaveModel, LoadsTheModelThatThereWasAtTheCheckpoint) {
   EXPECT_TRUE(all_equal(parameters_of(*learn), training.second_best));
   learn->load("model");
   EXPECT_TRUE(all_equal(parameters_of(*learn), training.second_best));
-  // It goes on as before, and leaves nothing but its model.
+  // A later fit saves as usual and leaves only its own model.
   EXPECT_TRUE(training.has("model.replaced.safetensors"));
   const auto& lines = training.sink->lines;
   EXPECT_TRUE(std::ranges::any_of(lines, [](const std::string& line) {
@@ -597,7 +600,7 @@ TEST(SaveModel, LoadsTheModelThatThereWasAtTheCheckpoint) {
   EXPECT_FALSE(training.has(".before"));
 }
 
-TEST(SaveModel, SavesOverAModelWhoseOptimizerSomebodyHasRemoved) {
+TEST(SaveModel, OverwritesAModelWhoseOptimizerFileWasRemoved) {
   TwiceStarted training;
   const auto learn = training.process({2, 1, 0, 0});
   learn->fit(2, 1e-2);
@@ -607,7 +610,7 @@ TEST(SaveModel, SavesOverAModelWhoseOptimizerSomebodyHasRemoved) {
   EXPECT_TRUE(training.sink->warnings.empty());
 }
 
-TEST(SaveModel, SaysThatTheModelOfAnOlderCheckpointIsNoLongerThere) {
+TEST(SaveModel, ReportsThatTheModelOfAnOlderCheckpointIsGone) {
   TwiceStarted training;
   training.first_process();
   const auto learn = training.process({});
@@ -621,13 +624,13 @@ TEST(SaveModel, SaysThatTheModelOfAnOlderCheckpointIsNoLongerThere) {
   EXPECT_TRUE(training.has("model.replaced.safetensors"));
 }
 
-TEST(SaveModel, StaysQuietInLrFind) {
+TEST(SaveModel, WritesNothingInLrFind) {
   Trained t(std::vector<double>(100, 1));
   t.learn.lr_find();
   EXPECT_FALSE(t.has("model"));
 }
 
-TEST(SaveModel, NamesTheNumbersThereAre) {
+TEST(SaveModel, NamesTheAvailableMonitors) {
   Trained t({1}, {.monitor = "accurracy"});
   expect_error<c10::ValueError>(
       [&] { t.learn.fit(1); },

@@ -30,7 +30,7 @@ torch::nn::Sequential net_with_dropout() {
   return net;
 }
 
-TEST(LrFind, FindsARateThatTrains) {
+TEST(LrFind, FindsALearningRateThatTrains) {
   Learner learn(point_data(), point_net(), quiet());
   const LrFind found = learn.lr_find();
   EXPECT_LE(found.lrs.size(), 100u);
@@ -47,8 +47,9 @@ TEST(LrFind, FindsARateThatTrains) {
   EXPECT_LT(learn.recorder().epochs().back().valid_loss, 0.6);
 }
 
-// Bit for bit, in every precision, before a first fit and after one.
-TEST(LrFind, LeavesNoTrace) {
+// Training must be bit-identical in every precision, before a first fit and
+// after one.
+TEST(LrFind, LeavesTrainingBitIdentical) {
   for (const int precision : {0, 1, 2}) {
     for (const int64_t epochs_before : {0, 1}) {
       const auto train = [&](bool find) {
@@ -71,7 +72,7 @@ TEST(LrFind, LeavesNoTrace) {
   }
 }
 
-TEST(LrFind, RestoresOptimizersOfLibTorchToo) {
+TEST(LrFind, RestoresOptimizersOfLibTorch) {
   const auto train = [&](bool find) {
     Learner learn(
         point_data(),
@@ -92,7 +93,7 @@ TEST(LrFind, StopsWhereTheLossExplodes) {
   EXPECT_LT(learn.lr_find(options).lrs.size(), 100u);
 }
 
-TEST(LrFind, StopsOnALossThatIsNoNumber) {
+TEST(LrFind, StopsAtALossThatIsNaN) {
   Learner learn(
       point_data(),
       point_net(),
@@ -104,7 +105,7 @@ TEST(LrFind, StopsOnALossThatIsNoNumber) {
   EXPECT_FALSE(found.valley);
 }
 
-TEST(LrFind, GivesEachLayerGroupItsOwnRates) {
+TEST(LrFind, GivesEachLayerGroupItsOwnLearningRates) {
   Learner learn(point_data(), point_net(), quiet());
   learn.split({"3"});
   std::vector<std::vector<double>> rates;
@@ -132,7 +133,7 @@ TEST(LrFind, NeitherPrintsNorValidates) {
   EXPECT_FALSE(validated);
 }
 
-TEST(LrFind, RestoresAfterAnExceptionToo) {
+TEST(LrFind, RestoresTheLearnerAfterAnException) {
   Learner learn(point_data(), point_net(), quiet());
   const Tensors before = parameters_of(learn);
   bool throws = true;
@@ -145,7 +146,8 @@ TEST(LrFind, RestoresAfterAnExceptionToo) {
   learn.fit(1);
 }
 
-// Written by lr_find_fixture.py: fastai's own functions on these losses.
+// The fixture by lr_find_fixture.py has the suggestions of fastai's own
+// functions for these losses.
 TEST(LrFind, SuggestsWhatFastaiSuggests) {
   const auto fixture = nlohmann::json::parse(
       std::ifstream(in_tests_folder("callbacks/lr_find_fixture.json")));
@@ -173,7 +175,7 @@ TEST(LrFind, SuggestsWhatFastaiSuggests) {
   }
 }
 
-TEST(LrFind, DrawsItselfWithItsSuggestions) {
+TEST(LrFind, PlotsTheCurveWithItsSuggestions) {
   const TempFolder folder;
   Learner learn(point_data(), point_net(), quiet());
   learn.lr_find().plot(folder / "lr.svg");
@@ -198,7 +200,7 @@ TEST(LrFind, LeavesTheExplosionOutOfItsPlot) {
   EXPECT_NE(svg.str().find(">2.0<"), std::string::npos);
 }
 
-TEST(LrFind, RefusesAnEmptyLoaderAndLeavesTheLearnerUsable) {
+TEST(LrFind, RejectsAnEmptyLoaderAndLeavesTheLearnerUsable) {
   Learner learn(point_data(16), point_net(), quiet());  // less than a batch
   const Tensors before = parameters_of(learn);
   expect_error<c10::ValueError>(
@@ -209,7 +211,7 @@ TEST(LrFind, RefusesAnEmptyLoaderAndLeavesTheLearnerUsable) {
   learn.validate();
 }
 
-TEST(LrFind, RefusesTooFewBatches) {
+TEST(LrFind, RejectsTooFewBatches) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.lr_find({.num_it = 5}); },
@@ -219,7 +221,7 @@ TEST(LrFind, RefusesTooFewBatches) {
       {"start is 0"});
 }
 
-TEST(LrFind, RefusesAStartThatIsNotBelowTheEnd) {
+TEST(LrFind, RejectsAStartThatIsNotBelowTheEnd) {
   Learner learn(point_data(), point_net(), quiet());
   for (const double end : {1e-3, 1.0}) {
     expect_error<c10::ValueError>(

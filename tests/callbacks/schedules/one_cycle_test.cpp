@@ -24,7 +24,7 @@ namespace {
 using namespace testing_support;  // NOLINT
 using nlohmann::json;
 
-// Written by one_cycle_fixture.py with fastai.
+// The fixture that one_cycle_fixture.py wrote with fastai.
 const json& fixture() {
   static const json fixture = json::parse(
       std::ifstream(in_tests_folder("callbacks/one_cycle_fixture.json")));
@@ -33,7 +33,7 @@ const json& fixture() {
 
 using Rows = std::vector<std::vector<std::pair<double, double>>>;
 
-// Rate and momentum of each layer group at each step.
+// Returns learning rate and momentum of each layer group at each step.
 Rows hypers(
     const std::function<void(Learner&)>& run,
     OptimizerFactory optimizer = {}) {
@@ -102,8 +102,8 @@ INSTANTIATE_TEST_SUITE_P(
             [](Learner& l) { l.fine_tune(2, {.base_lr = 4e-3}); }}),
     [](const auto& info) { return info.param.name; });
 
-// Options alone, without a rate before them.
-TEST(Schedules, TakeTheirRatesAmongTheOptionsToo) {
+// The learning rate can be given in the options instead of before them.
+TEST(Schedules, AcceptTheirLearningRatesAsOptions) {
   using Run = void (*)(Learner&);
   const std::vector<std::pair<Run, Run>> same = {
       {[](Learner& l) { l.fit_one_cycle(2, 2e-2, {.pct_start = 0.3}); },
@@ -124,8 +124,9 @@ TEST(Schedules, TakeTheirRatesAmongTheOptionsToo) {
       {"given twice", "options.max_lr"});
 }
 
-// These leave the momentum alone, which starts at another value in fastai.
-TEST(FlatCos, SetsTheRatesOfFastai) {
+// flat_cos and sgdr do not change the momentum, which starts at a different
+// value in fastai.
+TEST(FlatCos, SetsTheLearningRatesOfFastai) {
   const Rows ours = hypers([](Learner& l) { l.fit(4, 1e-2, {flat_cos()}); });
   const json& theirs = fixture()["flat_cos"];
   ASSERT_EQ(ours.size(), theirs.size());
@@ -134,7 +135,7 @@ TEST(FlatCos, SetsTheRatesOfFastai) {
   }
 }
 
-TEST(Sgdr, SetsTheRatesOfFastai) {
+TEST(Sgdr, SetsTheLearningRatesOfFastai) {
   const Rows ours =
       hypers([](Learner& l) { l.fit(7, 1e-2, {sgdr({.cycles = 3})}); });
   const json& theirs = fixture()["sgdr"];
@@ -144,9 +145,9 @@ TEST(Sgdr, SetsTheRatesOfFastai) {
   }
 }
 
-// A restart that rounding moved by one step was a step with a rate of 0: of one
-// batch an epoch, a whole epoch.
-TEST(Sgdr, RestartsOnTheStepOfEachCyclesBegin) {
+// Regression: rounding moved a restart by one step, which became a step with a
+// learning rate of 0; with one batch per epoch, that was a whole epoch.
+TEST(Sgdr, RestartsAtTheFirstStepOfEachCycle) {
   for (const int64_t mult : {1, 2, 3}) {
     for (const int64_t cycles : {1, 2, 3, 5, 7, 9}) {
       if (mult > 1 && cycles > 5) continue;
@@ -174,8 +175,8 @@ TEST(Sgdr, RestartsOnTheStepOfEachCyclesBegin) {
   }
 }
 
-// The weights of fastai after each step of fine_tune, which begins both of its
-// fits with a new state of the optimizer.
+// The fixture has the weights of fastai after fine_tune, which starts both of
+// its fits with new optimizer state.
 TEST(FineTune, EndsWithTheWeightsOfFastai) {
   const json& theirs = fixture()["fine_tune_weights"];
   const auto tensor = [](const json& rows) {
@@ -203,7 +204,7 @@ TEST(FineTune, EndsWithTheWeightsOfFastai) {
         quiet(
             {.optimizer = optimizer<torch::optim::AdamW>(
                  torch::optim::AdamWOptions().betas({0.9, 0.99}).eps(1e-5)),
-             .bn_weight_decay = false,  // nor of biases
+             .bn_weight_decay = false,  // nor weight decay of biases
              .freeze_clears_optimizer = clears}));
     learn.split({"1"}).fine_tune(6, {.freeze_epochs = 4, .base_lr = 4e-2});
     double difference = 0;
@@ -225,13 +226,13 @@ TEST(FitOneCycle, HasThePresetOfFastaiV1) {
   EXPECT_EQ(options.pct_start, 0.3);
   const Rows rows = hypers(
       [&](Learner& l) { l.fit_one_cycle(3, 1e-2, OneCycleOptions::v1()); });
-  // 21 steps, so the rise takes 6 whole ones.
+  // Of 21 steps, the rise takes 6 whole ones.
   EXPECT_DOUBLE_EQ(rows[0][0].first, 1e-2 / 25);
   EXPECT_DOUBLE_EQ(rows[6][0].first, 1e-2);
   EXPECT_DOUBLE_EQ(rows[6][0].second, 0.85);
 }
 
-TEST(FitOneCycle, CountsTheBatchesThatLimitBatchesLeaves) {
+TEST(FitOneCycle, CountsOnlyTheBatchesThatLimitBatchesAllows) {
   const auto rates = [](int64_t samples, bool limited) {
     Learner learn(point_data(samples, 0), point_net(), quiet());
     if (limited) learn.add<LimitBatches>({.train = 3});
@@ -243,15 +244,15 @@ TEST(FitOneCycle, CountsTheBatchesThatLimitBatchesLeaves) {
   EXPECT_DOUBLE_EQ(limited.at(1), 1e-2);
 }
 
-TEST(FitOneCycle, MovesTheRateAloneWithoutMomentum) {
+TEST(FitOneCycle, ChangesOnlyTheLearningRateIfThereIsNoMomentum) {
   const Rows rows = hypers(
       [](Learner& l) { l.fit_one_cycle(1, 1e-2); },
       optimizer<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1)));
   EXPECT_EQ(rows.size(), fixture()["batches"].get<size_t>());
 }
 
-// Its first fit has no momentum, for which LibTorch makes no buffers.
-TEST(FitOneCycle, BeginsTheMomentumOfRMSprop) {
+// The first fit has no momentum, so LibTorch creates no momentum buffers.
+TEST(FitOneCycle, StartsTheMomentumOfRMSprop) {
   Learner learn(
       point_data(),
       point_net(),
@@ -277,10 +278,10 @@ TEST(FineTune, TrainsTheLastGroupFirst) {
   EXPECT_EQ(trained, (std::vector<bool>{false, true, true}));
 }
 
-TEST(FineTune, DividesTheFirstGroupsRateByLrMultOnceAllAreTrained) {
+TEST(FineTune, DividesTheFirstGroupsLearningRateByLrMultAfterUnfreezing) {
   Learner learn(point_data(), point_net(), quiet());
   learn.split({"3"});
-  std::vector<double> ratios;  // of the last batch of each epoch
+  std::vector<double> ratios;  // in the last batch of each epoch
   learn.add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
     const std::vector<double> rates = l.learning_rates();
     ratios.push_back(rates[1] / rates[0]);
@@ -294,7 +295,7 @@ TEST(FineTune, DividesTheFirstGroupsRateByLrMultOnceAllAreTrained) {
       {"[Learner::fine_tune] lr_mult is 0"});
 }
 
-TEST(FineTune, HasNoSecondPhaseWhenAStopIsAskedForInTheFirst) {
+TEST(FineTune, SkipsTheSecondPhaseAfterAStopRequestInTheFirst) {
   Learner learn(point_data(), point_net(), quiet());
   int64_t fits = 0;
   learn.add<LambdaCallback>(
@@ -305,7 +306,7 @@ TEST(FineTune, HasNoSecondPhaseWhenAStopIsAskedForInTheFirst) {
   EXPECT_EQ(learn.state().result, FitResult::interrupted);
 }
 
-TEST(FineTune, ChecksEverythingBeforeItFreezesOrTrains) {
+TEST(FineTune, ChecksItsOptionsBeforeFreezingOrTraining) {
   Learner learn(point_data(), point_net(), quiet({.train_bn = false}));
   learn.split({"3"});
   const Tensors before = parameters_of(learn);
@@ -327,7 +328,7 @@ TEST(FineTune, ChecksEverythingBeforeItFreezesOrTrains) {
   }
 }
 
-TEST(Sgdr, RefusesCyclesThatNoFitCanDivide) {
+TEST(Sgdr, RejectsInvalidCycles) {
   expect_error<c10::ValueError>(
       [] { sgdr({.cycles = 0}); },
       {"[sgdr] cycles is 0"});
@@ -339,7 +340,7 @@ TEST(Sgdr, RefusesCyclesThatNoFitCanDivide) {
       {"cycle_mult 9", "finite length of the last cycle"});
 }
 
-TEST(Schedules, MultiplyTheRatesOfEachLayerGroup) {
+TEST(Schedules, MultiplyTheLearningRatesOfEachLayerGroup) {
   Learner learn(point_data(), point_net(), quiet());
   learn.split({"3"});
   learn.fit(1, {1e-3, 1e-1}, {flat_cos({.pct_start = 1})});
@@ -352,7 +353,7 @@ TEST(Schedules, MultiplyTheRatesOfEachLayerGroup) {
       {"is_factor", "momentum"});
 }
 
-TEST(FitOneCycle, RefusesOptionsOutOfRange) {
+TEST(FitOneCycle, RejectsOptionsOutOfRange) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.fit_one_cycle(1, 1e-2, {.div = 0}); },

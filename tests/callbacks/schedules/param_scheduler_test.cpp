@@ -30,7 +30,7 @@ TEST(Schedule, GoesFromStartToEnd) {
   EXPECT_EQ(schedule::constant(3)(0.7), 3);
 }
 
-TEST(Schedule, HasItsFormInBetween) {
+TEST(Schedule, HasItsShapeInBetween) {
   EXPECT_DOUBLE_EQ(schedule::linear(2, 8)(0.25), 3.5);
   EXPECT_DOUBLE_EQ(schedule::cosine(2, 8)(0.5), 5);
   EXPECT_LT(schedule::cosine(2, 8)(0.1), schedule::linear(2, 8)(0.1));
@@ -38,7 +38,7 @@ TEST(Schedule, HasItsFormInBetween) {
   EXPECT_DOUBLE_EQ(schedule::polynomial(2, 8, 2)(0.5), 3.5);
 }
 
-TEST(Schedule, PutsPhasesOneAfterTheOther) {
+TEST(Schedule, RunsPhasesInOrder) {
   const Schedule s = schedule::phases(
       {{0.25, schedule::linear(0, 1)},
        {0.25, schedule::constant(5)},
@@ -49,8 +49,8 @@ TEST(Schedule, PutsPhasesOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(s(1), 0);
 }
 
-TEST(Schedule, NeverGoesBeyondTheEndOfAPhase) {
-  // (1 - 0.7) / 0.3 is a little above 1 as the processor computes it.
+TEST(Schedule, NeverPassesTheEndOfAPhase) {
+  // In floating point, (1 - 0.7) / 0.3 is slightly above 1.
   const Schedule s = schedule::phases(
       {{0.1, schedule::constant(1)},
        {0.6, schedule::constant(1)},
@@ -58,7 +58,7 @@ TEST(Schedule, NeverGoesBeyondTheEndOfAPhase) {
   EXPECT_EQ(s(1), 0);
 }
 
-TEST(Schedule, RefusesPhasesThatDoNotSumToOne) {
+TEST(Schedule, RejectsPhasesThatDoNotSumToOne) {
   expect_error<c10::ValueError>(
       [] {
         schedule::phases(
@@ -75,7 +75,7 @@ TEST(Schedule, RefusesPhasesThatDoNotSumToOne) {
       {"part -0.5 and no schedule"});
 }
 
-TEST(Schedule, RefusesWhatHasNoForm) {
+TEST(Schedule, RejectsInvalidShapes) {
   expect_error<c10::ValueError>(
       [] { schedule::exponential(0, 1); },
       {"start is 0", "both > 0"});
@@ -101,7 +101,7 @@ std::shared_ptr<Callback> linear(HyperParameter hyper, double a, double b) {
   return std::make_shared<ParamScheduler>(hyper, schedule::linear(a, b));
 }
 
-// The first layer group's value at each step.
+// Records the first layer group's value at each step.
 std::shared_ptr<Callback> record(
     std::vector<double>& values,
     double (*read)(const torch::optim::OptimizerOptions&)) {
@@ -125,7 +125,7 @@ TEST(ParamScheduler, SetsTheValueBeforeEachStep) {
   }
 }
 
-TEST(ParamScheduler, BeginsAnewInTheSecondFit) {
+TEST(ParamScheduler, RestartsInASecondFit) {
   const auto learn = learner();
   std::vector<double> lrs;
   learn->add(linear(HyperParameter::lr, 0, 8)).add(record(lrs, lr_of));
@@ -135,7 +135,7 @@ TEST(ParamScheduler, BeginsAnewInTheSecondFit) {
   EXPECT_DOUBLE_EQ(lrs[8], 0);
 }
 
-TEST(ParamScheduler, MovesMomentumAndWeightDecayToo) {
+TEST(ParamScheduler, SchedulesMomentumAndWeightDecay) {
   const auto learn = learner({.bn_weight_decay = false});
   std::vector<double> moms, decays;
   learn->fit(
@@ -147,13 +147,13 @@ TEST(ParamScheduler, MovesMomentumAndWeightDecayToo) {
        record(decays, optim::weight_decay)});
   EXPECT_NEAR(moms[4], 0.4, 1e-12);
   EXPECT_NEAR(decays[4], 0.4, 1e-12);
-  // Biases and norms, the second parameter group, are spared.
+  // Biases and norms, the second parameter group, keep their weight decay of 0.
   EXPECT_EQ(
       optim::weight_decay(learn->optimizer().param_groups()[1].options()),
       0);
 }
 
-TEST(ParamScheduler, TakesAScheduleForEachLayerGroup) {
+TEST(ParamScheduler, AcceptsAScheduleForEachLayerGroup) {
   const auto learn = learner();
   std::vector<std::vector<double>> rates;
   learn->fit(
@@ -172,7 +172,7 @@ TEST(ParamScheduler, TakesAScheduleForEachLayerGroup) {
   EXPECT_EQ(rates.at(3), (std::vector<double>{1, 3}));
 }
 
-TEST(ParamScheduler, DoesNotCountAStepThatWasSkipped) {
+TEST(ParamScheduler, DoesNotCountSkippedSteps) {
   for (const bool fused : {true, false}) {
     const auto learn = learner(
         {.optimizer = fused
@@ -186,7 +186,7 @@ TEST(ParamScheduler, DoesNotCountAStepThatWasSkipped) {
   }
 }
 
-TEST(ParamScheduler, GoesOnWhileGradientsAreGathered) {
+TEST(ParamScheduler, AdvancesWhileGradientsAccumulate) {
   const auto learn = learner();
   learn->add<GradientAccumulation>({.batches = 2});
   std::vector<double> lrs;
@@ -194,7 +194,7 @@ TEST(ParamScheduler, GoesOnWhileGradientsAreGathered) {
   EXPECT_EQ(lrs, (std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
-TEST(ParamScheduler, KeepsItsPlaceInItsState) {
+TEST(ParamScheduler, SavesItsPositionInItsState) {
   ParamScheduler scheduler(HyperParameter::lr, schedule::linear(0, 8));
   const auto learn = learner();
   const auto other = std::make_shared<ParamScheduler>(
@@ -208,7 +208,7 @@ TEST(ParamScheduler, KeepsItsPlaceInItsState) {
       {"no \"done\""});
 }
 
-TEST(ParamScheduler, LeavesLibTorchsOwnSchedulersToThemselves) {
+TEST(ParamScheduler, DoesNotInterfereWithSchedulersOfLibTorch) {
   const auto learn = learner(
       {.optimizer =
            optimizer<torch::optim::SGD>(torch::optim::SGDOptions(1.0))});
@@ -221,11 +221,11 @@ TEST(ParamScheduler, LeavesLibTorchsOwnSchedulersToThemselves) {
       {record(lrs, lr_of),
        std::make_shared<LambdaCallback>(LambdaCallbackOptions{
            .on_batch_end = [&](Learner&) { steps.step(); }})});
-  // LibTorch's first step() only counts.
+  // The first step() of LibTorch's scheduler only counts.
   EXPECT_EQ(lrs, (std::vector<double>{1, 1, 1, .5, .5, .25, .25, .125}));
 }
 
-TEST(ParamScheduler, RefusesTwoForOneHyperParameter) {
+TEST(ParamScheduler, RejectsTwoSchedulesForOneHyperparameter) {
   const auto learn = learner();
   learn->add(linear(HyperParameter::lr, 1, 0));
   expect_error<c10::ValueError>(
@@ -234,7 +234,7 @@ TEST(ParamScheduler, RefusesTwoForOneHyperParameter) {
   learn->fit(1, 1.0, {linear(HyperParameter::momentum, 0.9, 0.8)});
 }
 
-TEST(ParamScheduler, RefusesANumberOfSchedulesThatFitsNoGroups) {
+TEST(ParamScheduler, RejectsAWrongNumberOfSchedules) {
   const auto learn = learner();
   expect_error<c10::ValueError>(
       [&] {
@@ -263,7 +263,7 @@ TEST(ParamScheduler, RefusesANumberOfSchedulesThatFitsNoGroups) {
       {"momentum"});
 }
 
-TEST(ParamScheduler, RefusesValuesNobodyCanTrainWithBeforeTheFirstStep) {
+TEST(ParamScheduler, RejectsInvalidValuesBeforeTheFirstStep) {
   const auto learn = learner();
   const Tensors before = parameters_of(*learn);
   expect_error<c10::ValueError>(
@@ -281,7 +281,7 @@ TEST(ParamScheduler, RefusesValuesNobodyCanTrainWithBeforeTheFirstStep) {
   EXPECT_TRUE(all_equal(parameters_of(*learn), before));
 }
 
-TEST(ParamScheduler, FindsAWrongValueBetweenThoseItLooksAtFirst) {
+TEST(ParamScheduler, FindsAnInvalidValueBetweenTheFirstSampledPositions) {
   const auto learn = learner();
   const auto gap = [](double position) { return position == 0.125 ? -1 : 1; };
   expect_error<c10::ValueError>(

@@ -19,7 +19,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-// Half the rate every `size` advances.
+// Halves the learning rate after every `size` advances.
 std::shared_ptr<TorchScheduler> halving(unsigned size, bool per_batch) {
   return std::make_shared<TorchScheduler>(
       [size](torch::optim::Optimizer& optimizer) {
@@ -37,7 +37,7 @@ TEST(TorchScheduler, AdvancesAfterEachEpoch) {
   EXPECT_EQ(rates[23], 0.2);
 }
 
-TEST(TorchScheduler, AdvancesAfterEachBatchAndBeginsAnewWithEachFit) {
+TEST(TorchScheduler, AdvancesAfterEachBatchAndRestartsWithEachFit) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add(halving(2, true));
   const std::vector<double> expected = {1, 1, .5, .5, .25, .25, .125, .125};
@@ -58,7 +58,7 @@ TEST(TorchScheduler, KeepsTheRatiosOfLayerGroups) {
   EXPECT_EQ(rates, (std::vector<double>{0.05, 0.5}));
 }
 
-TEST(TorchScheduler, IsNotAdvancedByASkippedStep) {
+TEST(TorchScheduler, DoesNotAdvanceOnASkippedStep) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_fp16({.force_fp16 = true});
   learn.add(halving(1, true)).add(overflow_at({1, 2})).fit(1, 0.8);
@@ -68,7 +68,7 @@ TEST(TorchScheduler, IsNotAdvancedByASkippedStep) {
       (std::vector<double>{0.8, 0.4, 0.4, 0.4, 0.2}));
 }
 
-TEST(TorchScheduler, GoesOnAfterAResumeToTheSameBits) {
+TEST(TorchScheduler, ContinuesBitIdenticallyAfterAResume) {
   const TempFolder temp;
   const auto make = [&](Learner& learn) { learn.add(halving(3, true)); };
   Learner learn(point_data(), point_net(), quiet());
@@ -130,14 +130,14 @@ TEST(Schedulers, ThatAreAddedInAFitResumeExactly) {
   }
 }
 
-TEST(TorchScheduler, LeavesNoTraceInATrial) {
+TEST(TorchScheduler, IsNotAdvancedByATrial) {
   Learner learn(point_data(), point_net(), quiet());
   dry_run(learn.add(halving(1, true)));
   learn.fit(1, 0.8);
   EXPECT_EQ(learn.recorder().learning_rates()[0], 0.8);
 }
 
-TEST(TorchScheduler, IsTheOnlyOneToSetTheRate) {
+TEST(TorchScheduler, RejectsASecondLearningRateSchedule) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add(halving(1, true));
   expect_error<c10::ValueError>(

@@ -54,7 +54,7 @@ Kind kind_of(
   } catch (const DownloadError& error) {
     return error.kind();
   }
-  ADD_FAILURE() << "threw nothing";
+  ADD_FAILURE() << "expected a DownloadError";
   return {};
 }
 
@@ -62,13 +62,13 @@ std::string give_range(const Request& request) {
   return HttpServer::range(content(), request.offset);
 }
 
-// Announces everything and closes the connection half-way.
+// Announces the whole file but closes the connection halfway.
 std::string give_half(const Request& request) {
   const std::string whole = give_range(request);
   return whole.substr(0, whole.size() / 2);
 }
 
-TEST(Download, FetchesAFileAndTellsHowFarItIs) {
+TEST(Download, DownloadsAFileAndReportsProgress) {
   const TempFolder temp;
   HttpServer server(give_range);
   DownloadOptions options = checked();
@@ -84,7 +84,7 @@ TEST(Download, FetchesAFileAndTellsHowFarItIs) {
   EXPECT_EQ(temp.entries(), 3);
 }
 
-TEST(Download, FetchesNothingWhenTheFileIsThere) {
+TEST(Download, DownloadsNothingIfTheFileExists) {
   const TempFolder temp;
   HttpServer server(give_range);
   write_file(temp / "a", content());
@@ -92,7 +92,7 @@ TEST(Download, FetchesNothingWhenTheFileIsThere) {
   EXPECT_TRUE(server.requests().empty());
 }
 
-TEST(Download, ReplacesAFileWithAnotherContent) {
+TEST(Download, ReplacesAFileWithDifferentContent) {
   const TempFolder temp;
   HttpServer server(give_range);
   write_file(temp / "a", "old");
@@ -112,7 +112,7 @@ TEST(Download, ReadsFileUrls) {
       {"no such file"});
 }
 
-TEST(Download, GoesOnWhereABrokenConnectionStopped) {
+TEST(Download, ContinuesAfterABrokenConnection) {
   const TempFolder temp;
   HttpServer server([](const Request& request) {
     return request.number < 2 ? give_half(request) : give_range(request);
@@ -125,7 +125,7 @@ TEST(Download, GoesOnWhereABrokenConnectionStopped) {
   EXPECT_GT(requests[2].offset, requests[1].offset);
 }
 
-TEST(Download, GoesOnWhereAnEarlierCallStopped) {
+TEST(Download, ContinuesWhereAnEarlierCallStopped) {
   const TempFolder temp;
   HttpServer server([](const Request& request) {
     return request.number == 0 ? give_half(request) : give_range(request);
@@ -141,7 +141,7 @@ TEST(Download, GoesOnWhereAnEarlierCallStopped) {
   EXPECT_EQ(temp.entries(), 1);
 }
 
-TEST(Download, StopsWhenProgressThrowsAndGoesOnLater) {
+TEST(Download, StopsWhenProgressThrowsAndContinuesLater) {
   const TempFolder temp;
   HttpServer server(give_range);
   DownloadOptions options = checked();
@@ -160,9 +160,9 @@ struct PartCase {
   std::string part;
 };
 
-TEST(Download, IsNotMisledByWhatIsLeftOver) {
+TEST(Download, IsNotMisledByLeftoverParts) {
   const std::vector<PartCase> cases = {
-      {"of another version", std::string(1000, 'x')},
+      {"of a different version", std::string(1000, 'x')},
       {"as long as the file", std::string(content().size(), 'x')},
       {"longer than the file", content() + "x"},
       {"complete", content()},
@@ -178,7 +178,7 @@ TEST(Download, IsNotMisledByWhatIsLeftOver) {
   }
 }
 
-TEST(Download, BeginsAgainWhereTheServerKnowsNoRanges) {
+TEST(Download, StartsOverIfTheServerSupportsNoRanges) {
   const TempFolder temp;
   HttpServer server([](const Request&) { return HttpServer::ok(content()); });
   write_file(temp / "a.part", content().substr(0, 1000));
@@ -187,7 +187,7 @@ TEST(Download, BeginsAgainWhereTheServerKnowsNoRanges) {
   EXPECT_EQ(server.requests().size(), 1u);
 }
 
-TEST(Download, WithoutAChecksumBeginsFromTheStart) {
+TEST(Download, StartsOverWithoutAChecksum) {
   const TempFolder temp;
   HttpServer server(give_range);
   write_file(temp / "a.part", "of who knows what");
@@ -196,7 +196,7 @@ TEST(Download, WithoutAChecksumBeginsFromTheStart) {
   EXPECT_EQ(server.requests()[0].offset, 0u);
 }
 
-TEST(Download, KeepsNothingOfAnotherContent) {
+TEST(Download, KeepsNoFileWithWrongContent) {
   const TempFolder temp;
   HttpServer server([](const Request& request) {
     std::string text = content();
@@ -220,7 +220,7 @@ TEST(Download, KeepsNothingOfAnotherContent) {
       {"gave 23 bytes; expected " + std::to_string(options.bytes)});
 }
 
-TEST(Download, TriesAgainWhenTheServerIsBusyAndNotWhenItSaysNo) {
+TEST(Download, RetriesIfTheServerIsBusyButNotIfTheFileIsMissing) {
   const TempFolder temp;
   HttpServer server([](const Request& request) {
     if (request.path == "/none") {
@@ -239,7 +239,7 @@ TEST(Download, TriesAgainWhenTheServerIsBusyAndNotWhenItSaysNo) {
   EXPECT_FALSE(fs::exists(temp / "b"));
 }
 
-TEST(Download, RefusesWeakSchemesAndRedirectsToThem) {
+TEST(Download, RejectsInsecureSchemesAndRedirectsToThem) {
   const TempFolder temp;
   for (const char* url :
        {"http://example.com/a",
@@ -274,7 +274,7 @@ TEST(Download, RefusesWeakSchemesAndRedirectsToThem) {
   EXPECT_FALSE(fs::exists(temp / "a"));
 }
 
-TEST(Download, SaysWhatToDoWithoutANetwork) {
+TEST(Download, ExplainsWhatToDoWithoutANetwork) {
   const TempFolder temp;
   int port = 0;
   {
@@ -299,7 +299,7 @@ TEST(Download, ReportsAFolderThatCannotBeWritten) {
       {"file"});
 }
 
-TEST(Download, FetchesOnceForManyAtATime) {
+TEST(Download, DownloadsOnceForConcurrentCalls) {
   const TempFolder temp;
   HttpServer server(give_range);
   std::vector<std::thread> threads;

@@ -26,7 +26,7 @@ std::string text_of(const fs::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-// "net-DIGITS.pth" on a server in the test, and folders for it.
+// Serves "net-DIGITS.pth" from a local server, with temporary folders.
 class FetchWeightsTest : public testing::Test {
  protected:
   FetchWeightsTest()
@@ -60,7 +60,7 @@ class FetchWeightsTest : public testing::Test {
       .sink = [this](const std::string& line) { said_ += line + "\n"; }};
 };
 
-TEST_F(FetchWeightsTest, DownloadsOnceAndWritesTheWholeHashDown) {
+TEST_F(FetchWeightsTest, DownloadsOnceAndRecordsTheFullHash) {
   EXPECT_EQ(fetch(), cached());
   EXPECT_EQ(text_of(cached()), body_);
   EXPECT_EQ(text_of(list()), hash_ + "  " + weights_.file_name() + "\n");
@@ -73,7 +73,7 @@ TEST_F(FetchWeightsTest, DownloadsOnceAndWritesTheWholeHashDown) {
   EXPECT_EQ(verify_weights(cached()), hash_);
 }
 
-TEST_F(FetchWeightsTest, GoesOnWhereItWasInterrupted) {
+TEST_F(FetchWeightsTest, ContinuesWhereItWasInterrupted) {
   cut_ = 100'000;
   const auto stop = [](int64_t done, int64_t) {
     if (done > 50'000) throw std::runtime_error("enough");
@@ -94,7 +94,7 @@ TEST_F(FetchWeightsTest, GoesOnWhereItWasInterrupted) {
   EXPECT_EQ(text_of(cached()), body_);
 }
 
-TEST_F(FetchWeightsTest, RefusesWhatDoesNotBeginAsTheNameSays) {
+TEST_F(FetchWeightsTest, RejectsAHashThatDiffersFromTheName) {
   body_[7] ^= 1;
   expect_error<DownloadError>(
       [&] { fetch(); },
@@ -105,8 +105,8 @@ TEST_F(FetchWeightsTest, RefusesWhatDoesNotBeginAsTheNameSays) {
   EXPECT_FALSE(fs::exists(list()));
 }
 
-TEST_F(FetchWeightsTest, ALaterDownloadAgreesWithTheFirst) {
-  weights_.url = server_.url("/net.pth");  // nothing in the name
+TEST_F(FetchWeightsTest, RequiresTheHashOfTheFirstDownloadLater) {
+  weights_.url = server_.url("/net.pth");  // no hash in the name
   fetch();
   EXPECT_EQ(text_of(list()), hash_ + "  net.pth\n");
   fs::remove(cached());
@@ -120,7 +120,7 @@ TEST_F(FetchWeightsTest, ALaterDownloadAgreesWithTheFirst) {
   EXPECT_EQ(text_of(cached()), body_);
 }
 
-TEST_F(FetchWeightsTest, FetchesADamagedFileAgain) {
+TEST_F(FetchWeightsTest, DownloadsADamagedFileAgain) {
   fetch();
   write_file(cached(), std::string_view("half of i"));
   EXPECT_EQ(text_of(fetch()), body_);
@@ -129,14 +129,14 @@ TEST_F(FetchWeightsTest, FetchesADamagedFileAgain) {
       std::string::npos);
 }
 
-TEST_F(FetchWeightsTest, SaysWhatToDoWhereNothingCanBeFetched) {
+TEST_F(FetchWeightsTest, ExplainsWhatToDoIfTheDownloadFails) {
   is_up_ = false;
   expect_error<DownloadError>(
       [&] { fetch(); },
       {"status 404", "or set TERN_WEIGHTS to a folder"});
 }
 
-TEST_F(FetchWeightsTest, TakesAFolderWithoutANetwork) {
+TEST_F(FetchWeightsTest, UsesAGivenFolderWithoutANetwork) {
   options_.folder = temp_ / "folder";
   expect_error<DataError>(
       [&] { fetch(); },
@@ -165,7 +165,7 @@ TEST_F(FetchWeightsTest, ReadsTheFolderFromTheEnvironment) {
   EXPECT_EQ(weights_path(weights_, options_), cached());
 }
 
-TEST_F(FetchWeightsTest, ReportsAListOfSomethingElse) {
+TEST_F(FetchWeightsTest, ReportsAChecksumListOfADifferentFile) {
   fetch();
   write_file(list(), hash_ + "  other.pth\n");
   expect_error<DataError>(
@@ -173,7 +173,7 @@ TEST_F(FetchWeightsTest, ReportsAListOfSomethingElse) {
       {list().string(), "has no checksum for '" + weights_.file_name()});
 }
 
-// What a sink is shown, or its refusal.
+// Records the last progress, or throws.
 struct Bar final : SinkImpl {
   void line(const std::string&) override {}
   void progress(const Progress& now) override {
@@ -195,7 +195,7 @@ TEST_F(FetchWeightsTest, ShowsMegabytesInAProgressLine) {
   EXPECT_STREQ(bar->last.task, "MB of weights");
 }
 
-TEST_F(FetchWeightsTest, IsStoppedByWhatTheSinkThrows) {
+TEST_F(FetchWeightsTest, StopsIfTheSinkThrows) {
   const auto bar = std::make_shared<Bar>();
   bar->refuses = true;
   options_.sink = bar;
@@ -206,7 +206,7 @@ TEST_F(FetchWeightsTest, IsStoppedByWhatTheSinkThrows) {
   EXPECT_EQ(text_of(cached()), body_);
 }
 
-TEST(ShowBytes, DrawsAFewTimesASecondAndAtTheEnd) {
+TEST(ShowBytes, UpdatesAFewTimesASecondAndAtTheEnd) {
   struct Bars final : SinkImpl {
     void line(const std::string&) override {}
     void progress(const Progress& now) override { all.push_back(now); }
@@ -221,7 +221,7 @@ TEST(ShowBytes, DrawsAFewTimesASecondAndAtTheEnd) {
   EXPECT_EQ(bars->all.back().batch, 50);
   EXPECT_STREQ(bars->all.back().task, "MB downloaded");
 
-  // The total is unknown.
+  // With an unknown total.
   bars->all.clear();
   const ByteProgress unknown = show_bytes(bars, "MB downloaded");
   for (int64_t i = 0; i <= 50; ++i) unknown(1'000'000 * i, 0);
@@ -229,7 +229,7 @@ TEST(ShowBytes, DrawsAFewTimesASecondAndAtTheEnd) {
   EXPECT_EQ(bars->all.back().eta_seconds, 0);
 }
 
-TEST(Sha256InName, IsThatOfPyTorchsNames) {
+TEST(Sha256InName, ParsesFileNamesOfPyTorch) {
   EXPECT_EQ(sha256_in_name("resnet18-f37072fd.pth"), "f37072fd");
   EXPECT_EQ(sha256_in_name("a/b-0123456789ab.safetensors"), "0123456789ab");
   EXPECT_EQ(sha256_in_name("resnet18-f37072f.pth"), "");

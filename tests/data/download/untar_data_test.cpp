@@ -43,7 +43,7 @@ void write_small(const fs::path& folder) {
   write_file(folder / "train/a.txt", std::string_view("by hand"));
 }
 
-// A dataset called "small" on a server in the test, and folders for it.
+// Serves a dataset called "small" from a local server, with temporary folders.
 class UntarDataTest : public testing::Test {
  protected:
   UntarDataTest()
@@ -78,7 +78,7 @@ class UntarDataTest : public testing::Test {
   DatasetFile file_;
 };
 
-TEST_F(UntarDataTest, DownloadsOnceAndThenTakesTheCache) {
+TEST_F(UntarDataTest, DownloadsOnceAndThenUsesTheCache) {
   const fs::path path = untar_data(dataset(), options());
   EXPECT_EQ(path, temp_ / "cache/small");
   EXPECT_EQ(content(path), "from the server");
@@ -91,7 +91,7 @@ TEST_F(UntarDataTest, DownloadsOnceAndThenTakesTheCache) {
   EXPECT_EQ(said_, "");
 }
 
-TEST_F(UntarDataTest, TakesAnArchiveThatIsThereBeforeTheNetwork) {
+TEST_F(UntarDataTest, PrefersALocalArchiveToTheNetwork) {
   for (const char* place : {"data/small.tgz", "data/small/small.tgz"}) {
     make_folders((temp_ / place).parent_path());
     write_file(temp_ / place, small_tgz("from the archive"));
@@ -104,13 +104,13 @@ TEST_F(UntarDataTest, TakesAnArchiveThatIsThereBeforeTheNetwork) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
-TEST_F(UntarDataTest, TakesAnExtractedFolderAsItIs) {
+TEST_F(UntarDataTest, UsesAnExtractedFolderUnchanged) {
   write_small(temp_ / "data/small");
   EXPECT_EQ(untar_data(dataset(), options()), temp_ / "data/small");
   EXPECT_FALSE(fs::exists(temp_ / "cache"));
 }
 
-TEST_F(UntarDataTest, ExtractsAnotherArchiveBesideTheFirst) {
+TEST_F(UntarDataTest, ExtractsADifferentArchiveNextToTheFirst) {
   const fs::path first = untar_data(dataset(), options());
   write_file(temp_ / "data/small.tgz", small_tgz("from the archive"));
   const fs::path second = untar_data(dataset(), options());
@@ -120,13 +120,13 @@ TEST_F(UntarDataTest, ExtractsAnotherArchiveBesideTheFirst) {
   EXPECT_EQ(untar_data(dataset(), options()), second);
 }
 
-TEST_F(UntarDataTest, TrustsAFolderThatWasPutIntoTheCacheByHand) {
+TEST_F(UntarDataTest, TrustsAFolderPlacedInTheCacheByHand) {
   write_small(temp_ / "cache/small");
   EXPECT_EQ(untar_data(dataset(), options()), temp_ / "cache/small");
   EXPECT_TRUE(server_.requests().empty());
 }
 
-TEST_F(UntarDataTest, MakesAFolderAgainThatLostAPart) {
+TEST_F(UntarDataTest, RecreatesAFolderThatLostFiles) {
   const fs::path path = untar_data(dataset(), options());
   fs::remove_all(path / "train");
   EXPECT_EQ(untar_data(dataset(), options()), path);
@@ -134,7 +134,7 @@ TEST_F(UntarDataTest, MakesAFolderAgainThatLostAPart) {
   EXPECT_NE(said_.find("lost some of its files"), std::string::npos) << said_;
 }
 
-// As after a power cut: the marker is of an earlier start of the machine.
+// Simulates a restart after a power cut: the marker is from an earlier boot.
 void forget_the_start(const fs::path& folder) {
   std::string marker = text_of(folder / ".tern-source");
   marker[marker.size() - 2] ^= 1;
@@ -162,7 +162,7 @@ TEST_F(UntarDataTest, CountsTheFilesAgainAfterARestart) {
   EXPECT_EQ(server_.requests().size(), 3u);
 }
 
-TEST_F(UntarDataTest, SaysWhatToDoWithoutANetwork) {
+TEST_F(UntarDataTest, ExplainsWhatToDoWithoutANetwork) {
   const int port = [] {
     return HttpServer([](const auto&) { return ""; }).port();
   }();
@@ -180,7 +180,7 @@ TEST_F(UntarDataTest, SaysWhatToDoWithoutANetwork) {
   EXPECT_EQ(content(untar_data(dataset(), options())), "from the archive");
 }
 
-TEST_F(UntarDataTest, DownloadsNothingWhenToldNotTo) {
+TEST_F(UntarDataTest, DownloadsNothingIfNotAllowed) {
   UntarOptions offline = options();
   offline.allow_download = false;
   expect_error<DownloadError>(
@@ -192,7 +192,7 @@ TEST_F(UntarDataTest, DownloadsNothingWhenToldNotTo) {
   EXPECT_EQ(untar_data(dataset(), offline), path);
 }
 
-TEST_F(UntarDataTest, RefusesAWrongDownload) {
+TEST_F(UntarDataTest, RejectsADownloadWithAWrongHash) {
   body_[100] ^= 1;
   expect_error<DataError>([&] { untar_data(dataset(), options()); }, {sha256_});
   EXPECT_FALSE(fs::exists(temp_ / "cache/small"));
@@ -206,7 +206,7 @@ TEST_F(UntarDataTest, DownloadsNothingThatItCannotCheck) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
-TEST_F(UntarDataTest, NamesADamagedArchiveAndLeavesNothing) {
+TEST_F(UntarDataTest, NamesADamagedArchiveAndLeavesNoFiles) {
   auto tgz = small_tgz("from the archive");
   tgz.resize(tgz.size() / 2);
   write_file(temp_ / "data/small.tgz", tgz);
@@ -218,7 +218,7 @@ TEST_F(UntarDataTest, NamesADamagedArchiveAndLeavesNothing) {
   }
 }
 
-TEST_F(UntarDataTest, RefusesADataFolderThatIsNone) {
+TEST_F(UntarDataTest, RejectsADataFolderThatDoesNotExist) {
   UntarOptions wrong = options();
   wrong.data = temp_ / "none";
   expect_error<DataError>(
@@ -226,7 +226,7 @@ TEST_F(UntarDataTest, RefusesADataFolderThatIsNone) {
       {"is not a folder"});
 }
 
-TEST_F(UntarDataTest, ServesManyProcessesAtOnce) {
+TEST_F(UntarDataTest, ServesConcurrentProcesses) {
   write_file(temp_ / "data/small.tgz", small_tgz("from the archive"));
   const UntarOptions shared = options();
   std::vector<pid_t> children;
@@ -270,7 +270,7 @@ TEST_F(UntarDataTest, ShowsDownloadAndExtractionInTheSink) {
   }
 }
 
-TEST_F(UntarDataTest, SpeaksOnTheTerminalWithoutASink) {
+TEST_F(UntarDataTest, WritesToTheTerminalWithoutASink) {
   UntarOptions plain = options();
   plain.sink = {};
   testing::internal::CaptureStdout();
@@ -279,15 +279,15 @@ TEST_F(UntarDataTest, SpeaksOnTheTerminalWithoutASink) {
   EXPECT_NE(shown.find("small: downloading http"), std::string::npos) << shown;
 }
 
-// The real data is extracted once for all tests, into TERN_CACHE.
-TEST(UntarData, FindsTheExtractedMnistSampleAtOnce) {
+// The real dataset is extracted once for all tests, into TERN_CACHE.
+TEST(UntarData, FindsTheExtractedMnistSampleQuickly) {
   TERN_REQUIRE_DATA(data);
   const fs::path path = untar_data(urls::mnist_sample);
   EXPECT_TRUE(fs::exists(path / "train/3/7.png"));
   EXPECT_TRUE(fs::exists(path / "valid/7"));
   EXPECT_TRUE(fs::exists(path / "labels.csv"));
 
-  // Without a look at its 14,434 files.
+  // Without checking its 14,434 files.
   double find = 1e9, list = 1e9;
   for (int i = 0; i < 5; ++i) {
     testing_support::keep_least(find, [&] {
@@ -304,7 +304,7 @@ TEST(UntarData, FindsTheExtractedMnistSampleAtOnce) {
   EXPECT_LT(10 * find, list);
 }
 
-TEST(UntarData, InflatesTheFilesOfMnist) {
+TEST(UntarData, DecompressesTheFilesOfMnist) {
   TERN_REQUIRE_DATA(data);
   const fs::path path = untar_data(urls::mnist);
   EXPECT_EQ(fs::file_size(path / "train-images-idx3-ubyte"), 47'040'016u);

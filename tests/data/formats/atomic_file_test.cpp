@@ -18,7 +18,7 @@ std::string text_of(const std::filesystem::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-TEST(AtomicFile, TakesTheNameOnlyWhenItIsComplete) {
+TEST(AtomicFile, AppearsUnderItsNameOnlyWhenComplete) {
   const TempFolder temp;
   write_file(temp / "a", "old");
   AtomicFile file(temp / "a");
@@ -31,7 +31,7 @@ TEST(AtomicFile, TakesTheNameOnlyWhenItIsComplete) {
   EXPECT_EQ(temp.entries(), 1);
 }
 
-TEST(AtomicFile, IsRemovedWhenItNeverBecomesComplete) {
+TEST(AtomicFile, IsRemovedIfItIsNeverCompleted) {
   const TempFolder temp;
   write_file(temp / "a", "old");
   try {
@@ -44,21 +44,21 @@ TEST(AtomicFile, IsRemovedWhenItNeverBecomesComplete) {
   EXPECT_EQ(temp.entries(), 1);
 }
 
-TEST(AtomicFile, RemovesWhatAKilledProcessLeftAndNothingElse) {
+TEST(AtomicFile, RemovesOnlyLeftoversOfKilledProcesses) {
   const TempFolder temp;
   write_file(temp / ".a.tmp-0123456789abcdef", "left by a killed process");
   write_file(temp / ".b.tmp-0123456789abcdef", "of another target");
-  AtomicFile other(temp / "a");  // alive
+  AtomicFile other(temp / "a");  // still in use
   other.write("other");
   AtomicFile file(temp / "a");
-  EXPECT_EQ(temp.entries(), 3);  // other, file and b's
+  EXPECT_EQ(temp.entries(), 3);  // `other`, `file` and the leftover of b
   file.commit(/*durable=*/false);
   other.commit(/*durable=*/false);
   EXPECT_EQ(text_of(temp / "a"), "other");
   EXPECT_EQ(temp.entries(), 2);
 }
 
-TEST(AtomicFile, SaversOfOneNameDoNotDisturbEachOther) {
+TEST(AtomicFile, ConcurrentWritersOfOneNameDoNotDisturbEachOther) {
   const TempFolder temp;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -76,7 +76,7 @@ TEST(AtomicFile, SaversOfOneNameDoNotDisturbEachOther) {
   EXPECT_EQ(temp.entries(), 1);
 }
 
-TEST(AtomicFile, SaysWhichFileCannotBeWritten) {
+TEST(AtomicFile, NamesTheFileThatCannotBeWritten) {
   const TempFolder temp;
   expect_error<IoError>(
       [&] { AtomicFile file(temp / "no/a"); },
@@ -89,7 +89,8 @@ TEST(AtomicFile, SaysWhichFileCannotBeWritten) {
       },
       {"folder", "rename"});
   EXPECT_EQ(temp.entries(), 1);
-  // A name of the greatest length has room for what is written beside it.
+  // Even a name of maximum length leaves room for the temporary file next to
+  // it.
   const std::string longest(255, 'x');
   AtomicFile file(temp / longest);
   file.commit();

@@ -45,14 +45,14 @@ TEST(Csv, KeepsDelimitersQuotesAndLineBreaksInsideQuotes) {
   EXPECT_EQ(table.lines, (std::vector<size_t>{2, 3, 5}));
 }
 
-TEST(Csv, TakesWindowsLinesAByteOrderMarkAndEmptyLines) {
+TEST(Csv, AcceptsWindowsLinesAByteOrderMarkAndEmptyLines) {
   const CsvTable table =
       parse("\xef\xbb\xbfname;label\r\n\r\na;b\r\n", {.delimiter = ';'});
   EXPECT_EQ(table.columns[0], "name");
   EXPECT_EQ(table.rows, (Rows{{"a", "b"}}));
 }
 
-TEST(Csv, KeepsNamesOfAnyBytes) {
+TEST(Csv, KeepsNamesWithAnyBytes) {
   const CsvTable table = parse("name\ncafe\xcc\x81 \xff.jpg\n");
   EXPECT_EQ(table.rows[0][0], "cafe\xcc\x81 \xff.jpg");
 }
@@ -76,7 +76,7 @@ TEST(Csv, NamesTheLineThatIsWrong) {
       {"labels.csv:1", "10,000 cells"});
 }
 
-TEST(Csv, NamesTheColumnsThereAre) {
+TEST(Csv, NamesTheAvailableColumns) {
   expect_error<DataError>(
       [] { parse("name,label\n").column("tag"); },
       {"'tag'", "name, label"});

@@ -16,7 +16,7 @@
 #include "tern/data/formats/text.h"
 #include "tern/tests/support/expect_error.h"
 
-// Counts what the program holds on the heap, for a bound on memory.
+// Counts the heap memory of the program, to check its upper bound.
 namespace {
 std::atomic<int64_t> live_bytes = 0, peak_bytes = 0;
 }
@@ -83,13 +83,13 @@ TEST(JsonReader, UnderstandsEveryEscape) {
   EXPECT_EQ(read_string(R"("\u0000")"), std::string(1, '\0'));
 }
 
-TEST(JsonReader, AQuotedTextReadsBackAsItself) {
+TEST(JsonReader, ReadsBackQuotedTextUnchanged) {
   std::string text = "é漢😀\"\\/";
   for (char c = 0; c < 0x20; ++c) text += c;
   EXPECT_EQ(read_string(json_quoted(text)), text);
 }
 
-TEST(JsonReader, RefusesWhatIsNoJson) {
+TEST(JsonReader, RejectsInvalidJson) {
   for (const char* text :
        {"",
         "{",
@@ -137,13 +137,13 @@ TEST(JsonReader, RefusesWhatIsNoJson) {
   EXPECT_EQ(read_integer("0"), 0);
 }
 
-TEST(JsonReader, NamesAKeyThatIsThereTwice) {
+TEST(JsonReader, NamesADuplicateKey) {
   expect_error<DataError>(
       [] { read_lists("{\"a\":[1],\"b\":[2],\"\\u0061\":[3]}"); },
       {"'a'", "twice"});
 }
 
-TEST(JsonReader, DepthCostsNothing) {
+TEST(JsonReader, DeepNestingCostsNothing) {
   const std::string deep(1'000'000, '[');
   expect_error<DataError>(
       [&] { read_lists("{\"a\":" + deep); },
@@ -160,7 +160,7 @@ TEST(JsonReader, DepthCostsNothing) {
       {"64 levels"});
 }
 
-TEST(JsonReader, RefusesMoreThanTwoMillionTokens) {
+TEST(JsonReader, RejectsMoreThanTwoMillionTokens) {
   std::string text = "{\"a\":[0";
   for (int i = 0; i < 2'000'000; ++i) text += ",0";
   expect_error<DataError>(
@@ -168,7 +168,7 @@ TEST(JsonReader, RefusesMoreThanTwoMillionTokens) {
       {"a.json", "2,000,000"});
 }
 
-// Each key is kept until its object ends, to find one that comes twice.
+// All keys are kept until the end of their object, to detect duplicates.
 TEST(JsonReader, AHostileFileTakesAtMost128MegabytesMoreThanItsText) {
   std::string text = "{\"0\":0";
   for (int64_t i = 1; i < 3'000'000; ++i) {
@@ -186,10 +186,10 @@ TEST(JsonReader, AHostileFileTakesAtMost128MegabytesMoreThanItsText) {
       {"2,000,000"});
   const int64_t copy_of_text = std::ssize(text);
   EXPECT_LT(peak_bytes - before, copy_of_text + 128'000'000);
-  EXPECT_GT(peak_bytes - before, copy_of_text);  // it does count
+  EXPECT_GT(peak_bytes - before, copy_of_text);  // the counter works
 }
 
-TEST(JsonReader, SaysWhichKeysLeadToTheFault) {
+TEST(JsonReader, NamesTheKeysThatLeadToTheError) {
   JsonReader json(R"({"a": {"b": "c"}})", "a.json");
   std::string key;
   json.begin_object();
@@ -201,7 +201,7 @@ TEST(JsonReader, SaysWhichKeysLeadToTheFault) {
       {"damaged at byte 12 (in 'a', 'b'): expected a number"});
 }
 
-TEST(JsonReader, NamesAKeyOnceThatTheReasonNames) {
+TEST(JsonReader, NamesAKeyOnlyOnce) {
   JsonReader json(R"({"a": {"b": 1, "b": 2}})", "a.json");
   std::string key;
   json.begin_object();
@@ -215,7 +215,7 @@ TEST(JsonReader, NamesAKeyOnceThatTheReasonNames) {
       "the key 'b' twice");
 }
 
-TEST(Utf8, KnowsWellFormedText) {
+TEST(Utf8, RecognizesWellFormedText) {
   for (const char* text : {"", "a", "é", "漢", "😀", "\U0010FFFF"}) {
     EXPECT_TRUE(is_utf8(text)) << text;
   }
@@ -287,14 +287,14 @@ TEST(JsonFields, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read, options);
 }
 
-TEST(JsonFields, KeepWhatTheTextDoesNotName) {
+TEST(JsonFields, KeepFieldsThatTheTextDoesNotName) {
   Options read{.width = 5};
   read_json(R"({"deep": true})", fields_of(read), "a.json");
   EXPECT_TRUE(read.deep);
   EXPECT_EQ(read.width, 5);
 }
 
-TEST(JsonFields, RefuseWhatTheyAreNot) {
+TEST(JsonFields, RejectUnknownKeysAndWrongTypes) {
   Options read;
   const auto refuse = [&](const char* text, std::string_view word) {
     expect_error<DataError>(

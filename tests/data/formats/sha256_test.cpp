@@ -22,7 +22,7 @@ struct Case {
 };
 
 // FIPS 180-4 examples, and the empty message of NIST's CAVP.
-TEST(Sha256, MatchesTheVectorsOfNist) {
+TEST(Sha256, MatchesTheTestVectorsOfNist) {
   const std::vector<Case> cases = {
       {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
       {"abc",
@@ -40,7 +40,7 @@ TEST(Sha256, MatchesTheVectorsOfNist) {
   }
 }
 
-TEST(Sha256, IsTheSameHoweverTheBytesAreCut) {
+TEST(Sha256, IsTheSameForAnySplitOfTheBytes) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += static_cast<char>(i * 7);
   for (size_t length = 0; length < text.size(); ++length) {
@@ -56,7 +56,7 @@ TEST(Sha256, IsTheSameHoweverTheBytesAreCut) {
   }
 }
 
-TEST(Sha256, GoesOnAfterADigest) {
+TEST(Sha256, CanContinueAfterADigest) {
   Sha256 hash;
   hash.update(bytes_of("a"));
   EXPECT_NE(hash.hex_digest(), sha256(bytes_of("abc")));
@@ -71,7 +71,7 @@ TEST(Sha256, ReadsAFileInPieces) {
   EXPECT_EQ(sha256_file(temp / "x"), sha256(bytes_of(text)));
 }
 
-TEST(Sha256, RefusesWhatIsNoFile) {
+TEST(Sha256, RejectsPathsThatAreNotFiles) {
   const TempFolder temp;
   expect_error<IoError>([&] { sha256_file(temp / "none"); }, {"No such file"});
   expect_error<DataError>([&] { sha256_file(temp.path()); }, {"is a folder"});
@@ -86,14 +86,14 @@ Sha256Sums parse(const std::string& text) {
 
 const std::string kSum(64, 'a');
 
-TEST(Sha256Sums, ReadsWhatItWritesAndWhatSha256sumDoes) {
+TEST(Sha256Sums, ReadsItsOwnListsAndThoseOfSha256sum) {
   const Sha256Sums sums = {{"b.tar", kSum}, {"a b.tar", std::string(64, '0')}};
   EXPECT_EQ(parse(to_text(sums)), sums);
   EXPECT_EQ(parse(kSum + " *binary.tar").at("binary.tar"), kSum);
   EXPECT_TRUE(parse("").empty());
 }
 
-TEST(Sha256Sums, ReadsPathsWithEscapesWhereTheyMayBe) {
+TEST(Sha256Sums, ReadsPathsWithEscapesWherePathsAreAllowed) {
   const Sha256Sums sums = {{"a/b\\c\nd.png", kSum}, {"e.png", kSum}};
   const std::string text = to_text(sums);
   EXPECT_EQ(text, "\\" + kSum + "  a/b\\\\c\\nd.png\n" + kSum + "  e.png\n");
@@ -110,7 +110,7 @@ TEST(Sha256Sums, ReadsPathsWithEscapesWhereTheyMayBe) {
       {"line 2 "});
 }
 
-TEST(Sha256Sums, NamesTheLineThatIsNone) {
+TEST(Sha256Sums, NamesAnInvalidLine) {
   const std::string good = kSum + "  a.tar\n";
   for (const std::string& bad :
        {std::string("x"),

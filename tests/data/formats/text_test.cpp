@@ -7,13 +7,13 @@
 namespace tern::text_test {
 namespace {
 
-TEST(Text, TakesSpacesOffBothEnds) {
+TEST(Text, TrimsWhitespaceAtBothEnds) {
   EXPECT_EQ(trimmed(" \ta b\r\n"), "a b");
   EXPECT_EQ(trimmed(" \n"), "");
   EXPECT_EQ(trimmed(""), "");
 }
 
-TEST(Text, ReadsANumberThatIsTheWholeText) {
+TEST(Text, ParsesANumberThatIsTheWholeText) {
   EXPECT_EQ(parse_number(" 12 "), 12);
   EXPECT_EQ(parse_number("-0.5e2"), -50);
   EXPECT_EQ(parse_number("+3"), 3);
@@ -21,7 +21,7 @@ TEST(Text, ReadsANumberThatIsTheWholeText) {
   EXPECT_TRUE(std::isinf(parse_number("-inf").value()));
 }
 
-TEST(Text, HasNoNumberOfAnythingElse) {
+TEST(Text, ParsesNoNumberFromOtherText) {
   for (const char* text :
        {"", " ", "1 2", "12px", "+-1", "--1", "0x10", "1e999", "1,5"}) {
     EXPECT_EQ(parse_number(text), std::nullopt) << text;

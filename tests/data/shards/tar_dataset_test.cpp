@@ -59,7 +59,7 @@ class TarData : public testing::Test {
   std::vector<std::string> paths_;
 };
 
-TEST_F(TarData, GivesEverySampleOfEveryShard) {
+TEST_F(TarData, YieldsEverySampleOfEveryShard) {
   const auto data = numbers({3, 1, 5});
   EXPECT_EQ(data->size(), 9);
   EXPECT_EQ(
@@ -68,7 +68,7 @@ TEST_F(TarData, GivesEverySampleOfEveryShard) {
   EXPECT_EQ(data->describe(3), paths_[1] + ", sample '0003'");
 }
 
-TEST_F(TarData, GivesTheSameBatchesForAnyNumberOfWorkersAndFromAnywhere) {
+TEST_F(TarData, YieldsTheSameBatchesForAnyNumberOfWorkersAndFromAnyBatch) {
   const auto data = numbers({7, 7, 6});
   const auto order = std::make_shared<BufferedSampler>(
       data->shards()->shard_sizes(),
@@ -87,7 +87,7 @@ TEST_F(TarData, GivesTheSameBatchesForAnyNumberOfWorkersAndFromAnywhere) {
   }
 }
 
-TEST_F(TarData, DividesSamplesOverRanksWithEqualSteps) {
+TEST_F(TarData, DistributesSamplesOverRanksWithEqualSteps) {
   const auto data = numbers({7, 2, 5});
   Numbers all;
   std::vector<int64_t> steps;
@@ -106,7 +106,7 @@ TEST_F(TarData, DividesSamplesOverRanksWithEqualSteps) {
   EXPECT_EQ(steps, (std::vector<int64_t>{3, 3, 3}));
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
-  EXPECT_EQ(all, numbers_up_to(14));  // 2 of the last 6 places are repeats
+  EXPECT_EQ(all, numbers_up_to(14));  // 2 of the last 6 positions are repeats
 }
 
 TEST_F(TarData, MixesNeighborsAndLosesNone) {
@@ -118,7 +118,7 @@ TEST_F(TarData, MixesNeighborsAndLosesNone) {
   EXPECT_EQ(order.indices(1, 0), first);
   EXPECT_NE(order.indices(1, 1), first);
   EXPECT_NE(order.indices(2, 0), first);
-  // The first samples are of the shard that was drawn first.
+  // The first samples come from the shard that was drawn first.
   const int64_t shard = first[0] / 50;
   for (int i = 0; i < 30; ++i) EXPECT_EQ(first[i] / 50, shard);
   EXPECT_FALSE(std::is_sorted(first.begin(), first.begin() + 30));
@@ -179,7 +179,7 @@ TEST_F(TarData, NamesASampleThatLacksAField) {
       {"s-0.tar, sample '0000'", "'jpg'"});
 }
 
-TEST_F(TarData, NamesAShardThatIsCutOff) {
+TEST_F(TarData, NamesATruncatedShard) {
   write_number_shards(temp_.path(), {4, 4});
   fs::resize_file(temp_ / "s-1.tar", 2048);
   expect_error<DataError>(
@@ -187,7 +187,7 @@ TEST_F(TarData, NamesAShardThatIsCutOff) {
       {"s-1.tar", "cut off", "last complete file is '0004.txt'"});
 }
 
-TEST_F(TarData, LeavesOutBadShardsWithAWarningWhereThatIsAllowed) {
+TEST_F(TarData, SkipsBadShardsWithAWarningOnRequest) {
   const auto paths = write_number_shards(temp_.path(), {4, 4, 4});
   fs::resize_file(paths[0], 3000);
   fs::remove(paths[2]);
@@ -209,14 +209,14 @@ TEST_F(TarData, LeavesOutBadShardsWithAWarningWhereThatIsAllowed) {
       {"all other shards, 3 in total"});
 }
 
-TEST_F(TarData, FindsAShardThatIsChangedOrReplaced) {
+TEST_F(TarData, DetectsAShardThatWasChangedOrReplaced) {
   const auto data = numbers({3, 3});
   EXPECT_EQ(data->get_batch({5}, {}).targets[0].item<int64_t>(), 5);
   fs::resize_file(paths_[1], 1024);
   expect_error<DataError>(
       [&] { data->get_batch({5}, {}); },
       {"s-1.tar", "was changed or replaced"});
-  // Not open yet, so that the name leads to the new one.
+  // This shard is not open yet, so its name refers to the new file.
   fs::copy_file(paths_[0], temp_ / "copy.tar");
   fs::rename(temp_ / "copy.tar", paths_[0]);
   expect_error<DataError>(
@@ -231,7 +231,7 @@ TEST_F(TarData, NamesAShardThatVanishes) {
   expect_error<DataError>([&] { read(loader); }, {"s-1.tar", "No such file"});
 }
 
-TEST_F(TarData, HasMoreShardsThanOpenFiles) {
+TEST_F(TarData, CanHaveMoreShardsThanOpenFiles) {
   const auto data = numbers(std::vector<int>(300, 1));
   const auto open_files = [] {
     return std::distance(fs::directory_iterator("/proc/self/fd"), {});
@@ -245,7 +245,7 @@ TEST_F(TarData, HasMoreShardsThanOpenFiles) {
   EXPECT_LT(open_files() - before, 150);
 }
 
-TEST_F(TarData, RefusesAShardWithoutASample) {
+TEST_F(TarData, RejectsAShardWithoutASample) {
   TarWriter(temp_ / "a.tar").finish();
   expect_error<DataError>(
       [&] { TarDataset::from({(temp_ / "a.tar").string()}); },

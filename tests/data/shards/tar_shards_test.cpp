@@ -35,7 +35,7 @@ TEST(ShardFiles, ExpandsRangesAndChoices) {
       (Names{"a/0.tar", "a/1.tar", "bc/0.tar", "bc/1.tar"}));
 }
 
-TEST(ShardFiles, RefusesPatternsThatAreNone) {
+TEST(ShardFiles, RejectsInvalidPatterns) {
   for (const char* bad :
        {"a-{0..9.tar",
         "a-{9..0}.tar",
@@ -47,7 +47,7 @@ TEST(ShardFiles, RefusesPatternsThatAreNone) {
   expect_error<c10::ValueError>([] { expand_shards({}); }, {"no shard"});
 }
 
-TEST(ShardFiles, FetchesAShardOnceAndTriesAgain) {
+TEST(ShardFiles, DownloadsAShardOnceAndRetries) {
   const TempFolder temp;
   const HttpServer server([](const HttpServer::Request& request) {
     if (request.number == 0) {
@@ -60,18 +60,18 @@ TEST(ShardFiles, FetchesAShardOnceAndTriesAgain) {
   EXPECT_EQ(file.filename(), "a.tar");
   EXPECT_EQ(fetch_shard(server.url("/x/a.tar?key=1"), options), file);
   EXPECT_EQ(server.requests().size(), 2u);
-  // Another shard of the same name is kept apart.
+  // A different shard with the same name is stored separately.
   EXPECT_NE(fetch_shard(server.url("/y/a.tar"), options), file);
   EXPECT_EQ(fetch_shard("/some/file.tar", options), "/some/file.tar");
 }
 
-// Of a server that names no length a part is taken for the whole.
-TEST(ShardFiles, FetchesAShardAnewThatArrivedCut) {
+// If a server sends no length, a truncated file appears to be complete.
+TEST(ShardFiles, DownloadsATruncatedShardAgain) {
   const TempFolder temp;
   write_number_shards(temp.path(), {20});
   const std::vector<uint8_t> bytes = read_file(temp / "s-0.tar");
   const std::string whole(bytes.begin(), bytes.end());
-  std::atomic<int> cut = 1;  // so many answers
+  std::atomic<int> cut = 1;  // number of truncated responses
   const HttpServer server([&](const HttpServer::Request&) {
     const std::string head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
     return head + (cut-- > 0 ? whole.substr(0, 9000) : whole);
@@ -81,23 +81,23 @@ TEST(ShardFiles, FetchesAShardAnewThatArrivedCut) {
   };
   EXPECT_EQ(TarShards::open({server.url("/a.tar")}, options("a"))->size(), 20);
   EXPECT_EQ(server.requests().size(), 2u);
-  // Twice is an error, but not for ever.
+  // Truncation twice in a row is an error, but later calls succeed.
   cut = 2;
   expect_error<DataError>(
       [&] { TarShards::open({server.url("/a.tar")}, options("b")); },
       {"a.tar"});
   EXPECT_EQ(TarShards::open({server.url("/a.tar")}, options("b"))->size(), 20);
-  // What was kept by an older version.
+  // A truncated file that an older version left in the cache.
   const auto kept = fetch_shard(server.url("/a.tar"), options("b"));
   std::filesystem::resize_file(kept, 5000);
   EXPECT_EQ(TarShards::open({server.url("/a.tar")}, options("b"))->size(), 20);
-  // A file of the user's is never removed.
+  // Files of the user are never removed.
   std::filesystem::resize_file(temp / "s-0.tar", 5000);
   EXPECT_THROW(TarShards::open({(temp / "s-0.tar").string()}), DataError);
   EXPECT_TRUE(std::filesystem::exists(temp / "s-0.tar"));
 }
 
-TEST(ShardFiles, SaysWhereTheNameOfASampleEnds) {
+TEST(ShardFiles, ExplainsWhereTheNameOfASampleEnds) {
   const TempFolder temp;
   TarWriter tar(temp / "a.tar");
   tar.add("cat.v1.jpg", std::string("x"));
@@ -110,7 +110,7 @@ TEST(ShardFiles, SaysWhereTheNameOfASampleEnds) {
       {"has no field 'jpg', only 'v1.jpg', 'v1.cls'", "ends at its first dot"});
 }
 
-TEST(ShardFiles, ChecksTheSumOfWhatItFetches) {
+TEST(ShardFiles, VerifiesTheChecksumsOfShards) {
   const TempFolder temp;
   const HttpServer server(
       [](const HttpServer::Request&) { return HttpServer::ok("bytes"); });
@@ -125,7 +125,7 @@ TEST(ShardFiles, ChecksTheSumOfWhatItFetches) {
   expect_error<DataError>(
       [&] { fetch_shard(server.url("/c.tar"), options); },
       {"not in the list of checksums"});
-  // And of what lies here.
+  // Local files are checked too.
   for (const char* name : {"a.tar", "b.tar", "c.tar"}) {
     write_file(temp / name, "bytes");
   }

@@ -8,7 +8,7 @@
 namespace tern::error_text_test {
 namespace {
 
-TEST(MessageOf, LeavesOutTheTableOfAnOperatorsBackends) {
+TEST(MessageOf, RemovesTheTableOfAnOperatorsBackends) {
   const torch::Tensor sparse = torch::ones({2, 2}).to_sparse();
   std::string message;
   try {
@@ -21,7 +21,7 @@ TEST(MessageOf, LeavesOutTheTableOfAnOperatorsBackends) {
   EXPECT_TRUE(message.ends_with("'SparseCPU' backend.")) << message;
 }
 
-TEST(MessageOf, KeepsWhatComesAfterSuchATable) {
+TEST(MessageOf, KeepsTextAfterSuchATable) {
   const std::string table =
       "Could not run 'aten::f' with arguments from the 'X' backend. This could "
       "be because the operator doesn't exist for this backend. 'aten::f' is "

@@ -21,7 +21,7 @@ int64_t page_faults() {
   return usage.ru_minflt;
 }
 
-// Takes and frees three blocks, as a step does with its activations.
+// Allocates and frees three blocks, as a step does with its activations.
 int64_t faults_of_ten_steps(size_t bytes) {
   const int64_t before = page_faults();
   for (int step = 0; step < 10; ++step) {
@@ -46,27 +46,27 @@ class KeepFreedMemory : public testing::Test {
   void SetUp() override {
     if (std::getenv("MALLOC_TRIM_THRESHOLD_") ||
         std::getenv("GLIBC_TUNABLES")) {
-      GTEST_SKIP() << "the environment sets what malloc keeps";
+      GTEST_SKIP() << "the environment configures malloc";
     }
     if (std::getenv("TERN_EMULATOR")) {
-      GTEST_SKIP() << "the pages are those of the emulator too";
+      GTEST_SKIP() << "page counts would include those of the emulator";
     }
 #ifdef TERN_SANITIZED
-    GTEST_SKIP() << "the sanitizer has an allocator of its own";
+    GTEST_SKIP() << "the sanitizer replaces the allocator";
 #endif
     keep_freed_memory();
   }
 };
 
-TEST_F(KeepFreedMemory, StepsInSteadyStateTakeNoPagesFromTheSystem) {
+TEST_F(KeepFreedMemory, StepsInSteadyStateRequestNoPagesFromTheSystem) {
   for (const size_t megabytes : {2, 48}) {
     faults_of_ten_steps(megabytes << 20);
-    // At least 15,000 pages are written.
+    // The steps write at least 15,000 pages.
     EXPECT_LT(faults_of_ten_steps(megabytes << 20), 100) << megabytes;
   }
 }
 
-TEST_F(KeepFreedMemory, GivesBackWhatNobodyUsesWhenAsked) {
+TEST_F(KeepFreedMemory, ReturnsUnusedMemoryOnRequest) {
   faults_of_ten_steps(size_t{48} << 20);
   const int64_t before = resident_pages();
   give_back_unused_memory(torch::kCPU);
@@ -82,7 +82,7 @@ int64_t huge_kibibytes() {
   return 0;
 }
 
-TEST(UseHugePages, MovesWhatIsThereAlready) {
+TEST(UseHugePages, MovesExistingPages) {
   constexpr size_t kPage = size_t{2} << 20;
   constexpr int kCollapse = 25;
   const auto bytes = static_cast<char*>(std::aligned_alloc(kPage, 9 * kPage));
@@ -93,17 +93,18 @@ TEST(UseHugePages, MovesWhatIsThereAlready) {
   if (modes.empty() || modes.find("[never]") != std::string::npos ||
       madvise(bytes, kPage, kCollapse) != 0) {
     std::free(bytes);
-    GTEST_SKIP() << "this system moves nothing into huge pages";
+    GTEST_SKIP() << "this system does not support moving memory to huge pages";
   }
   const int64_t before = huge_kibibytes();
   use_huge_pages(bytes + kPage, 8 * kPage);
   const int64_t moved = huge_kibibytes() - before;
   std::free(bytes);
-  // Of 16 MB, unless they were there before or memory is in pieces.
+  // At least half of the 16 MB, unless they already were huge pages or memory
+  // is fragmented.
   EXPECT_TRUE(moved >= 8 << 10 || before >= 16 << 10) << moved;
 }
 
-TEST(UseHugePages, LeavesBytesAndTheirNeighborsAsTheyAre) {
+TEST(UseHugePages, DoesNotChangeBytesOrTheirNeighbors) {
   std::vector<uint8_t> bytes(5 << 20);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 251;
   const std::vector<uint8_t> before = bytes;
@@ -112,7 +113,7 @@ TEST(UseHugePages, LeavesBytesAndTheirNeighborsAsTheyAre) {
   EXPECT_EQ(bytes, before);
 }
 
-TEST(AvailableMemory, RefusesADeviceThatIsNotThere) {
+TEST(AvailableMemory, RejectsADeviceThatDoesNotExist) {
   expect_error<c10::ValueError>(
       [] { available_memory(torch::Device(torch::kCUDA, 99)); },
       {"[available_memory] the device is cuda:99", "usable CUDA devices"});

@@ -1,5 +1,6 @@
-// A sample that an epoch has several times gets other random numbers each time,
-// the same ones whatever the number of workers and ranks, and after a resume.
+// A sample that occurs several times in an epoch gets different random numbers
+// each time, which do not depend on the number of workers and ranks or on a
+// resume.
 
 #include <algorithm>
 #include <map>
@@ -17,7 +18,7 @@
 namespace tern::occurrences_test {
 namespace {
 
-// Sample i is a random number, with i as target.
+// The input of sample i is a random number, its target is i.
 class Drawing final : public Dataset {
  public:
   explicit Drawing(int64_t size) : size_(size) {}
@@ -65,7 +66,7 @@ void expect_all_different(const std::vector<Drawn>& drawn) {
   EXPECT_EQ(numbers.size(), drawn.size());
 }
 
-TEST(Occurrences, OfASampleDifferInTheirRandomNumbers) {
+TEST(Occurrences, OfASampleHaveDifferentRandomNumbers) {
   const auto samples = std::make_shared<Drawing>(3);
   const DataLoader loader(
       samples,
@@ -77,8 +78,9 @@ TEST(Occurrences, OfASampleDifferInTheirRandomNumbers) {
   expect_all_different(drawn_from(loader, 0));
 }
 
-// The bits of a training without repeated samples are those of the sample.
-TEST(Occurrences, TheFirstHasTheNumbersOfTheSample) {
+// So runs without repeated samples are bit-identical to those without
+// occurrence counts.
+TEST(Occurrences, TheFirstHasTheRandomNumbersOfTheSample) {
   const auto samples = std::make_shared<Drawing>(5);
   const DataLoader in_order(samples, {.batch_size = 2, .workers = 0});
   const std::vector<Drawn> plain = drawn_from(in_order, 4);
@@ -91,7 +93,7 @@ TEST(Occurrences, TheFirstHasTheNumbersOfTheSample) {
   expect_all_different(drawn);
 }
 
-TEST(Occurrences, OfADataSetThatIsJoinedTwiceDiffer) {
+TEST(Occurrences, OfADatasetConcatenatedWithItselfDiffer) {
   const auto samples = std::make_shared<Drawing>(4);
   const auto twice = std::make_shared<Concat>(
       std::vector<std::shared_ptr<const Dataset>>{samples, samples});
@@ -101,7 +103,7 @@ TEST(Occurrences, OfADataSetThatIsJoinedTwiceDiffer) {
   expect_all_different(drawn);
 }
 
-TEST(Occurrences, ViewsOfABatchDifferAndTheFirstIsTheBatch) {
+TEST(Occurrences, ViewsOfABatchDifferAndTheFirstEqualsTheBatch) {
   const Drawing samples(6);
   const std::vector<int64_t> indices = {4, 0, 5};
   const BatchContext context{.seed = 3, .epoch = 2};
@@ -113,15 +115,15 @@ TEST(Occurrences, ViewsOfABatchDifferAndTheFirstIsTheBatch) {
   EXPECT_TRUE(view(1).ne(batch).all().item<bool>());
   EXPECT_TRUE(view(1).ne(view(2)).all().item<bool>());
   EXPECT_TRUE(torch::equal(view(2), view(2)));
-  // Views of views too.
+  // Also views of views.
   const torch::Tensor twice =
       samples.get_batch(indices, context.for_view(1).for_view(1)).inputs[0];
   EXPECT_TRUE(twice.ne(batch).all().item<bool>());
   EXPECT_TRUE(twice.ne(view(2)).all().item<bool>());
 }
 
-// A dataset may have more samples than there is memory for their counts.
-TEST(Occurrences, AreCountedInADataSetOfAnySize) {
+// A dataset may have more samples than memory for a count of each.
+TEST(Occurrences, AreCountedInADatasetOfAnySize) {
   class Pairs final : public Sampler {
    public:
     int64_t size() const override { return 4; }
@@ -138,7 +140,7 @@ TEST(Occurrences, AreCountedInADataSetOfAnySize) {
   expect_all_different(drawn);
 }
 
-// A dataset of several layers, in which samples come several times.
+// Returns a random dataset of several layers that repeat samples.
 std::shared_ptr<const Dataset> draw_dataset(std::mt19937_64& random) {
   const auto below = [&](int64_t n) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
@@ -192,7 +194,7 @@ TEST(Occurrences, AreTheSameForAnyWorkersAndRanksAndAfterAResume) {
             drawn.begin() + first * options.batch_size,
             drawn.end())));
 
-    // Of one rank or more, in batches that together are those of one process.
+    // On one or more ranks, whose batches together are those of one process.
     const int64_t ranks = 1 + below(3);
     DataLoaderOptions of_rank = options;
     of_rank.batch_size = 2;

@@ -23,7 +23,7 @@ std::string written_to(std::FILE* file) {
   return text;
 }
 
-TEST(Sink, WritesPlainLinesWhereThereIsNoTerminal) {
+TEST(Sink, WritesPlainLinesWithoutATerminal) {
   std::FILE* const file = std::tmpfile();
   {
     const Sink sink = terminal(file);
@@ -35,7 +35,7 @@ TEST(Sink, WritesPlainLinesWhereThereIsNoTerminal) {
   std::fclose(file);
 }
 
-// A terminal of so many columns.
+// A terminal with this many columns.
 class Terminal {
  public:
   explicit Terminal(unsigned short columns) {
@@ -65,7 +65,7 @@ class Terminal {
   std::FILE* file_ = nullptr;
 };
 
-TEST(Sink, AFunctionIsOne) {
+TEST(Sink, CanBeAFunction) {
   std::vector<std::string> said;
   const Sink sink = [&](const std::string& line) { said.push_back(line); };
   sink->line("a");
@@ -99,7 +99,7 @@ TEST(Sink, SharesAnObjectOfADerivedClass) {
   EXPECT_EQ(sink.or_terminal(), sink);
 }
 
-TEST(Sink, IsTheTerminalWhereItIsEmpty) {
+TEST(Sink, FallsBackToTheTerminalIfEmpty) {
   testing::internal::CaptureStdout();
   Sink().or_terminal()->line("a");
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "a\n");
@@ -111,7 +111,7 @@ TEST(Sink, HasOneProgressLineForAllOfStdout) {
   EXPECT_NE(first, terminal(stderr));
 }
 
-TEST(Sink, HasTheColumnsOfTheEnvironmentThenOfTheTerminalThen80) {
+TEST(Sink, UsesColumnsOfTheEnvironmentThenOfTheTerminalThen80) {
   std::FILE* const file = std::tmpfile();
   {
     Terminal narrow(50), unknown(0);
@@ -147,7 +147,7 @@ TEST(Sink, RedrawsItsProgressWithinTheTerminalsColumns) {
   }
 }
 
-TEST(Sink, SilentSaysNothing) {
+TEST(Sink, SilentWritesNothing) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   const Sink sink = silent();
@@ -173,7 +173,7 @@ TEST(Sink, SurvivesAClosedStream) {
 
 TEST(Sink, SurvivesAFullDisk) {
   std::FILE* const file = std::fopen("/dev/full", "w");
-  if (file == nullptr) GTEST_SKIP() << "there is no /dev/full";
+  if (file == nullptr) GTEST_SKIP() << "/dev/full does not exist";
   std::setvbuf(file, nullptr, _IONBF, 0);
   const Sink sink = terminal(file);
   EXPECT_NO_THROW(sink->line("into the void"));

@@ -19,7 +19,7 @@ std::string fault(const std::string& text) {
   return error_of<DataError>([&] { parse(text); });
 }
 
-/// A file with this in an annotation besides what it needs.
+/// Returns a file whose annotation has these fields besides the required ones.
 std::string with_annotation(const std::string& fields) {
   return R"({"images": [], "categories": [], "annotations": [{)" + fields +
          "}]}";
@@ -73,7 +73,7 @@ TEST(Coco, ReadsImagesCategoriesAndBoxesInAnyOrder) {
   }
 }
 
-TEST(Coco, TakesWholeNumbersThatAreWrittenWithAFraction) {
+TEST(Coco, AcceptsWholeNumbersWrittenWithAFraction) {
   const CocoFile file = parse(with_annotation(
       R"("id": 1.0, "image_id": 2.0, "category_id": 3, "bbox": [1, 2, 3, 4],
          "iscrowd": true)"));
@@ -124,7 +124,7 @@ TEST(Coco, NamesTheItemThatIsWrong) {
       "Correct the file.");
 }
 
-TEST(Coco, SaysWhatFileItExpected) {
+TEST(Coco, DescribesTheExpectedFile) {
   EXPECT_EQ(fault(""), "a.json: is empty; expected a COCO instances file.");
   EXPECT_EQ(fault(" \n"), fault(""));
   EXPECT_EQ(
@@ -148,7 +148,7 @@ TEST(Coco, SaysWhatFileItExpected) {
       "a.json: has the key 'images' twice. Correct the file.");
 }
 
-TEST(Coco, NamesTheByteThatIsNoJson) {
+TEST(Coco, NamesTheByteThatIsNotJson) {
   EXPECT_EQ(
       fault("{\"images\": [\n{\"id\": 1"),
       "a.json: is damaged at byte 21 (line 2, in images[0]): the JSON ends too "
@@ -171,7 +171,7 @@ TEST(Coco, NamesTheByteThatIsNoJson) {
       "a.json: has a zero byte at byte 2; expected JSON. Copy the file again.");
 }
 
-TEST(Coco, RefusesDeepNestingWithoutRecursion) {
+TEST(Coco, RejectsDeepNestingWithoutRecursion) {
   const std::string deep(5'000'000, '[');
   EXPECT_EQ(
       fault("{\"info\": " + deep),

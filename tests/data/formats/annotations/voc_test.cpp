@@ -19,7 +19,7 @@ std::string fault(const std::string& text) {
   return error_of<DataError>([&] { parse(text); });
 }
 
-/// An annotation with an object on its third line.
+/// Returns an annotation with an object on its third line.
 std::string with_object(const std::string& object) {
   return "<annotation>\n<filename>a.jpg</filename>\n<object>" + object +
          "</object>\n</annotation>";
@@ -63,7 +63,7 @@ TEST(Voc, ReadsAFileOfVoc2012) {
   EXPECT_EQ(file.objects[1].line, 12u);
 }
 
-TEST(Voc, KnowsNeitherSizeNorNameWhereThereAreNone) {
+TEST(Voc, AllowsMissingSizeAndName) {
   const VocFile file = parse("\xef\xbb\xbf<?xml version='1.0'?><annotation/>");
   EXPECT_EQ(file.file_name, "");
   EXPECT_EQ(file.width, 0);
@@ -99,7 +99,7 @@ TEST(Voc, NamesTheLineThatIsWrong) {
       "unknown. Correct this line of the file.");
 }
 
-TEST(Voc, RefusesWhatIsNoAnnotation) {
+TEST(Voc, RejectsOtherXmlFiles) {
   EXPECT_EQ(
       fault("<html>\n</html>"),
       "a.xml:1: the document is a 'html'; expected an 'annotation', as in "
@@ -117,7 +117,7 @@ TEST(Voc, RefusesWhatIsNoAnnotation) {
       "a.xml: is not UTF-8 text. Convert the file to UTF-8.");
 }
 
-// "Billion laughs": each entity is ten of the one before.
+// "Billion laughs": each entity expands to ten of the previous one.
 TEST(Voc, ExpandsNoEntities) {
   const VocFile file = parse(
       "<!DOCTYPE a [<!ENTITY a 'aaa'><!ENTITY b '&a;&a;&a;'>]>"
@@ -125,7 +125,7 @@ TEST(Voc, ExpandsNoEntities) {
   EXPECT_EQ(file.file_name, "&b;");
 }
 
-TEST(Voc, HoldsAnyNestingWithoutRecursion) {
+TEST(Voc, HandlesAnyNestingWithoutRecursion) {
   std::string text = "<annotation>";
   for (int i = 0; i < 300'000; ++i) text += "<a>";
   EXPECT_NE(fault(text).find("the XML is damaged"), std::string::npos);

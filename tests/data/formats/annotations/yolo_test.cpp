@@ -42,7 +42,7 @@ TEST(Yolo, ReadsALineForEachObject) {
   EXPECT_TRUE(parse("\n \n").empty());
 }
 
-TEST(Yolo, TakesAPolygonAsTheBoxAroundItIfToldTo) {
+TEST(Yolo, ConvertsAPolygonToItsBoundingBoxOnRequest) {
   const auto objects = parse("3 0.5 0.25 0.75 0.5 0.25 1\n", true);
   ASSERT_EQ(objects.size(), 1u);
   EXPECT_EQ(objects[0].label, 3);

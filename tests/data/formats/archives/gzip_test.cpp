@@ -27,14 +27,14 @@ Bytes unzipped(const Bytes& bytes) {
   return gunzip(ByteFile(bytes, "a.gz"));
 }
 
-TEST(Gzip, GivesBackWhatWasCompressed) {
+TEST(Gzip, RestoresCompressedBytes) {
   for (const size_t size : {0, 1, 1000, 1'000'000}) {
     const Bytes text = some_text(size);
     EXPECT_EQ(unzipped(gzip_bytes(text)), text) << size;
   }
 }
 
-TEST(Gzip, LeavesOtherBytesAsTheyAre) {
+TEST(Gzip, ReturnsUncompressedBytesUnchanged) {
   for (const Bytes& bytes : {Bytes{}, Bytes{0x1f}, Bytes{1, 2, 3}}) {
     EXPECT_EQ(gunzip(ByteFile(bytes, "a")), bytes);
   }
@@ -51,7 +51,7 @@ TEST(Gzip, ReadsSeveralMembersAndTapePaddingAsOneStream) {
   EXPECT_EQ(gunzip(ByteFile(two, "a.gz")), expected);
 }
 
-TEST(Gzip, RefusesEveryTruncation) {
+TEST(Gzip, RejectsEveryTruncation) {
   const Bytes whole = gzip_bytes(some_text(500));
   for (size_t size = 2; size < whole.size(); ++size) {
     const std::span<const uint8_t> cut = std::span(whole).first(size);
@@ -61,7 +61,7 @@ TEST(Gzip, RefusesEveryTruncation) {
   }
 }
 
-TEST(Gzip, NeverGivesOtherBytesAfterOneFlippedBit) {
+TEST(Gzip, NeverReturnsWrongBytesAfterOneFlippedBit) {
   const Bytes text = some_text(500);
   const Bytes whole = gzip_bytes(text);
   int refused = 0;
@@ -69,7 +69,8 @@ TEST(Gzip, NeverGivesOtherBytesAfterOneFlippedBit) {
     Bytes flipped = whole;
     flipped[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
     try {
-      // The time in the header and a few padding bits change nothing.
+      // Flipped bits in the time of the header and in a few padding bits have
+      // no effect.
       EXPECT_EQ(gunzip(ByteFile(flipped, "a.gz")), text) << "bit " << bit;
     } catch (const DataError&) {
       ++refused;
@@ -78,7 +79,7 @@ TEST(Gzip, NeverGivesOtherBytesAfterOneFlippedBit) {
   EXPECT_GT(refused, static_cast<int>(8 * whole.size()) - 100);
 }
 
-TEST(Gzip, RefusesBytesAfterTheStream) {
+TEST(Gzip, RejectsBytesAfterTheStream) {
   Bytes bytes = gzip_bytes(some_text(10));
   bytes.push_back('x');
   expect_error<DataError>(
@@ -94,7 +95,7 @@ TEST(Gzip, StopsAtTheLargestSizeAllowed) {
       {"more than the limit of 999"});
 }
 
-TEST(Gzip, RefusesADecompressionBomb) {
+TEST(Gzip, RejectsADecompressionBomb) {
   const TempFolder temp;
   write_file(temp / "bomb.gz", gzip_bytes(Bytes(65 << 20, 0)));
   GzipReader reader(ByteFile(temp / "bomb.gz"));

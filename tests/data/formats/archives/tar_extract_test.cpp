@@ -27,8 +27,8 @@ std::string text_of(const fs::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-// An archive with a file in a folder that has no entry of its own, a file
-// that ends in a whole block of zeros, and one with an empty last block.
+// Returns an archive with a file in a folder that has no entry, a file that
+// ends in a whole block of zeros, and a file whose last block is partly empty.
 Bytes small_tar() {
   return TarBytes()
       .add("data/", "", '5')
@@ -39,7 +39,7 @@ Bytes small_tar() {
       .bytes;
 }
 
-// As a program does that wants all or nothing.
+// Extracts all or nothing, through a staging folder.
 void extract_staged(
     const fs::path& archive,
     const fs::path& folder,
@@ -68,11 +68,11 @@ TEST(TarExtract, WritesFilesAndFolders) {
   }
 }
 
-TEST(TarExtract, LeavesNothingOfATruncatedArchive) {
+TEST(TarExtract, LeavesNoFilesOfATruncatedArchive) {
   const TempFolder temp;
   const Bytes whole = small_tar();
-  // The end of each block and a byte to either side; one empty block is
-  // enough of an end.
+  // The end of each block and one byte to either side; a single empty block is
+  // a sufficient end marker.
   std::vector<size_t> sizes{0, 1};
   for (size_t end = 512; end + 512 < whole.size(); end += 512) {
     sizes.insert(sizes.end(), {end - 1, end, end + 1});
@@ -85,7 +85,7 @@ TEST(TarExtract, LeavesNothingOfATruncatedArchive) {
   }
 }
 
-TEST(TarExtract, LeavesNothingOfATruncatedGzip) {
+TEST(TarExtract, LeavesNoFilesOfATruncatedGzip) {
   const TempFolder temp;
   const Bytes whole = gzip_bytes(small_tar());
   for (size_t size = 0; size < whole.size(); size += 5) {
@@ -96,14 +96,14 @@ TEST(TarExtract, LeavesNothingOfATruncatedGzip) {
   }
 }
 
-TEST(TarExtract, NeverWritesOtherBytesAfterOneFlippedBitOfAGzip) {
+TEST(TarExtract, NeverWritesWrongBytesAfterOneFlippedBitOfAGzip) {
   const Bytes whole = gzip_bytes(small_tar());
   int refused = 0, tried = 0;
   for (size_t bit = 80; bit < 8 * whole.size(); bit += 37, ++tried) {
     const TempFolder temp;
     Bytes flipped = whole;
     flipped[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-    try {  // deflate has a few bits that nobody reads
+    try {  // deflate has a few unused bits
       extract_bytes(temp, flipped);
       EXPECT_EQ(text_of(temp / "out/data/train/3/1.txt"), "one");
       EXPECT_EQ(text_of(temp / "out/data/labels.csv"), std::string(600, 'x'));
@@ -115,7 +115,7 @@ TEST(TarExtract, NeverWritesOtherBytesAfterOneFlippedBitOfAGzip) {
   EXPECT_GT(refused, tried * 9 / 10);
 }
 
-TEST(TarExtract, SurvivesEveryByteOfAHeader) {
+TEST(TarExtract, HandlesAnyByteInAHeader) {
   const TempFolder temp;
   const Bytes whole =
       TarBytes().add("a.txt", "content").add("b.txt", "b").finish().bytes;
@@ -123,7 +123,7 @@ TEST(TarExtract, SurvivesEveryByteOfAHeader) {
     for (const int value : {0x39, 0xff}) {
       Bytes changed = whole;
       changed[at] = static_cast<uint8_t>(value);
-      if (at < 148 || at >= 156) {  // with a checksum that is right again
+      if (at < 148 || at >= 156) {  // with a corrected checksum
         char header[512];
         std::copy_n(changed.begin(), 512, header);
         const Bytes fixed = TarBytes().add_raw(header, "").bytes;
@@ -148,7 +148,7 @@ struct BadEntry {
   const char* words;
 };
 
-TEST(TarExtract, RefusesEntriesThatCouldLeaveTheFolder) {
+TEST(TarExtract, RejectsEntriesThatCouldLeaveTheFolder) {
   const std::vector<BadEntry> cases = {
       {"../tern-x", '0', "", "'../tern-x' has a name that leaves the folder"},
       {"a/../../tern-x", '0', "", "leaves the folder"},
@@ -178,7 +178,7 @@ TEST(TarExtract, RefusesEntriesThatCouldLeaveTheFolder) {
   }
 }
 
-TEST(TarExtract, RefusesFilesThatAreNoTar) {
+TEST(TarExtract, RejectsFilesThatAreNotTar) {
   for (const Bytes& bytes :
        {Bytes{}, Bytes(100, 'x'), Bytes(5000, 'x'), Bytes(5000, 0)}) {
     const TempFolder temp;
@@ -187,7 +187,7 @@ TEST(TarExtract, RefusesFilesThatAreNoTar) {
   }
 }
 
-TEST(TarExtract, HoldsTheLimits) {
+TEST(TarExtract, EnforcesTheLimits) {
   const TempFolder temp;
   expect_error<DataError>(
       [&] { extract_bytes(temp, small_tar(), {.max_entries = 2}); },
@@ -198,7 +198,8 @@ TEST(TarExtract, HoldsTheLimits) {
   EXPECT_EQ(temp.entries(), 1);
 }
 
-// How an archive can say that a file of five bytes has a million.
+// All ways in which an archive can declare a file of five bytes to have a
+// million.
 std::vector<std::pair<std::string, Bytes>> inflated_tars() {
   using Records = std::vector<std::pair<std::string, std::string>>;
   const std::string size = "1000000", offset = "999995";
@@ -259,9 +260,9 @@ std::vector<std::pair<std::string, Bytes>> inflated_tars() {
   return tars;
 }
 
-TEST(TarExtract, HoldsTheLimitForFilesThatArchivesInflate) {
+TEST(TarExtract, EnforcesTheLimitForSparseFiles) {
   for (const auto& [name, bytes] : inflated_tars()) {
-    // Under the limit or over it: no byte is written that is not there.
+    // Below and above the limit, only the five existing bytes may be written.
     for (const int64_t limit : {100'000, 10'000'000}) {
       const TempFolder temp;
       write_file(temp / "a.tar", bytes);
@@ -277,8 +278,8 @@ TEST(TarExtract, HoldsTheLimitForFilesThatArchivesInflate) {
   }
 }
 
-// A file of a terabyte, which the default limit has to find before it is begun.
-TEST(TarExtract, RefusesATerabyteThatAnArchiveOfKilobytesPromises) {
+// The default limit must reject a file of a terabyte before extraction starts.
+TEST(TarExtract, RejectsATerabyteFileInAnArchiveOfKilobytes) {
   const TempFolder temp;
   write_file(
       temp / "a.tar",
@@ -288,7 +289,7 @@ TEST(TarExtract, RefusesATerabyteThatAnArchiveOfKilobytesPromises) {
           .finish()
           .bytes);
   fs::create_directory(temp / "out");
-  // Should it be begun nevertheless, it ends at a megabyte.
+  // If extraction starts nevertheless, it stops at a megabyte.
   rlimit old_limit{};
   ::getrlimit(RLIMIT_FSIZE, &old_limit);
   const rlimit limit{1 << 20, old_limit.rlim_max};
@@ -305,7 +306,7 @@ TEST(TarExtract, RefusesATerabyteThatAnArchiveOfKilobytesPromises) {
   EXPECT_TRUE(fs::is_empty(temp / "out"));
 }
 
-TEST(TarExtract, LeavesAFolderThatExistsAlone) {
+TEST(TarExtract, DoesNotChangeAnExistingFolder) {
   const TempFolder temp;
   fs::create_directory(temp / "out");
   write_file(temp / "out/mine.txt", "mine");
@@ -313,7 +314,7 @@ TEST(TarExtract, LeavesAFolderThatExistsAlone) {
   EXPECT_EQ(temp.entries(), 3);
 }
 
-TEST(TarExtract, GivesOneWholeFolderToManyAtOnce) {
+TEST(TarExtract, CreatesOneCompleteFolderForConcurrentCalls) {
   const TempFolder temp;
   write_file(temp / "a.tar", small_tar());
   std::vector<std::thread> threads;
@@ -325,7 +326,7 @@ TEST(TarExtract, GivesOneWholeFolderToManyAtOnce) {
   EXPECT_EQ(temp.entries(), 8);
 }
 
-TEST(TarExtract, TellsHowFarItIsAndStopsWhenTold) {
+TEST(TarExtract, ReportsProgressAndStopsOnRequest) {
   const TempFolder temp;
   int64_t last = 0, last_total = 0;
   extract_bytes(temp, small_tar(), {.progress = [&](int64_t n, int64_t total) {

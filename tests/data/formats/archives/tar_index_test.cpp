@@ -34,7 +34,7 @@ Bytes small_tar() {
       .bytes;
 }
 
-TEST(TarIndex, SaysWhereEachFileIs) {
+TEST(TarIndex, LocatesEachFile) {
   const Bytes bytes = small_tar();
   const auto members = index_of(bytes);
   ASSERT_EQ(members.size(), 3u);
@@ -64,7 +64,7 @@ TEST(TarIndex, ReadsLongNamesOfBothKinds) {
   }
 }
 
-TEST(TarIndex, RefusesASizeThatReachesIntoTheNextFile) {
+TEST(TarIndex, RejectsASizeThatReachesIntoTheNextFile) {
   for (const char* key :
        {"SCHILY.realsize", "GNU.sparse.size", "GNU.sparse.realsize"}) {
     const Bytes bytes = TarBytes()
@@ -79,16 +79,16 @@ TEST(TarIndex, RefusesASizeThatReachesIntoTheNextFile) {
   }
 }
 
-TEST(TarIndex, RefusesEveryTruncation) {
+TEST(TarIndex, RejectsEveryTruncation) {
   const Bytes whole = small_tar();
-  // One empty block is enough of an end.
+  // A single empty block is a sufficient end marker.
   for (size_t size = 0; size + 512 < whole.size(); size += 256) {
     const Bytes cut(whole.begin(), whole.begin() + size);
     EXPECT_THROW(index_of(cut), DataError) << size << " bytes";
   }
 }
 
-TEST(TarIndex, NamesTheLastWholeFileOfATruncatedArchive) {
+TEST(TarIndex, NamesTheLastCompleteFileOfATruncatedArchive) {
   const Bytes whole = small_tar();
   const auto at = static_cast<std::ptrdiff_t>(index_of(whole)[1].offset);
   const Bytes cut(whole.begin(), whole.begin() + at);
@@ -98,7 +98,7 @@ TEST(TarIndex, NamesTheLastWholeFileOfATruncatedArchive) {
        "the last complete file is 'cat/1.jpg'"});
 }
 
-TEST(TarIndex, RefusesWhatNoShardHolds) {
+TEST(TarIndex, RejectsEntriesThatShardsMustNotContain) {
   struct Case {
     const char* name;
     char type;
@@ -117,7 +117,7 @@ TEST(TarIndex, RefusesWhatNoShardHolds) {
   }
 }
 
-TEST(TarIndex, RefusesCompressedAndJoinedArchives) {
+TEST(TarIndex, RejectsCompressedAndConcatenatedArchives) {
   expect_error<DataError>(
       [] { index_of(gzip_bytes(small_tar())); },
       {"compressed with gzip", "Unpack it"});
@@ -129,15 +129,15 @@ TEST(TarIndex, RefusesCompressedAndJoinedArchives) {
       {"continues after the end"});
 }
 
-TEST(TarIndex, RefusesMoreEntriesThanAllowed) {
+TEST(TarIndex, RejectsMoreEntriesThanAllowed) {
   const Bytes bytes = small_tar();
   expect_error<DataError>(
       [&] { read_tar_index(ByteFile(bytes, "a.tar"), /*max_members=*/3); },
       {"more than the 3 entries"});
 }
 
-// Sizes in base 256 may say anything up to 2^95.
-TEST(TarIndex, RefusesASizeBeyondTheFile) {
+// Sizes in base 256 can be as large as 2^95.
+TEST(TarIndex, RejectsASizeBeyondTheFile) {
   for (const int first : {0x80, 0xff}) {
     for (const int byte : {0x00, 0x01, 0x7f, 0xff}) {
       char header[512] = {};
@@ -154,7 +154,7 @@ TEST(TarIndex, RefusesASizeBeyondTheFile) {
   }
 }
 
-TEST(TarIndex, GivesOnlyMembersInsideTheFileWhateverAHeaderSays) {
+TEST(TarIndex, ReturnsOnlyMembersInsideTheFileForAnyHeader) {
   const Bytes whole =
       TarBytes().add("1.jpg", "content").add("1.cls", "7").finish().bytes;
   for (size_t at = 0; at < 512; ++at) {

@@ -24,7 +24,7 @@ Samples samples_of(const std::vector<std::string>& names) {
   return samples;
 }
 
-TEST(TarSamples, PartsANameAtTheFirstDotOfItsBase) {
+TEST(TarSamples, SplitsANameAtTheFirstDotOfItsBaseName) {
   EXPECT_EQ(sample_key("cat/0012.seg.png"), "cat/0012");
   EXPECT_EQ(sample_field("cat/0012.seg.png"), "seg.png");
   EXPECT_EQ(sample_key("v1.2/0012.jpg"), "v1.2/0012");
@@ -34,7 +34,7 @@ TEST(TarSamples, PartsANameAtTheFirstDotOfItsBase) {
   }
 }
 
-TEST(TarSamples, PutsFilesOfOneKeyTogether) {
+TEST(TarSamples, GroupsFilesByKey) {
   const Samples samples = samples_of(
       {"README", "1.jpg", "1.cls", "._1.jpg", "2.cls", "2.JPG", "a/2.cls"});
   EXPECT_EQ(
@@ -44,7 +44,7 @@ TEST(TarSamples, PutsFilesOfOneKeyTogether) {
   EXPECT_FALSE(is_same_field("jpg", "jpeg"));
 }
 
-TEST(TarSamples, RefusesHalfSamples) {
+TEST(TarSamples, RejectsSplitAndRepeatedSamples) {
   expect_error<DataError>(
       [] {
         samples_of({"1.jpg", "2.jpg", "1.cls"});

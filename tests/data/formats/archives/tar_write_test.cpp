@@ -21,7 +21,7 @@ std::string write_small(const std::filesystem::path& path) {
   return tar.finish();
 }
 
-TEST(TarWrite, WritesWhatIsReadBack) {
+TEST(TarWrite, WritesAnArchiveThatReadsBack) {
   const TempFolder temp;
   write_small(temp / "a.tar");
   const ByteFile file(temp / "a.tar");
@@ -37,7 +37,7 @@ TEST(TarWrite, WritesWhatIsReadBack) {
   EXPECT_EQ(std::filesystem::file_size(temp / "out/cat/1.jpg"), 700u);
 }
 
-TEST(TarWrite, GivesTheSameBytesAndTheirSum) {
+TEST(TarWrite, WritesReproducibleBytesAndTheirChecksum) {
   const TempFolder temp;
   const std::string sum = write_small(temp / "a.tar");
   EXPECT_EQ(write_small(temp / "b.tar"), sum);
@@ -45,7 +45,7 @@ TEST(TarWrite, GivesTheSameBytesAndTheirSum) {
   EXPECT_EQ(sha256_file(temp / "b.tar"), sum);
 }
 
-TEST(TarWrite, LeavesNothingWhenItIsNotFinished) {
+TEST(TarWrite, LeavesNoFileIfItIsNotFinished) {
   const TempFolder temp;
   {
     TarWriter tar(temp / "a.tar");
@@ -54,7 +54,7 @@ TEST(TarWrite, LeavesNothingWhenItIsNotFinished) {
   EXPECT_EQ(temp.entries(), 0);
 }
 
-TEST(TarWrite, RefusesNamesThatNoShardMayHold) {
+TEST(TarWrite, RejectsNamesThatShardsMustNotContain) {
   const TempFolder temp;
   TarWriter tar(temp / "a.tar");
   expect_error<DataError>(

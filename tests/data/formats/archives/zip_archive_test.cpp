@@ -16,7 +16,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// An archive of two files: 5 bytes of "a/x", 3 of "a/y".
+// Returns an archive of two files: 5 bytes of "a/x" and 3 bytes of "a/y".
 Bytes archive(uint64_t zip64_from = 0xffffffff) {
   const TempFolder temp;
   AtomicFile file(temp / "a.zip");
@@ -37,7 +37,7 @@ std::string text_of(const ZipArchive& zip, const std::string& name) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Where `text` begins for the nth time, from 0.
+// Returns the position of the nth occurrence of `text`, counted from 0.
 size_t find(const Bytes& bytes, const std::string& text, int nth = 0) {
   size_t at = 0;
   const std::string all(bytes.begin(), bytes.end());
@@ -79,7 +79,7 @@ TEST(ZipWriter, AlignsEntries) {
   }
 }
 
-TEST(ZipArchive, RefusesAWrongChecksum) {
+TEST(ZipArchive, RejectsAWrongChecksum) {
   Bytes bytes = archive();
   bytes[find(bytes, "hello")] ^= 1;
   const ZipArchive zip = open(bytes);
@@ -87,7 +87,7 @@ TEST(ZipArchive, RefusesAWrongChecksum) {
   EXPECT_EQ(text_of(zip, "a/y"), "you");
 }
 
-TEST(ZipArchive, RefusesEveryTruncation) {
+TEST(ZipArchive, RejectsEveryTruncation) {
   for (const uint64_t zip64_from : {uint64_t{0xffffffff}, uint64_t{1}}) {
     const Bytes whole = archive(zip64_from);
     for (size_t size = 0; size < whole.size(); ++size) {
@@ -99,7 +99,7 @@ TEST(ZipArchive, RefusesEveryTruncation) {
 
 struct Case {
   const char* name;
-  // Of the archive: a change at an offset from the nth of these signatures.
+  // Changes the archive at this offset from the nth of these signatures.
   const char* signature;
   int nth;
   size_t offset;
@@ -110,7 +110,7 @@ struct Case {
 
 class ZipFaults : public testing::TestWithParam<Case> {};
 
-TEST_P(ZipFaults, IsRefused) {
+TEST_P(ZipFaults, AreRejected) {
   const Case& c = GetParam();
   Bytes bytes = archive();
   const size_t at = find(bytes, c.signature, c.nth) + c.offset;
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"comment", kEnd, 0, 20, 5, 2, "table of contents"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(ZipArchive, RefusesAnEntryThatIsThereTwice) {
+TEST(ZipArchive, RejectsADuplicateEntry) {
   const TempFolder temp;
   AtomicFile file(temp / "a.zip");
   ZipWriter zip(file);
@@ -163,7 +163,7 @@ TEST(ZipArchive, RefusesAnEntryThatIsThereTwice) {
       {"'a/x'", "duplicated"});
 }
 
-TEST(ZipArchive, RefusesZip64NumbersThatLie) {
+TEST(ZipArchive, RejectsWrongZip64Numbers) {
   const Bytes whole = archive(/*zip64_from=*/1);
   const auto refuses = [&](size_t at, uint8_t value) {
     Bytes bytes = whole;
@@ -172,7 +172,7 @@ TEST(ZipArchive, RefusesZip64NumbersThatLie) {
   };
   const size_t end64 = find(whole, "PK\x06\x06");
   const size_t locator = find(whole, "PK\x06\x07");
-  for (const size_t field : {32, 40, 48}) {  // entries, size and begin
+  for (const size_t field : {32, 40, 48}) {  // entries, size and offset
     refuses(end64 + field, 0x77);
     refuses(end64 + field + 7, 0xff);
   }

@@ -43,7 +43,7 @@ struct BadCase {
   Bytes bytes;
 };
 
-TEST(Idx, RefusesWhatIsNotAnIdxFileOfBytes) {
+TEST(Idx, RejectsFilesThatAreNotIdxFilesOfBytes) {
   const std::vector<BadCase> cases = {
       {"is empty; expected 000008", {}},
       {"begins with the bytes 89504e47", {0x89, 'P', 'N', 'G', 1, 2}},
@@ -70,7 +70,7 @@ TEST(Idx, RefusesWhatIsNotAnIdxFileOfBytes) {
         0xff,
         0xff,
         0xff}},
-      // 2^31 twice, and a zero that would hide it.
+      // 2^31 twice, and a zero that would hide the overflow.
       {"more than 2^40",
        {0, 0, 8, 3, 0x80, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0}},
   };
@@ -80,7 +80,7 @@ TEST(Idx, RefusesWhatIsNotAnIdxFileOfBytes) {
   }
 }
 
-TEST(Idx, RefusesEveryTruncation) {
+TEST(Idx, RejectsEveryTruncation) {
   const Bytes whole = small_idx();
   for (size_t size = 0; size < whole.size(); ++size) {
     EXPECT_THROW(parse_idx(std::span(whole).first(size), "a"), DataError)
@@ -88,7 +88,7 @@ TEST(Idx, RefusesEveryTruncation) {
   }
 }
 
-TEST(Idx, SurvivesEveryFlippedBitOfTheHeader) {
+TEST(Idx, RejectsEveryFlippedBitOfTheHeader) {
   const Bytes whole = small_idx();
   for (size_t bit = 0; bit < 8 * 12; ++bit) {
     Bytes flipped = whole;
@@ -97,7 +97,7 @@ TEST(Idx, SurvivesEveryFlippedBitOfTheHeader) {
   }
 }
 
-TEST(Idx, ReadsAFileGzippedOrNot) {
+TEST(Idx, ReadsFilesWithAndWithoutGzip) {
   const TempFolder temp;
   write_file(temp / "plain", small_idx());
   write_file(temp / "packed.gz", gzip_bytes(small_idx()));
@@ -108,7 +108,7 @@ TEST(Idx, ReadsAFileGzippedOrNot) {
   }
 }
 
-TEST(Idx, StopsInflatingAtTheLargestSizeAllowed) {
+TEST(Idx, StopsDecompressingAtTheLargestSizeAllowed) {
   const TempFolder temp;
   write_file(temp / "big.gz", gzip_bytes(Bytes(1 << 20, 0)));
   expect_error<DataError>(

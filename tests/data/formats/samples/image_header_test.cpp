@@ -39,7 +39,7 @@ Bytes le32(uint32_t value) {
   return le16(value) + le16(value >> 16);
 }
 
-// One tag, Orientation, of type SHORT.
+// An EXIF block with a single tag, Orientation, of type SHORT.
 Bytes exif(uint32_t orientation, bool big_endian = false) {
   return big_endian
              ? text("MM") + be16(42) + be32(8) + be16(1) + be16(274) + be16(3) +
@@ -87,7 +87,7 @@ Bytes tiff_tag(uint32_t tag, uint32_t type, uint32_t count, uint32_t value) {
   return le16(tag) + le16(type) + le32(count) + le32(value);
 }
 
-/// LZW of one strip of one byte, the last of the file.
+/// An LZW image with a single strip of one byte, the last byte of the file.
 Bytes tiff(const Bytes& more_tags = {}) {
   const auto tags = static_cast<uint32_t>(5 + more_tags.size() / 12);
   return text("II") + le16(42) + le32(8) + le16(tags) +
@@ -101,7 +101,7 @@ std::string error_for(const Bytes& bytes, int64_t max_pixels = kMaxPixels) {
       [&] { read_image_header(bytes, "cat.jpg", max_pixels); });
 }
 
-TEST(ImageHeader, GivesTheSizeOfAJpeg) {
+TEST(ImageHeader, ReadsTheSizeOfAJpeg) {
   const ImageHeader header = read_image_header(jpeg(300, 400));
   EXPECT_EQ(header.format, ImageFormat::jpeg);
   EXPECT_EQ(header.height, 300);
@@ -116,7 +116,7 @@ TEST(ImageHeader, SkipsFillBytesAndOtherSegmentsOfAJpeg) {
   EXPECT_EQ(read_image_header(jpeg(5, 7, before)).width, 7);
 }
 
-TEST(ImageHeader, GivesTheSizeOfAPng) {
+TEST(ImageHeader, ReadsTheSizeOfAPng) {
   const ImageHeader header = read_image_header(png(28, 29));
   EXPECT_EQ(header.format, ImageFormat::png);
   EXPECT_EQ(header.width, 28);
@@ -124,7 +124,7 @@ TEST(ImageHeader, GivesTheSizeOfAPng) {
   EXPECT_EQ(header.channels, 3);
 }
 
-TEST(ImageHeader, GivesTheSizeOfEachKindOfWebp) {
+TEST(ImageHeader, ReadsTheSizeOfEachKindOfWebp) {
   const ImageHeader lossy = read_image_header(
       webp("VP8 ", Bytes{0, 0, 0, 0x9d, 1, 0x2a} + le16(640) + le16(480)));
   EXPECT_EQ(lossy.width, 640);
@@ -140,19 +140,19 @@ TEST(ImageHeader, GivesTheSizeOfEachKindOfWebp) {
   EXPECT_EQ(extended.channels, 4);
 }
 
-TEST(ImageHeader, GivesTheSizeOfABmpWhoseRowsRunDownToo) {
+TEST(ImageHeader, ReadsTheSizeOfBottomUpAndTopDownBmps) {
   EXPECT_EQ(read_image_header(bmp(5, 3, 24, 48)).height, 3);
   EXPECT_EQ(read_image_header(bmp(5, -3, 24, 48)).height, 3);
 }
 
-TEST(ImageHeader, GivesTheSizeOfATiff) {
+TEST(ImageHeader, ReadsTheSizeOfATiff) {
   const ImageHeader header = read_image_header(tiff(tiff_tag(274, 3, 1, 6)));
   EXPECT_EQ(header.width, 70000);
   EXPECT_EQ(header.height, 30);
   EXPECT_EQ(header.orientation, 6);
 }
 
-TEST(ImageHeader, GivesTheSizeOfAGif) {
+TEST(ImageHeader, ReadsTheSizeOfAGif) {
   const ImageHeader header =
       read_image_header(text("GIF89a") + le16(12) + le16(34));
   EXPECT_EQ(header.format, ImageFormat::gif);
@@ -160,7 +160,7 @@ TEST(ImageHeader, GivesTheSizeOfAGif) {
   EXPECT_EQ(header.height, 34);
 }
 
-TEST(ImageHeader, ReadsTheOrientationOfEitherByteOrder) {
+TEST(ImageHeader, ReadsTheOrientationInEitherByteOrder) {
   for (int orientation = 1; orientation <= 8; ++orientation) {
     for (const bool big_endian : {false, true}) {
       const Bytes block = exif(orientation, big_endian);
@@ -173,12 +173,12 @@ TEST(ImageHeader, ReadsTheOrientationOfEitherByteOrder) {
   }
 }
 
-TEST(ImageHeader, TakesADamagedOrientationForUpright) {
+TEST(ImageHeader, TreatsADamagedOrientationAsUpright) {
   EXPECT_EQ(exif_orientation(exif(0)), 1);
   EXPECT_EQ(exif_orientation(exif(9)), 1);
   EXPECT_EQ(exif_orientation(text("garbage, no EXIF")), 1);
   Bytes elsewhere = exif(6);
-  elsewhere[14] = 200;  // 200 values, somewhere outside of the block
+  elsewhere[14] = 200;  // 200 values at a position outside the block
   EXPECT_EQ(exif_orientation(elsewhere), 1);
   const Bytes whole = exif(6);
   for (size_t size = 0; size < 20; ++size) {
@@ -186,7 +186,7 @@ TEST(ImageHeader, TakesADamagedOrientationForUpright) {
   }
 }
 
-TEST(ImageHeader, SaysWhatAFileThatIsNoImageStartsWith) {
+TEST(ImageHeader, ReportsTheFirstBytesOfAFileThatIsNotAnImage) {
   const std::string error = error_for(text("<html>"));
   EXPECT_NE(error.find("cat.jpg: is not an image"), std::string::npos) << error;
   EXPECT_NE(error.find("3c68746d6c3e"), std::string::npos) << error;
@@ -194,7 +194,7 @@ TEST(ImageHeader, SaysWhatAFileThatIsNoImageStartsWith) {
   EXPECT_NE(error_for({}).find("is empty"), std::string::npos);
 }
 
-TEST(ImageHeader, RefusesMorePixelsThanAllowed) {
+TEST(ImageHeader, RejectsMorePixelsThanAllowed) {
   const std::string error = error_for(jpeg(65000, 65000));
   EXPECT_NE(error.find("65000 x 65000"), std::string::npos) << error;
   EXPECT_NE(error.find("178956970"), std::string::npos) << error;
@@ -206,13 +206,13 @@ TEST(ImageHeader, RefusesMorePixelsThanAllowed) {
   EXPECT_NO_THROW(read_image_header(png(10, 11), "", 110));
 }
 
-TEST(ImageHeader, RefusesASizeOfZero) {
+TEST(ImageHeader, RejectsASizeOfZero) {
   EXPECT_NE(error_for(jpeg(0, 10)).find("its size is"), std::string::npos);
   EXPECT_NE(error_for(png(10, 0)).find("its size is"), std::string::npos);
   EXPECT_NE(error_for(bmp(-5, 3, 24, 48)).find("size"), std::string::npos);
 }
 
-TEST(ImageHeader, FindsEveryCutWithinAHeader) {
+TEST(ImageHeader, DetectsEveryTruncationOfAHeader) {
   const Bytes images[] = {
       jpeg(300, 400),
       Bytes(png(28, 28)),
@@ -223,12 +223,12 @@ TEST(ImageHeader, FindsEveryCutWithinAHeader) {
   for (const Bytes& image : images) {
     for (size_t size = 0; size < image.size(); ++size) {
       EXPECT_THROW(read_image_header({image.data(), size}), DataError)
-          << image[0] << " cut to " << size;
+          << image[0] << " truncated to " << size;
     }
   }
 }
 
-TEST(ImageHeader, RefusesWhatCannotBeShownAsBytes) {
+TEST(ImageHeader, RejectsFloatingPointAndAnimatedImages) {
   EXPECT_NE(
       error_for(tiff(tiff_tag(339, 3, 1, 3))).find("floating-point"),
       std::string::npos);
@@ -237,17 +237,17 @@ TEST(ImageHeader, RefusesWhatCannotBeShownAsBytes) {
       std::string::npos);
 }
 
-TEST(ImageHeader, FindsATiffThatEndsBeforeItsPixels) {
+TEST(ImageHeader, DetectsATiffThatEndsBeforeItsPixels) {
   EXPECT_NO_THROW(read_image_header(tiff()));
   Bytes cut = tiff();
   cut.pop_back();
   EXPECT_NE(error_for(cut).find("cat.jpg: is truncated"), std::string::npos);
-  // BitsPerSample, three of them, where there is no file.
+  // Three BitsPerSample values at a position beyond the file.
   const std::string error = error_for(tiff(tiff_tag(258, 3, 3, 5000)));
   EXPECT_NE(error.find("cat.jpg: is truncated"), std::string::npos) << error;
 }
 
-// Each of 30 rows of 3 bytes, in strips of 10 rows.
+// Each of 30 rows has 3 bytes; strips have 10 rows.
 Bytes tiff_of_strips(
     uint32_t strips,
     const std::vector<uint32_t>& sizes,
@@ -270,7 +270,7 @@ Bytes tiff_of_strips(
          le32(0) + values + Bytes(90);
 }
 
-TEST(ImageHeader, RefusesATiffWhoseTagsContradictItsPixels) {
+TEST(ImageHeader, RejectsATiffWhoseTagsContradictItsPixels) {
   EXPECT_EQ(read_image_header(tiff_of_strips(3, {30, 30, 30})).width, 24);
   EXPECT_NE(
       error_for(tiff_of_strips(2, {30, 30})).find("lists 2 strips or tiles"),
@@ -284,7 +284,7 @@ TEST(ImageHeader, RefusesATiffWhoseTagsContradictItsPixels) {
   EXPECT_NE(
       error_for(tiff_of_strips(3, {30, 30, 31})).find("truncated"),
       std::string::npos);
-  // Two planes have twice as many strips.
+  // Two planes need twice as many strips.
   EXPECT_NE(
       error_for(tiff_of_strips(
                     3,
@@ -294,7 +294,7 @@ TEST(ImageHeader, RefusesATiffWhoseTagsContradictItsPixels) {
       std::string::npos);
 }
 
-TEST(ImageHeader, SurvivesEveryFlippedBit) {
+TEST(ImageHeader, HandlesEveryFlippedBit) {
   const Bytes app1 = jpeg_segment(0xe1, text("Exif") + be16(0) + exif(6));
   const Bytes images[] = {
       jpeg(300, 400, app1),
@@ -313,7 +313,7 @@ TEST(ImageHeader, SurvivesEveryFlippedBit) {
         EXPECT_GE(header.orientation, 1);
         EXPECT_LE(header.orientation, 8);
       } catch (const DataError&) {
-        // refused, which is as good
+        // a rejected file is fine too
       }
     }
   }

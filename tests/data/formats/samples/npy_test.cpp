@@ -30,7 +30,7 @@ TEST(Npy, ReadsTypeShapeAndValues) {
   EXPECT_EQ(array.values[0], 'v');
 }
 
-TEST(Npy, ReadsNumbersVectorsAndEmptyArrays) {
+TEST(Npy, ReadsScalarsVectorsAndEmptyArrays) {
   const auto shape_of = [](const std::string& shape, size_t bytes) {
     const auto file = npy_bytes(
         "{\"shape\": " + shape + ", 'descr': '|u1', 'fortran_order': False}",
@@ -51,7 +51,7 @@ TEST(Npy, ReadsNewerVersions) {
   EXPECT_EQ(parse_npy(bytes, "a.npy").item_bytes, 16);
 }
 
-TEST(Npy, RefusesWhatItCannotGive) {
+TEST(Npy, RejectsUnsupportedArrays) {
   const auto with = [](const std::string& type, const std::string& rest) {
     return error_for("{'descr': " + type + ", " + rest + "}", 8);
   };
@@ -82,7 +82,7 @@ TEST(Npy, RefusesWhatItCannotGive) {
       "with the header");
 }
 
-TEST(Npy, RefusesEveryTruncation) {
+TEST(Npy, RejectsEveryTruncation) {
   const auto whole = npy_bytes(
       "{'descr': '<i8', 'fortran_order': False, 'shape': (2,)}",
       std::string(16, 'x'));

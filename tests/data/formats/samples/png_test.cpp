@@ -14,13 +14,13 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-TEST(PngWrite, StoresTheRowsAsTheyAre) {
+TEST(PngWrite, StoresTheRowsUnfiltered) {
   for (const int64_t channels : {1, 3}) {
     Bytes pixels(5 * 7 * channels);
     std::iota(pixels.begin(), pixels.end(), 0);
     const Bytes png = encode_png(pixels, 7, 5, channels);
 
-    // Signature, IHDR of 13 bytes, then the length of IDAT.
+    // After the signature and an IHDR of 13 bytes comes the length of IDAT.
     ASSERT_GT(png.size(), 57u);
     EXPECT_EQ(png[19], 7);
     EXPECT_EQ(png[23], 5);
@@ -50,7 +50,7 @@ TEST(PngWrite, StoresTheRowsAsTheyAre) {
   }
 }
 
-TEST(PngWrite, RefusesSizesThatDoNotAgree) {
+TEST(PngWrite, RejectsSizesThatDoNotMatch) {
   const Bytes pixels(12);
   expect_error<std::invalid_argument>(
       [&] { encode_png(pixels, 3, 3, 1); },

@@ -26,7 +26,7 @@ std::string error_of(const std::string& text) {
   return "none";
 }
 
-TEST(Pnm, IsKnownByItsFirstBytes) {
+TEST(Pnm, IsRecognizedByItsFirstBytes) {
   for (const char* text : {"P5 1", "P6\n1", "P5#", "P6\t"}) {
     EXPECT_TRUE(is_pnm(bytes_of(text))) << text;
   }
@@ -35,7 +35,7 @@ TEST(Pnm, IsKnownByItsFirstBytes) {
   }
 }
 
-TEST(Pnm, GivesSizeAndPixels) {
+TEST(Pnm, ReadsSizeAndPixels) {
   const std::string text = "P6 2 1 255\nabcdef";
   const PnmFile colors = parse(text);
   EXPECT_EQ(colors.width, 2);
@@ -53,16 +53,16 @@ TEST(Pnm, GivesSizeAndPixels) {
   EXPECT_EQ(gray.pixels[3], 4);
 }
 
-TEST(Pnm, MayHaveCommentsAndAnyBlanksInItsHeader) {
+TEST(Pnm, AllowsCommentsAndAnyWhitespaceInItsHeader) {
   const std::string text = "P5# of a camera\n 2\t# wide\r\n1\n#\n255\r\n\n";
   const PnmFile file = parse(text);
   EXPECT_EQ(file.width, 2);
   EXPECT_EQ(file.height, 1);
-  // One blank ends the header: what looks like another is a pixel.
+  // One whitespace character ends the header; a second one is a pixel.
   EXPECT_EQ(file.pixels[0], '\n');
 }
 
-TEST(Pnm, SaysWhatIsWrongAndInWhichFile) {
+TEST(Pnm, NamesTheErrorAndTheFile) {
   for (const auto& [text, what] :
        std::vector<std::pair<std::string, std::string>>{
            {"P3 1 1 255\n1", "is not a binary PGM or PPM"},

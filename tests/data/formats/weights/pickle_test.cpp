@@ -18,7 +18,7 @@ bool is_allowed(std::string_view name) {
   return name == "torch.Size";
 }
 
-// A pickle and the bytes that it views.
+// A parsed pickle and the bytes it refers to.
 struct Parsed {
   explicit Parsed(const std::string& text)
       : bytes(text.begin(), text.end()),
@@ -57,7 +57,7 @@ TEST(Pickle, ReadsScalars) {
 }
 
 TEST(Pickle, ReadsNestedContainersAndTheMemo) {
-  // {"a": [1, 2], "b": (1,)} with "a" and 1 out of the memo.
+  // {"a": [1, 2], "b": (1,)} with "a" and 1 from the memo.
   const Parsed parsed(PickleBytes()
                           .op('}')
                           .op('(')
@@ -89,7 +89,7 @@ TEST(Pickle, ReadsNestedContainersAndTheMemo) {
   EXPECT_EQ(pickle.find(*list, "a"), nullptr);
 }
 
-TEST(Pickle, AnOrderedDictIsADictAndItsAttributesAreDropped) {
+TEST(Pickle, ReadsAnOrderedDictAsADictWithoutItsAttributes) {
   const Parsed parsed(PickleBytes()
                           .global("collections", "OrderedDict")
                           .op(')')
@@ -107,7 +107,7 @@ TEST(Pickle, AnOrderedDictIsADictAndItsAttributesAreDropped) {
   EXPECT_EQ(parsed.root().kind, Kind::dict);
   EXPECT_EQ(parsed.pickle.find(parsed.root(), "a")->integer, 1);
 
-  // From Python 2: OrderedDict([["a", 1]]).
+  // As written by Python 2: OrderedDict([["a", 1]]).
   const Parsed pairs(PickleBytes()
                          .global("collections", "OrderedDict")
                          .op(']')
@@ -124,7 +124,7 @@ TEST(Pickle, AnOrderedDictIsADictAndItsAttributesAreDropped) {
   EXPECT_EQ(pairs.pickle.find(pairs.root(), "a")->integer, 1);
 }
 
-TEST(Pickle, ACallIsAValueAndNothingMore) {
+TEST(Pickle, ParsesCallsWithoutExecutingThem) {
   const Parsed parsed(PickleBytes()
                           .global("torch", "Size")
                           .tuple({2, 3})
@@ -135,12 +135,12 @@ TEST(Pickle, ACallIsAValueAndNothingMore) {
   EXPECT_EQ(parsed.pickle[parsed.root().items[0]].text, "torch.Size");
 }
 
-TEST(Pickle, StopsAtItsEndAndSaysWhereThatIs) {
+TEST(Pickle, StopsAtItsEndAndReportsThePosition) {
   const Parsed parsed(std::string("\x80\x02N.and more"));
   EXPECT_EQ(parsed.pickle.size(), 4u);
 }
 
-TEST(Pickle, RefusesEveryNameThatIsNotAllowed) {
+TEST(Pickle, RejectsEveryNameThatIsNotAllowed) {
   refuses(
       PickleBytes()
           .global("os", "system")
@@ -171,7 +171,7 @@ struct Case {
 
 class PickleFaults : public testing::TestWithParam<Case> {};
 
-TEST_P(PickleFaults, IsRefused) {
+TEST_P(PickleFaults, AreRejected) {
   refuses(GetParam().bytes, {"a.pth", "byte", GetParam().word});
 }
 
@@ -221,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bomb", body(std::string(1'000'001, 'N') + "."), "million"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(Pickle, RefusesEveryTruncation) {
+TEST(Pickle, RejectsEveryTruncation) {
   const std::string whole =
       PickleBytes().op('}').string("key").integer(1).op('s').finish();
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -229,14 +229,14 @@ TEST(Pickle, RefusesEveryTruncation) {
   }
 }
 
-TEST(Pickle, TakesAValueThatHoldsItself) {
+TEST(Pickle, AcceptsAValueThatContainsItself) {
   // l = []; l.append(l)
   const Parsed parsed(
       PickleBytes().op(']').op('q').op(0).op('h').op(0).op('a').finish());
   EXPECT_EQ(parsed.root().items.at(0), parsed.pickle.root_id());
 }
 
-TEST(Pickle, RefusesAFewBytesThatBecomeMany) {
+TEST(Pickle, RejectsAFewBytesThatExpandToMany) {
   std::string pairs;
   for (int i = 0; i < 5'000; ++i) pairs += "NN\x86";
   std::string calls;

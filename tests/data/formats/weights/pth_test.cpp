@@ -54,7 +54,7 @@ struct View {
 
 class PthViews : public testing::TestWithParam<View> {};
 
-TEST_P(PthViews, BeyondTheirStorageAreRefused) {
+TEST_P(PthViews, BeyondTheirStorageAreRejected) {
   const View& v = GetParam();
   expect_error<DataError>(
       [&] {
@@ -84,13 +84,13 @@ INSTANTIATE_TEST_SUITE_P(
         View{"empty_beyond", 7, {0}, {1}, "6 elements"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(Pth, AnEmptyViewAndARepeatedElementAreFine) {
+TEST(Pth, AcceptsAnEmptyViewAndARepeatedElement) {
   read(legacy_file(dict_of(view(6, 6, {0}, {1})), {6}));
   read(legacy_file(dict_of(view(6, 5, {1000}, {0})), {6}));
   read(legacy_file(dict_of(view(0, 0, {0, 5}, {5, 1})), {0}));
 }
 
-TEST(Pth, RefusesStoragesThatAreNotAsTheyShouldBe) {
+TEST(Pth, RejectsInvalidStorages) {
   const std::string dict = dict_of(view(6, 0, {6}, {1}));
   const auto refuses = [](const std::string& file, const char* word) {
     expect_error<DataError>([&] { read(file); }, {"a.pth", word});
@@ -108,7 +108,7 @@ TEST(Pth, RefusesStoragesThatAreNotAsTheyShouldBe) {
           dict_of(PickleBytes().tensor("0", 6, 0, {6}, {1}, "Size")),
           {6}),
       "damaged storage");
-  // One storage of two sizes.
+  // One storage with two sizes.
   refuses(
       legacy_file(
           PickleBytes()
@@ -124,13 +124,13 @@ TEST(Pth, RefusesStoragesThatAreNotAsTheyShouldBe) {
       "two sizes");
 }
 
-TEST(Pth, RefusesTensorsMadeInAnotherWay) {
+TEST(Pth, RejectsTensorsCreatedByOtherFunctions) {
   const auto refuses = [](const PickleBytes& value, const char* word) {
     expect_error<DataError>(
         [&] { read(legacy_file(dict_of(value), {})); },
         {"a.pth", word});
   };
-  // Wrappers that never come to a tensor.
+  // Wrappers without a tensor.
   refuses(
       PickleBytes()
           .global("torch._utils", "_rebuild_parameter")
@@ -157,7 +157,7 @@ TEST(Pth, RefusesTensorsMadeInAnotherWay) {
       "damaged storage");
 }
 
-TEST(Pth, RefusesATensorThatIsThereTwice) {
+TEST(Pth, RejectsADuplicateTensor) {
   const std::string object = PickleBytes()
                                  .op('}')
                                  .string("w")
@@ -181,13 +181,14 @@ std::string nested(int depth) {
   return legacy_file(object.finish(), {6});
 }
 
-TEST(Pth, SeesDictionariesSixteenDeepAndRefusesDeeperOnes) {
+TEST(Pth, FindsDictionariesUpToSixteenLevelsDeep) {
   EXPECT_EQ(read(nested(16)).tensors.size(), 1u);
   EXPECT_EQ(read(nested(3), "a/a/a").tensors.size(), 1u);
   expect_error<DataError>([] { read(nested(17)); }, {"16 deep"});
 }
 
-// A dictionary of tensors "w0", "w1", ..., and a number where it is not whole.
+// Adds a dictionary of tensors "w0", "w1", ..., and a number if it is not
+// complete.
 PickleBytes& add_dict(
     PickleBytes& object,
     const std::string& key,
@@ -202,7 +203,7 @@ PickleBytes& add_dict(
   return object.op('s');
 }
 
-TEST(Pth, TakesADictionaryUnaskedOnlyIfItIsWholeAndTheLargest) {
+TEST(Pth, SelectsADictionaryByDefaultOnlyIfItIsCompleteAndTheLargest) {
   const auto read_two = [](int whole, int other) {
     PickleBytes object;
     object.op('}');
@@ -214,8 +215,8 @@ TEST(Pth, TakesADictionaryUnaskedOnlyIfItIsWholeAndTheLargest) {
   expect_error<DataError>([&] { read_two(2, 2); }, {"several", "'model'"});
 }
 
-TEST(Pth, SeesDictionariesInListsTuplesAndUnderEveryKey) {
-  // {"nets": [{2 tensors}], "ema": {2 tensors}}, and the like.
+TEST(Pth, FindsDictionariesInListsTuplesAndUnderEveryKey) {
+  // {"nets": [{2 tensors}], "ema": {2 tensors}}, and similar.
   const auto file = [](const auto& add_first) {
     PickleBytes object, net;
     net.bytes.clear();
@@ -267,7 +268,7 @@ TEST(Pth, SeesDictionariesInListsTuplesAndUnderEveryKey) {
   }
 }
 
-TEST(Pth, LeavesOutWhatHasTheShapeOfAnOptimizersState) {
+TEST(Pth, SkipsDictionariesThatLookLikeOptimizerState) {
   for (const char* beside : {"param_groups", "hypers", "other"}) {
     PickleBytes object;
     object.op('}');
@@ -289,7 +290,7 @@ TEST(Pth, LeavesOutWhatHasTheShapeOfAnOptimizersState) {
   }
 }
 
-TEST(Pth, AsksAgainWhereAKeyMeansTwoDictionaries) {
+TEST(Pth, RejectsAnAmbiguousKey) {
   PickleBytes object;
   object.op('}');
   add_dict(object, "a/b", 2, true);
@@ -301,7 +302,7 @@ TEST(Pth, AsksAgainWhereAKeyMeansTwoDictionaries) {
       {"several", "with that name", "(2 tensors)", "(1 tensors)"});
 }
 
-TEST(Pth, ADictionaryInItselfEndsTheSearch) {
+TEST(Pth, HandlesADictionaryThatContainsItself) {
   const std::string object = PickleBytes()
                                  .op('}')
                                  .op('q')
@@ -317,12 +318,12 @@ TEST(Pth, ADictionaryInItselfEndsTheSearch) {
   EXPECT_EQ(read(legacy_file(object, {6})).tensors.size(), 1u);
 }
 
-TEST(Pth, RefusesOtherVersionsOfTheLegacyFormat) {
+TEST(Pth, RejectsOtherVersionsOfTheLegacyFormat) {
   std::string file = legacy_file(dict_of(view(6, 0, {6}, {1})), {6});
   expect_error<DataError>(
       [&] {
         std::string changed = file;
-        changed[15 + 4] ^= 1;  // of the protocol's number
+        changed[15 + 4] ^= 1;  // in the protocol number
         read(changed);
       },
       {"unknown version"});

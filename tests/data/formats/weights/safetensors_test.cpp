@@ -22,12 +22,12 @@ StoredWeights parse(const std::string& content) {
   return read_safetensors_header(ByteFile(bytes, "a.safetensors"));
 }
 
-// A file of this header and so many bytes of data.
+// Parses a file with this header and this many bytes of data.
 StoredWeights parse(const std::string& header, size_t data) {
   return parse(length_of(header.size()) + header + std::string(data, 'x'));
 }
 
-TEST(Safetensors, ReadsNamesTypesShapesPlacesAndMetadata) {
+TEST(Safetensors, ReadsNamesTypesShapesOffsetsAndMetadata) {
   const std::string header =
       R"({"__metadata__":{"format":"pt"},)"
       R"("b":{"dtype":"F16","shape":[2,2],"data_offsets":[4,12]},)"
@@ -54,7 +54,7 @@ TEST(Safetensors, ReadsTheHeaderThatItWrites) {
   const std::string header =
       safetensors_header(tensors, {{"k\n", "v"}}, "a.safetensors");
   EXPECT_EQ(header.size() % 8, 0u);
-  // The largest elements come first, so that all are aligned.
+  // The largest elements come first, so that all tensors are aligned.
   EXPECT_EQ(safetensors_order(tensors), (std::vector<size_t>{1, 2, 3, 0}));
   const StoredWeights weights = parse(header + std::string(8 + 20 + 6, 'x'));
   EXPECT_EQ(weights.metadata.at("k\n"), "v");
@@ -77,7 +77,7 @@ struct Case {
 
 class SafetensorsFaults : public testing::TestWithParam<Case> {};
 
-TEST_P(SafetensorsFaults, IsRefusedWithItsReason) {
+TEST_P(SafetensorsFaults, AreRejectedWithAReason) {
   const Case& c = GetParam();
   const std::string error =
       error_of<DataError>([&] { parse(c.header, c.data); });
@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
             {"'a'", "begins at byte"}}),
     [](const auto& info) { return info.param.name; });
 
-TEST(Safetensors, RefusesAHeaderBeyondTheFileOrTheLimit) {
+TEST(Safetensors, RejectsAHeaderBeyondTheFileOrTheLimit) {
   expect_error<DataError>([] { parse("{}"); }, {"cut off"});
   expect_error<DataError>(
       [] { parse(length_of(3) + "{}"); },
