@@ -1,6 +1,7 @@
 # cmake -DROOT=<repository> -DBUILD=<build folder> -P tests/compile_commands.cmake
-# Fails on a source without an entry in compile_commands.json, of which an
-# editor and clang-tidy would know nothing.
+#
+# Fails on a source without an entry in compile_commands.json, which editors and
+# clang-tidy need.
 cmake_minimum_required(VERSION 3.25)
 
 file(STRINGS ${BUILD}/compile_commands.json lines REGEX "^  \"file\": ")

@@ -1,22 +1,21 @@
-"""Compiles every C++ block of the documents, and of the comments in headers.
+"""Compiles every C++ block in the documents and in comments of headers.
 
 documents.py BUILD_FOLDER ROOT
 documents.py --programs FILE ROOT    writes the programs, to be compiled and run
 
-A block with `int main()` is a program: it has the headers that it shows and no
-others. One that shows none is made of all blocks of its page, in their order.
-Any other block is a fragment: it stands behind `#include
-<tern/tern.h>` and the headers that it shows, inside a function, and knows the
-names of the blocks before it on its page. What a page does not show is in a
-comment, which is compiled as one more block:
+A block with `int main()` is a program and includes only the headers that it shows. A
+program that shows no headers consists of all blocks of its page, in order. Any other
+block is a fragment: it is compiled inside a function, after `#include <tern/tern.h>`
+and the headers that it shows, and can use the names of earlier blocks on its page.
+Code that a page should not show is in a comment, which is compiled as another block:
 
     <!-- cpp
     extern tern::Learner learn;
     -->
 
-What is not to be compiled is not marked ```cpp.
+Code that should not be compiled is not marked ```cpp.
 
-The first block of README.md has to be examples/mnist.cpp, but for comments and
+The first block of README.md must equal examples/mnist.cpp, except for comments and
 line breaks.
 """
 import collections
@@ -41,7 +40,7 @@ CPP_FENCE = re.compile(r"(```+|~~~+)\s*(cpp|c\+\+|cc|cxx|c|hpp|h)\b", re.IGNOREC
 @dataclasses.dataclass
 class Block:
     page: str
-    line: int  # of its first line of code
+    line: int  # of the first line of code
     code: list
     is_shown: bool
 
@@ -52,7 +51,7 @@ class Block:
         return [line for line in self.code if line.startswith("#include")]
 
     def body(self):
-        """Without its includes, which are not allowed in a function."""
+        """The code without its includes, which are not allowed in a function."""
         place = f'#line {self.line} "{self.page}"'
         keep = ["" if line in self.includes() else line for line in self.code]
         return [place, *keep]
@@ -72,15 +71,15 @@ def blocks_of(page, text):
             end = "```" if is_shown else "-->"
             blocks.append(Block(page, number + 1, [], is_shown))
         elif CPP_FENCE.match(line.strip()):
-            sys.exit(f"{page}:{number}: C++ is marked ```cpp, so that it is "
-                     "compiled.")
+            sys.exit(f"{page}:{number}: C++ blocks must be marked ```cpp, so that "
+                     "they are compiled.")
     if end is not None:
         sys.exit(f"{blocks[-1].page}:{blocks[-1].line}: this block has no end.")
     return blocks
 
 
 def code_of(lines):
-    """Without comments and spaces, which the formatter of the tree sets."""
+    """The code without comments and whitespace, which depend on the formatter."""
     return "".join("".join(line.split("//")[0].split()) for line in lines)
 
 
@@ -88,8 +87,8 @@ def is_first_example(block, root):
     file = root / "examples" / "mnist.cpp"
     if code_of(block.code) == code_of(file.read_text().splitlines()):
         return True
-    print(f"{block.page}:{block.line}: this program is not examples/mnist.cpp; "
-          "expected the same code. Change one of them.")
+    print(f"{block.page}:{block.line}: this program differs from "
+          "examples/mnist.cpp; expected the same code. Change one of them.")
     return False
 
 
@@ -98,7 +97,7 @@ def name_of(*parts):
 
 
 def fragments(blocks):
-    """One page's, each in the scope of the one before."""
+    """The fragments of one page, each in the scope of the previous one."""
     lines = [f"namespace {name_of(blocks[0].page)} {{", "void fragments() {"]
     for block in blocks:
         lines += ["{", *block.body()]
@@ -106,7 +105,7 @@ def fragments(blocks):
 
 
 def program(blocks):
-    """Its main is a function like any other in a namespace, which has to return."""
+    """A program whose main is an ordinary function in a namespace, which must return."""
     name = name_of(blocks[-1].page, blocks[-1].line)
     body = [line for block in blocks for line in block.body()]
     if body[-1] == "}":
@@ -115,7 +114,7 @@ def program(blocks):
 
 
 def programs(blocks):
-    """The blocks of each program of a page."""
+    """Yields the blocks of each program of a page."""
     for block in blocks:
         if block.is_program():
             yield [block] if block.includes() else blocks
@@ -126,9 +125,8 @@ def includes_of(blocks):
 
 
 def by_includes(pages):
-    """Code by the headers that it is compiled behind: reading LibTorch takes
-    most of the time, so what has the same headers is compiled together.
-    """
+    """Code grouped by its includes: parsing LibTorch takes most of the time, so code
+    with the same includes is compiled together."""
     groups = collections.defaultdict(list)
     for blocks in pages:
         rest = list(blocks)
@@ -141,9 +139,8 @@ def by_includes(pages):
 
 
 def compile_command(build, includes):
-    """That of tern_documents.cpp. Its precompiled header is tern.h, which a
-    program that does not include it must not see.
-    """
+    """The command of tern_documents.cpp. Its precompiled header is tern.h, which must
+    not be visible to a program that does not include it."""
     entries = json.loads((build / "compile_commands.json").read_text())
     command = next(
         one["command"] for one in entries if one["file"].endswith(COMPILED_AS)
@@ -174,7 +171,7 @@ def pages_of(root):
 
 
 def write_programs(file, root):
-    """One program of all of them but README's, which examples/ has: it says
+    """Writes all programs as one, except README's, which is in examples/. It prints
     which of them fails."""
     parts = [
         one

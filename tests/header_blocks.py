@@ -1,10 +1,10 @@
 """The C++ in comments of public headers, for documents.py to compile.
 
-What is indented in a `///` comment, after an empty line of it, is a block. Its
-paragraphs of C++ are compiled, each block in a function behind tern.h, in a
-namespace of its header, with the names of tests/header_names.h; formulas, output
-and lists of files are not. `...` stands for what the reader adds, and `.loss = x`
-for an option of a Learner.
+Indented text in a `///` comment, after an empty line of it, is a block. Its C++
+paragraphs are compiled; formulas, output and lists of files are not. Each block is in
+a function after tern.h, in a namespace of its header with the names of
+tests/header_names.h. `...` represents code of the reader, and `.loss = x` an option
+of a Learner.
 """
 import re
 
@@ -12,7 +12,7 @@ FOLDERS = ("kernels", "data", "learner", "callbacks", "vision")
 
 
 def blocks_of(text):
-    """Number of the first line and text of each block."""
+    """The number of the first line and the text of each block."""
     lines = text.splitlines()
     blocks, inside = [], False
     for number, line in enumerate(lines, 1):
@@ -32,7 +32,7 @@ def without_comment(line):
 
 
 def is_code(paragraph):
-    """Statements, options or a class: not a formula, JSON or a list of files."""
+    """True for statements, options or a class, but not for a formula, JSON or a list of files."""
     code = [bare for line in paragraph if (bare := without_comment(line).strip())]
     if not code or re.match(r'\{"|\d\.|<|\(1 - ', code[0]):
         return False
@@ -40,7 +40,7 @@ def is_code(paragraph):
 
 
 def filled(text):
-    """With something in place of each `...`."""
+    """The text with each `...` replaced by code."""
     text = re.sub(r"for \(\.\.\.\)", "for (;;)", text)
     text = re.sub(r"\{ \.\.\. \}", "{}", text)
     text = re.sub(r"\(\.\.\.\)", "()", text)
@@ -49,7 +49,7 @@ def filled(text):
 
 
 def code_of(paragraph):
-    """As statements; an option is one of a Learner, and a method a callback's."""
+    """The paragraph as statements; an option belongs to a Learner, a method to a callback."""
     text = filled("\n".join(map(without_comment, paragraph)))
     if text.lstrip().startswith("."):
         options = re.split(r"\n(?=\s*\.\w)", text)
@@ -60,7 +60,7 @@ def code_of(paragraph):
 
 
 def functions(root):
-    """The header that each is of, and the lines."""
+    """Yields the header and the code of each block."""
     for folder in FOLDERS:
         for file in sorted((root / folder).rglob("*.h")):
             header = str(file.relative_to(root))
@@ -71,14 +71,14 @@ def functions(root):
                 if not code:
                     continue
                 body = f'#line {number} "{header}"\n' + "\n".join(code)
-                # A function stands by itself.
+                # A function needs no function around it.
                 is_function = re.match(r"\s*\w[\w<>]* \w+\([^;]*\) \{", code[0]) and not code[0].lstrip().startswith("for")
                 inner = body if is_function else f"[[maybe_unused]] static void block_{number}() {{\n{body}\n}}"
                 yield header, f"namespace tern::header_names::{scope} {{\n{inner}\n}}"
 
 
 def unit(root):
-    """Includes, and the lines behind them."""
+    """The number of blocks, their includes, and the code after them."""
     found = list(functions(root))
     includes = {f"#include <tern/{header}>" for header, _ in found if not header.startswith("kernels")}
     return len(found), ["#include <tern/tern.h>", *sorted(includes), '#include "tern/tests/header_names.h"'], [lines for _, lines in found]

@@ -1,7 +1,7 @@
 #pragma once
 
-// The names that the C++ in comments of public headers takes for granted: those
-// of all headers, and in a namespace each, those of one.
+// Names that the C++ in comments of public headers uses without declaring them:
+// first those used by all headers, then a namespace per header.
 #include <filesystem>
 #include <fstream>
 #include <string>

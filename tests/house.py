@@ -1,10 +1,10 @@
-"""Checks that includes follow the arrows of docs/architecture.md, without a circle.
+"""Checks that includes follow the arrows of docs/architecture.md, without cycles.
 
 house.py ROOT
 
 A folder may include only the folders that MAY_INCLUDE lists for it, no header includes
-itself through others, and a class is defined in the folder
-that declares it. Prints the sizes of the folders, none of which is a limit.
+itself through others, and a class is defined in the folder that declares it. Prints the
+sizes of the folders; none of them is a limit.
 """
 import collections
 import pathlib
@@ -14,8 +14,8 @@ import sys
 TOPS = ("kernels", "data", "learner", "callbacks", "vision")
 ENDINGS = (".h", ".cpp", ".cu", ".cuh")
 
-# What each folder may include besides itself. A folder that is not listed belongs to
-# the nearest one above it that is.
+# The folders that each folder may include besides itself. A folder that is not listed uses the
+# entry of its nearest listed parent.
 BELOW_CORE = {"kernels", "data", "data/formats", "data/support"}
 CORE = BELOW_CORE | {"learner", "learner/plots"}
 BESIDE_CORE = CORE | {
@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "data/formats": set(),
     "data/support": {"data/formats", "kernels"},
     "data": {"data/formats", "data/support", "kernels"},
-    # Curves as SVG and PNG, which know nothing of a Learner.
+    # Curves as SVG and PNG, which do not depend on Learner.
     "learner/plots": BELOW_CORE,
     "learner": BELOW_CORE | {"learner/plots"},
     "learner/losses": CORE,
@@ -55,9 +55,9 @@ MAY_INCLUDE["vision/interpret"] = MAY_INCLUDE["vision/predict"] | {"vision/predi
 MAY_INCLUDE["vision/matting"] = MAY_INCLUDE["vision/interpret"] | {"vision/interpret"}
 MAY_INCLUDE["vision"] = MAY_INCLUDE["vision/matting"] | {"vision/matting"}
 
-# What every folder may include.
+# Files that every folder may include.
 EVERYWHERE = {"version.h"}
-# The addresses of learner/amp that hand-written loops use.
+# The headers of learner/amp at the addresses that hand-written loops use.
 FORWARDERS = {"learner/autocast.h", "learner/grad_scaler.h"}
 # Classes whose methods may be defined in the folder of their subject, as fastai
 # attaches `to_fp16` to its Learner.
@@ -72,7 +72,7 @@ def product_files(root):
 
 
 def folder_of(path):
-    """The folder of MAY_INCLUDE that a path, relative to the root, belongs to."""
+    """The entry of MAY_INCLUDE for a path relative to the root."""
     folder = path.rpartition("/")[0]
     while folder not in MAY_INCLUDE:
         folder = folder.rpartition("/")[0]
@@ -80,7 +80,7 @@ def folder_of(path):
 
 
 def wrong_includes(root):
-    """Includes against the arrows, and of libraries that a folder must not use."""
+    """Yields includes against the arrows, and of libraries that a folder must not use."""
     for path in product_files(root):
         name = str(path.relative_to(root))
         if name in FORWARDERS:
@@ -100,7 +100,7 @@ def wrong_includes(root):
 
 
 def definitions_elsewhere(root):
-    """Methods that are declared in one folder and defined in another."""
+    """Yields methods that are declared in one folder and defined in another."""
     declared = {}
     for path in product_files(root):
         if path.suffix == ".h":

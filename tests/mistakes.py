@@ -1,10 +1,10 @@
-"""Compiles the likeliest mistakes and looks at the words of the compilers.
+"""Compiles likely mistakes and checks the compilers' error messages.
 
 mistakes.py BUILD_FOLDER COMPILER...
 
-A compiler that is not there is left out. All mistakes are one file: reading
-LibTorch takes most of the time. Each is in a file of its own as far as the
-compiler knows, so that its errors name it.
+A compiler that is not installed is skipped. All mistakes are compiled in one file,
+since parsing LibTorch takes most of the time; #line gives each mistake a file name of
+its own, which appears in its errors.
 """
 import concurrent.futures
 import json
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-NEAR = 24  # lines of output around the words that belong to one error
+NEAR = 24  # maximum distance in lines of output between an error and its words
 HEADERS = """
 #include <tern/callbacks/monitor.h>
 #include <tern/callbacks/schedules/one_cycle.h>
@@ -40,13 +40,13 @@ struct NoCallback {};
 struct Epochs : tern::Callback { void on_epoch_end() {} };
 struct Batches : tern::Callback { void on_batch_end(tern::Learner&) const {} };
 """
-# What is written, by a name for it, and what compilers have to say of it.
+# Each mistake by name: its code, and words that the error must contain.
 MISTAKES = {
     "callback_option": ('learn.add<tern::EarlyStopping>({.monitr = "f1"});', "EarlyStopping::Options"),
     "learner_option": ("tern::Learner(data, Net(), {.metric = {}});", "LearnerOptions"),
     "schedule_option": ("learn.fit_one_cycle(5, {.lr_max = 1e-2});", "OneCycleOptions"),
-    # Overloads hide which field is wrong; with the type before the braces the
-    # compilers name it.
+    # With overloads, compilers do not name the wrong field; with the type before the braces they
+    # do.
     "typed_braces": ('tern::EarlyStopping::Options{.monitr = "f1"};', "monitr"),
     "metric_not_called": ("tern::Learner(data, Net(), {.metrics = {tern::accuracy}});", "tern::accuracy() with its parentheses"),
     "metric_without_name": ("tern::Learner(data, Net(), {.metrics = {error_of}});", 'tern::Metric("name", function)'),
@@ -64,7 +64,7 @@ MISTAKES = {
 
 
 def options_of(build):
-    """Where the headers are, and the language, for any compiler."""
+    """The include folders, for any compiler."""
     entries = json.loads((build / "compile_commands.json").read_text())
     command = next(one["command"] for one in entries if one["file"].endswith("/tern_pch.cpp"))
     return re.findall(r" -isystem (\S+)| -I(\S+)", command)
@@ -78,7 +78,7 @@ def program():
 
 
 def unsaid(output):
-    """Mistakes of which the output does not say what it should."""
+    """Yields mistakes whose error lacks the expected words."""
     lines = output.splitlines()
     for name, (code, words) in MISTAKES.items():
         near = (
@@ -95,7 +95,7 @@ def main():
     found = {name: shutil.which(name) for name in sys.argv[2:]}
     for name in found:
         if not found[name]:
-            print(f"SKIPPED: there is no {name}")
+            print(f"SKIPPED: {name} is not installed")
     compilers = sorted(set(filter(None, found.values())))
     folders = [system or own for system, own in options_of(build)]
     with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +113,7 @@ def main():
     good = bool(compilers)
     for compiler, output in zip(compilers, outputs):
         left = list(unsaid(output))
-        print(f"{compiler}: says what it should of {len(MISTAKES) - len(left)} of {len(MISTAKES)} mistakes")
+        print(f"{compiler}: reports {len(MISTAKES) - len(left)} of {len(MISTAKES)} mistakes as expected")
         if left:
             good = False
             print("\n".join(left), output, sep="\n\n")

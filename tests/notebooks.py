@@ -1,11 +1,11 @@
-"""The notebooks in docs/notebooks are what ./dev notebooks writes.
+"""Checks that docs/notebooks is the output of ./dev notebooks.
 
 notebooks.py ROOT
 
-Each has the cells of its example's source as it is now, outputs for a program that
-prints, the metadata of a C++ kernel, at most 300 KB, and no folder of the machine
-that wrote it; it is valid nbformat, which the package nbformat checks where it is
-installed. There is one for each that examples/CMakeLists.txt names.
+Each notebook has the cells of its example's current source, outputs if the program
+prints, the metadata of a C++ kernel, at most 300 KB, and no path of the machine that
+wrote it. It is valid nbformat, which the package nbformat checks if it is installed.
+There is one notebook for each name in examples/CMakeLists.txt.
 """
 import json
 import pathlib
@@ -18,7 +18,7 @@ PLACE = re.compile(r"(?<![\w.~/:-])/(?:[\w.+-]+/){2,}[\w.+-]*")
 
 
 def validator():
-    """nbformat.validate of this Python, or of the one that builds the site."""
+    """Returns nbformat.validate from this Python, or from the one that builds the site."""
     for folder in None, *SITE.glob("lib/python3*/site-packages"):
         if folder:
             sys.path.append(str(folder))
@@ -31,12 +31,12 @@ def validator():
 
 
 def structure(notebook):
-    """What nbformat 4.5 asks for, as far as these notebooks go."""
+    """Checks the parts of nbformat 4.5 that these notebooks use."""
     if (notebook.get("nbformat"), notebook.get("nbformat_minor")) != (4, 5):
         yield "is not nbformat 4.5"
     ids = [cell.get("id", "") for cell in notebook["cells"]]
     if len(set(ids)) != len(ids) or not all(re.fullmatch(r"[\w-]{1,64}", one) for one in ids):
-        yield "has cells without an id of their own"
+        yield "has cells without a unique id"
     keys = {"markdown": {"cell_type", "id", "metadata", "source"}}
     keys["code"] = keys["markdown"] | {"execution_count", "outputs"}
     for cell in notebook["cells"]:
@@ -64,15 +64,15 @@ def problems(root, file, validate):
         yield f"names the source {source.relative_to(root)}"
         return
     if not tool.is_of(notebook, source.read_text()):
-        yield f"has other cells than {source.relative_to(root)} now; ./dev notebooks {file.stem} writes it again"
+        yield f"does not have the cells of {source.relative_to(root)}; ./dev notebooks {file.stem} updates it"
     if len(text.encode()) > MOST_BYTES:
         yield f"has {len(text.encode())} bytes; expected at most {MOST_BYTES}"
     if notebook["metadata"]["kernelspec"]["name"] != "xcpp20":
-        yield "has not the metadata of a C++ kernel"
+        yield "does not have the metadata of a C++ kernel"
     if not any(texts(notebook)):
         yield "has no output; it was not run"
     for place in {place for text in texts(notebook) for place in PLACE.findall(text)}:
-        yield f"has a folder of the machine that wrote it: {place}"
+        yield f"contains a path of the machine that wrote it: {place}"
     yield from structure(notebook)
     if validate:
         try:
@@ -82,7 +82,7 @@ def problems(root, file, validate):
 
 
 def expected_names(root):
-    """Those that examples/CMakeLists.txt writes; `amp_${name}` stands for each of a list."""
+    """The names that examples/CMakeLists.txt writes; `amp_${name}` is expanded for each item of a list."""
     text = (root / "examples/CMakeLists.txt").read_text()
     for names, call in re.findall(r"foreach\(name IN ITEMS ([^)]*)\)\n +tern_docs_notebook\(([\w/${}]+)\)", text):
         yield from (pathlib.Path(call.replace("${name}", name)).name for name in names.split())
@@ -98,7 +98,7 @@ def main():
     expected = set(expected_names(root))
     found = {file.stem for file in files}
     wrong += [f"There is no docs/notebooks/{name}.ipynb; ./dev notebooks writes it." for name in sorted(expected - found)]
-    wrong += [f"{name}.ipynb is none of ./dev notebooks." for name in sorted(found - expected)]
+    wrong += [f"docs/notebooks/{name}.ipynb is not written by ./dev notebooks." for name in sorted(found - expected)]
     print(f"{len(files)} notebooks, {sum(file.stat().st_size for file in files) // 1000} KB,"
           f" {'checked by nbformat' if validate else 'without nbformat'}", *wrong, sep="\n")
     return 1 if wrong or len(expected) < 20 else 0

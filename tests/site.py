@@ -1,13 +1,12 @@
-"""Builds the site, and looks at every link.
+"""Builds the site and checks every link.
 
 site.py ROOT PAGES SITE
 
-PAGES may have notebooks that the examples wrote; those in docs/notebooks are used
-otherwise. On the site each public header, document and example has a page, and
-nothing that is private to Tern; each link and image leads to a file of the site,
-each place within a page is there, and an index has every name. Beside it SITE-page
-has notebooks as pages by themselves. Exits with 77 where nothing has installed what
-builds the site.
+PAGES may contain notebooks that the examples wrote; otherwise those in docs/notebooks
+are used. Each public header, document and example has a page on the site; headers
+private to Tern have none. Each link and image refers to a file of the site, and each
+fragment to an existing anchor. An index has every name. SITE-page contains notebooks as
+standalone pages. Exits with 77 if the tools that build the site are not installed.
 """
 import html.parser
 import json
@@ -19,7 +18,7 @@ import sys
 import urllib.parse
 
 SKIPPED = 77
-ALONE = ("curve_fitting", "amp_by_hand")  # as pages by themselves
+ALONE = ("curve_fitting", "amp_by_hand")  # as standalone pages
 
 
 class Page(html.parser.HTMLParser):
@@ -58,9 +57,9 @@ def wrong_links(site, pages):
             if target.is_dir():
                 target = target / "index.html"
             if not target.is_file():
-                yield f"{file.relative_to(site)}: {link} leads nowhere"
+                yield f"{file.relative_to(site)}: {link} is a dead link"
             elif url.fragment and target in pages and urllib.parse.unquote(url.fragment) not in pages[target].places:
-                yield f"{file.relative_to(site)}: there is no place {link}"
+                yield f"{file.relative_to(site)}: there is no anchor {link}"
 
 
 def missing_pages(root, names, site):
@@ -69,7 +68,7 @@ def missing_pages(root, names, site):
 
     headers = reference.public_headers(root)
     if len(headers) < 100:
-        yield f"only {len(headers)} public headers are found; expected cmake/InstallHeaders.cmake to name their roots"
+        yield f"only {len(headers)} public headers were found; expected cmake/InstallHeaders.cmake to name their roots"
     expected = [f"{header}.html" for header in headers]
     expected += [f"docs/{page.stem}.html" for page in (root / "docs").glob("*.md")]
     expected += [f"examples/{name}.html" for name in names]
@@ -80,7 +79,7 @@ def missing_pages(root, names, site):
 
 
 def wrong_index(site, pages, names):
-    """Of the index of examples: a card for each, an image where its page has one."""
+    """Checks the index of examples: a card for each, and an image if its page has one."""
     index = pages[site / "examples/index.html"]
     if index.cards != len(names):
         yield f"examples/index.html has {index.cards} cards; expected one for each of {len(names)} examples"
@@ -90,11 +89,11 @@ def wrong_index(site, pages, names):
         if f"{name}.html" not in index.links:
             yield f"examples/index.html has no link to {name}"
         if bool(has_image) != bool(shown):
-            yield f"examples/index.html: {name} has {'no thumbnail' if has_image else 'a thumbnail of nothing'}"
+            yield f"examples/index.html: {name} has {'no thumbnail' if has_image else 'a thumbnail without an image'}"
 
 
 def wrong_notebooks(root, site, python):
-    """Pages of notebooks: code is highlighted, images are in the page, nothing is loaded from elsewhere."""
+    """Checks pages of notebooks: code is highlighted, images are embedded, nothing is loaded from elsewhere."""
     folder = site.with_name(f"{site.name}-page")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -107,7 +106,7 @@ def wrong_notebooks(root, site, python):
             if part not in text:
                 yield f"{name}.html has no {part}"
         if re.search(r'<(script|link rel="stylesheet")|src="(?!data:)', text):
-            yield f"{name}.html loads something"
+            yield f"{name}.html loads external content"
 
 
 def wrong_search(site):
@@ -118,28 +117,28 @@ def wrong_search(site):
 
 
 def wrong_names(site):
-    """Of the index of names: by the alphabet, and each leads to its heading."""
+    """Checks the index of names: it is sorted, and each name links to its heading."""
     names = re.findall(r'<a href="([^"]+)"><code>(\w+)</code></a>', (site / "names.html").read_text())
     if [name.lower() for _, name in names] != sorted(name.lower() for _, name in names):
-        yield "names.html is not in the order of the alphabet"
+        yield "names.html is not sorted"
     for name, link in (
         ("fit_one_cycle", "learner/learner.h.html#Learner-fit_one_cycle"),
-        ("unfreeze", "learner/learner.h.html#Learner"),  # has no heading of its own
+        ("unfreeze", "learner/learner.h.html#Learner"),  # has no separate heading
         ("ResNet", "vision/models/cnn/resnet.h.html#ResNetImpl"),
         ("accuracy", "learner/metrics/metrics.h.html#accuracy"),
     ):
         if (link, name) not in names:
             yield f"names.html does not lead from {name} to {link}"
     if any(name in ("operator", "StepRunner") or name.startswith("~") for _, name in names):
-        yield "names.html has an operator, or what is private to Tern"
+        yield "names.html has an operator, or a name that is private to Tern"
 
 
 def private_pages(pages, site):
     for file in pages:
         if "Private to Tern" in re.sub(r"\s+", " ", file.read_text()):
-            yield f"{file.relative_to(site)} has what is private to Tern"
+            yield f"{file.relative_to(site)} shows something that is private to Tern"
         if file.relative_to(site) == pathlib.Path("learner/interfaces.h.html"):
-            yield "learner/interfaces.h is private to Tern, and has a page"
+            yield "learner/interfaces.h is private to Tern, but has a page"
 
 
 def main():
@@ -150,7 +149,7 @@ def main():
         print(f"SKIPPED: there is no {python}; ./dev docs installs it")
         return SKIPPED
     if subprocess.run([python, root / "tools/site/build.py", root, examples, site]).returncode:
-        sys.exit("The site was not built; what is wrong is above.")
+        sys.exit("The site was not built; the errors are above.")
     pages = {file: Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
     wrong = [*missing_pages(root, names, site), *wrong_links(site, pages), *wrong_search(site)]
     wrong += [*wrong_index(site, pages, names), *wrong_names(site), *private_pages(pages, site)]

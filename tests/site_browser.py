@@ -1,13 +1,12 @@
-"""Opens the site in headless Chromium, dark and light, on a phone and a desk.
+"""Opens the site in headless Chromium, in dark and light mode, at phone and desktop size.
 
 site_browser.py SITE
 
-Of some pages of every kind, and of the page of a notebook: nothing on the
-console, no sideways scrolling of the page, what is wide scrolls in its own box,
-figures have a size, dark where the system is, with images that do not dazzle;
-on a desk, links to the pages beside it. And the search finds a class in the
-reference. Leaves screenshots in SITE-screenshots. Exits with 77 where there is no
-browser.
+Checks some pages of every kind, and the page of a notebook: the console is empty, the
+page does not scroll sideways, wide content scrolls in its own box, figures have a size,
+dark mode follows the system and dims images, and on a desktop there are links to
+neighboring pages. The search finds a class in the reference. Leaves screenshots in
+SITE-screenshots. Exits with 77 without a browser.
 """
 import functools
 import http.server
@@ -18,7 +17,7 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
 import browser as chromium
 
-# A page, and what it has to show.
+# Pages, and an element that each must show.
 PAGES = {
     "index.html": "pre",
     "examples/index.html": ".card img",
@@ -40,7 +39,7 @@ LOOK = """({
     }
     return true;
   }).length})"""
-# What the search shows, whose box is in a shadow tree.
+# The links of the search results, which are in a shadow tree.
 FOUND = """new Promise(done => {
   const ask = tries => {
     const links = [...document.querySelectorAll('div')].filter(one => one.shadowRoot)
@@ -64,9 +63,9 @@ def problems_of(browser, url, shown, scheme, width, screenshot):
     if not look["shown"] or min(map(min, look["shown"])) < 10:
         found.append(f"no {shown} of some size: {look['shown']}")
     if scheme == "dark" and look["dazzling"]:
-        found.append(f"{look['dazzling']} images as bright as by day")
+        found.append(f"{look['dazzling']} images as bright as in light mode")
     if width > 1000 and url.startswith("http") and "benchmarks" not in url and look["beside"] < 3:
-        found.append(f"{look['beside']} links to pages beside it")
+        found.append(f"{look['beside']} links to neighboring pages")
     if look["loose"]:
         found.append(f"{look['loose']} wide blocks without a scroll bar")
     return found
@@ -86,7 +85,7 @@ def main():
     screenshots = site.with_name(f"{site.name}-screenshots")
     screenshots.mkdir(exist_ok=True)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
-    server.handle_error = lambda *_: None  # of a browser that ends in the middle of a page
+    server.handle_error = lambda *_: None  # if the browser closes in the middle of a page
     threading.Thread(target=server.serve_forever, daemon=True).start()
     at = f"http://127.0.0.1:{server.server_port}/"
     looked_at = {at + name: (name.replace("/", "_"), shown) for name, shown in PAGES.items()}

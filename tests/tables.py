@@ -1,20 +1,20 @@
-"""Every metric, loss, optimizer and transform, and every option of a callback with
-its default, is in a table; a GAN takes at most 60 lines.
+"""Checks that the tables in the docs are complete: every metric, loss, optimizer and transform, and every
+option of a callback with its default. A GAN takes at most 60 lines.
 
 tables.py ROOT
 
-A header of a callback with options declares `option_values`, by which reports show them.
-A row of docs/callbacks.md that begins with the callback, or with the call that
-adds it, has each field of its options as `field = default`; one without a
-default in the header as `field`, and no other. docs/metrics.md has a row for
-each function that makes a metric. Losses, optimizers and transforms are named in a
-row of their section, and what a row of transforms names is there.
+A header of a callback with options declares `option_values`, with which reports show them.
+A row of docs/callbacks.md that begins with the callback, or with the call that adds it, has
+each field of its options as `field = default`, or as `field` if the header has no default,
+and no other. docs/metrics.md has a row for each function that creates a metric. Losses,
+optimizers and transforms are named in a row of their section, and every transform that a row
+names exists.
 """
 import pathlib
 import re
 import sys
 
-# Options whose name does not begin with that of the call that takes them.
+# Options whose name does not begin with the call that takes them.
 CALLS = {
     "AmpOptions": "to_amp",
     "DistributedOptions": "to_distributed",
@@ -36,7 +36,7 @@ def without_comments(file):
 
 
 def options(root):
-    """The name in the table, and its fields as the table has them."""
+    """Yields the name in the table and its fields as the table shows them."""
     for file in sorted((root / "callbacks").rglob("*.h")):
         text = without_comments(file)
         for struct in re.finditer(r"struct (\w*Options) {(.*?)\n *};", text, re.DOTALL):
@@ -54,19 +54,19 @@ def options(root):
 
 
 def declared(root, pattern):
-    """What the pattern finds in the headers of these two folders."""
+    """Yields matches of the pattern in the headers of these two folders."""
     for folder in "learner", "vision":
         for file in sorted((root / folder).rglob("*.h")):
             yield from re.findall(pattern, without_comments(file), re.MULTILINE)
 
 
-# A page's section with a table, and the names that it has to have.
+# Sections with a table, and the pattern of the names that the table must contain.
 LISTS = {
     ("docs/metrics.md", "Losses"): r"^Loss (\w+)\(",
     ("docs/optimizers.md", "Optimizers"): r"^class (\w+) final[\s:]+public (?:\w+Base<|FusedOptimizerOf<)|^OptimizerFactory (\w+)\(\);",
     ("docs/images.md", "Transforms"): r"^(?:TransformPtr|TransformLists)\s(\w+)\(",
 }
-# `drawn` is what transforms of one's own are made by, the default no choice.
+# `drawn` is for custom transforms, and the default optimizer is not a choice.
 NOT_LISTED = {"drawn", "default_optimizer"}
 
 
@@ -85,7 +85,7 @@ def missing_of_lists(root):
 
 
 def without_option_values(root):
-    """Headers whose callbacks would show no options in a report; functions are none."""
+    """Yields headers whose callbacks would show no options in a report, except function callbacks."""
     for file in sorted((root / "callbacks").rglob("*.h")):
         text = without_comments(file)
         if re.search(r"(struct|using) Options\b", text) and "option_values" not in text and file.name != "lambda_callback.h":

@@ -17,29 +17,31 @@ if(TERN_TESTS AND TARGET tern_weights)
   tern_path_constant(tools_weights_test kTernWeights $<TARGET_FILE:tern_weights>)
 endif()
 
-# Who may include whom; circles of includes, and sizes, which may only shrink.
+# Checks allowed includes and cycles between headers, and prints the folders'
+# sizes.
 if(TERN_PYTHON)
   add_test(NAME house COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/house.py ${PROJECT_SOURCE_DIR})
 endif()
 
-# The lines in which `./dev mutate` plants faults are there.
+# The lines in which `./dev mutate` plants faults exist.
 if(TERN_PYTHON)
   add_test(NAME mutants COMMAND ${TERN_PYTHON} ${PROJECT_SOURCE_DIR}/tools/mutate.py --check)
 endif()
 
-# ./dev messages finds the messages of the sources, and they are well formed.
+# ./dev messages finds the messages of the sources, and they are well-formed.
 if(TERN_PYTHON)
   add_test(NAME tools/messages COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/tools/messages_test.py)
   set_tests_properties(tools/messages PROPERTIES ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()
 
-# ./dev by itself: what it says, and what it makes of a set-up that failed.
+# ./dev without a network: its messages, and its handling of a failed set-up.
 if(NOT CMAKE_CROSSCOMPILING)
   add_test(NAME dev COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/tools/dev_test.sh)
   set_tests_properties(dev PROPERTIES TIMEOUT 300)
 endif()
 
-# Nobody builds it: it tells editors how to compile what this build leaves out.
+# No target builds this file: it tells editors how to compile sources that this
+# build leaves out.
 add_library(tern_left_out_files OBJECT EXCLUDE_FROM_ALL fuzz/main.cpp install/images.cpp install/line.cpp)
 if(TERN_DISTRIBUTED)
   target_sources(tern_left_out_files PRIVATE ../callbacks/without_distributed.cpp)
@@ -53,7 +55,7 @@ endif()
 if(TERN_SANITIZE)
   set(sanitize_flags -fsanitize=${TERN_SANITIZE})
 endif()
-# An outside project finds the installed package, builds and runs: with GCC,
+# An external project finds the installed package, builds and runs. It uses GCC,
 # whatever compiled Tern, unless it needs the same sanitizers.
 find_program(TERN_OUTSIDE_COMPILER g++ DOC "Compiles the outside project of the test install")
 if(TERN_SANITIZE OR CMAKE_CROSSCOMPILING OR NOT TERN_OUTSIDE_COMPILER)
@@ -86,9 +88,9 @@ add_test(NAME install
     -P ${CMAKE_CURRENT_LIST_DIR}/install/run.cmake)
 set_tests_properties(install PROPERTIES LABELS "install;long" TIMEOUT 600)
 
-# A project that brings Tern along, by FetchContent or add_subdirectory, is
-# generated; its link line has Tern's libraries and LibTorch's. The slow one is
-# built and run.
+# A project that includes Tern by FetchContent or add_subdirectory is generated;
+# its link line contains Tern's libraries and LibTorch's. The slow test also
+# builds and runs it.
 set(subdirectory ${CMAKE_COMMAND}
   -DTERN=${PROJECT_SOURCE_DIR}
   -DCXX=${CMAKE_CXX_COMPILER}
@@ -104,14 +106,14 @@ add_test(NAME subdirectory/run
   COMMAND ${subdirectory} -DBUILD=${PROJECT_BINARY_DIR}/tests/subdirectory-run -DRUN=ON -P ${script})
 set_tests_properties(subdirectory/run PROPERTIES LABELS slow TIMEOUT 3600)
 
-# The Debian package on a bare Debian 12, for root with debootstrap.
+# The Debian package on a bare Debian 12; needs root and debootstrap.
 if(CMAKE_SYSTEM_PROCESSOR STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)
   add_test(NAME install/deb COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/install/deb.sh
     ${PROJECT_BINARY_DIR} ${TORCH_INSTALL_PREFIX} ${PROJECT_BINARY_DIR}/tests/bare)
   set_tests_properties(install/deb PROPERTIES LABELS slow TIMEOUT 3600 SKIP_RETURN_CODE 77)
 endif()
 
-# The Conan recipe, where there is Conan.
+# The Conan recipe, if Conan is installed.
 find_program(TERN_CONAN conan DOC "Conan 2, for the test install/conan")
 add_test(NAME install/conan COMMAND ${CMAKE_COMMAND} -DCONAN=${TERN_CONAN} -DROOT=${PROJECT_SOURCE_DIR}
   -DHOME=${PROJECT_BINARY_DIR}/tests/conan -DTORCH=${Torch_DIR} -DVISION=${TERN_VISION}
@@ -119,14 +121,15 @@ add_test(NAME install/conan COMMAND ${CMAKE_COMMAND} -DCONAN=${TERN_CONAN} -DROO
 set_tests_properties(install/conan PROPERTIES LABELS slow TIMEOUT 3600
   SKIP_REGULAR_EXPRESSION "SKIPPED: ")
 
-# The C++ blocks of the documents, as tern_documents.cpp is compiled: with tern.h
-# alone in the precompiled header, so that a block shows what else it includes.
+# The C++ blocks of the documents, compiled like tern_documents.cpp: with only
+# tern.h in the precompiled header, so that a block shows which other headers it
+# includes.
 if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EXPORT_COMPILE_COMMANDS)
   tern_precompiled_header(tern_documents tern_vision HEADERS <tern/tern.h>)
   add_test(NAME documents COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/documents.py
     ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
   set_tests_properties(documents PROPERTIES LABELS long TIMEOUT 600)
-  # And those that are programs are run.
+  # Blocks that are programs also run.
   set(programs ${PROJECT_BINARY_DIR}/generated/document_programs.cpp)
   file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
   add_custom_command(OUTPUT ${programs} DEPENDS ${CMAKE_CURRENT_LIST_DIR}/documents.py ${pages}
@@ -139,8 +142,8 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
     WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/generated)
 endif()
 
-# The site. What builds it is looked for when the test runs, for ./dev test installs
-# it. And Chromium looks at it.
+# The site. The test looks for the tools that build it when it runs, because ./dev
+# test installs them. Chromium then opens the site.
 if(TERN_TESTS AND TERN_PYTHON AND TARGET mnist AND TARGET ddp)
   add_test(NAME site COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site.py
     ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)
@@ -151,27 +154,28 @@ if(TERN_TESTS AND TERN_PYTHON AND TARGET mnist AND TARGET ddp)
     TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()
 
-# How examples become notebooks, and those in docs/notebooks: of today's sources.
+# How examples become notebooks, and that docs/notebooks matches the current
+# sources.
 if(TERN_PYTHON)
   add_test(NAME tools/notebook COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/tools/notebook_test.py)
   add_test(NAME notebooks COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/notebooks.py ${PROJECT_SOURCE_DIR})
   set_tests_properties(tools/notebook notebooks PROPERTIES ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()
 
-# The tables of metrics and of options; versions, and what CONTRIBUTING.md promises.
+# The tables of metrics and options, versions, and the promises of CONTRIBUTING.md.
 if(TERN_PYTHON)
   add_test(NAME tables COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/tables.py ${PROJECT_SOURCE_DIR})
   add_test(NAME project COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/project.py ${PROJECT_SOURCE_DIR})
 endif()
 
-# The likeliest mistakes, and what GCC and Clang say of them.
+# Likely mistakes, and the errors of GCC and Clang for them.
 if(TERN_TESTS AND TERN_PYTHON AND CMAKE_EXPORT_COMPILE_COMMANDS)
   add_test(NAME mistakes COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/mistakes.py
     ${PROJECT_BINARY_DIR} g++ clang++-16)
   set_tests_properties(mistakes PROPERTIES LABELS long TIMEOUT 600)
 endif()
 
-# How ./dev gpu runs comparisons and writes its page, on machines without a GPU too.
+# How ./dev gpu runs comparisons and writes its page; needs no GPU.
 if(TERN_TESTS AND TERN_PYTHON)
   add_test(NAME bench/gpu_page COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/bench/peers/gpu_test.py)
   set_tests_properties(bench/gpu_page PROPERTIES ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)

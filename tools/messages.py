@@ -3,15 +3,14 @@
 
 messages.py [--root ROOT] [PATTERN]
 
-Each line is a file, a line and a whole message, folder by folder in the order of
-the sources; PATTERN is a regular expression that the message or its file must
-match. Adjacent string literals are joined. `{}` stands for a value: a placeholder
-of fmt::format, or what stands between two literals that are joined by `+`, or by
-the commas of TORCH_CHECK. The sources are split into tokens, not parsed. A literal
-counts if it has two words and is an argument, however deep, of a call that reports
-(REPORTS), or if it has four words anywhere else, because helpers return messages
-and parts of them. What only pages, plots and options of programs show (OTHER_TEXT)
-is left out.
+Each line has a file, a line number and a complete message, folder by folder in source
+order. PATTERN is a regular expression that the message or its file must match. Adjacent
+string literals are joined. `{}` represents a value: a placeholder of fmt::format, or an
+expression between two literals that are joined by `+` or by the commas of TORCH_CHECK.
+The sources are tokenized, not parsed. A literal counts if it has two words and is a
+direct or nested argument of a call that reports (REPORTS), or if it has four words
+anywhere else, because helpers return messages and parts of them. Text of pages, plots
+and program options (OTHER_TEXT) is left out.
 """
 import argparse
 import collections
@@ -28,14 +27,14 @@ REPORTS = re.compile(
     r"|(throw|raise|fail|refuse|reject|warn|check|expect|require|explain)(_\w+)?|warning|line|log|tell|say|act|or_warn|or_else"
     r"|problem|unexpected|give_up|terminate|blame|found|add_context|with_place_in_errors|is_called|archive_set_error"
 )
-# Their arguments are parts of one text.
+# All arguments of these calls form one text.
 STREAMS = re.compile(r"TORCH_(INTERNAL_ASSERT|CHECK|WARN)\w*|C10_THROW_ERROR")
-# Functions whose text is no message: options of programs, pages, plots, schemas, tables.
+# Functions whose text is not a message: options of programs, pages, plots, schemas, tables.
 OTHER_TEXT = re.compile(
     r"app|add_(option|flag|subcommand|number|choice)|Options|command|def|nvtx_push|raw|heading|subheading|paragraph|print"
     r"|draw_matrix|picture_grid|batch_plot|save_plot|starts_with|contains|find|says_any|is_transport|option|group|range"
 )
-# Pages, drawings, records of logs, lists of keywords.
+# Pages, drawings, log records, lists of keywords.
 NO_MESSAGE = re.compile(r"</?\w+[ >]|^\s*(<|{{\"|:root)|\bauto bool break\b|^https://\S+$|--query")
 TOKEN = re.compile(
     r"(?P<blank>\s+|//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n\\]|\\.)*)"
@@ -44,9 +43,9 @@ TOKEN = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
-# `literal` is None for all tokens but literals.
+# `literal` is None for all tokens except literals.
 Token = collections.namedtuple("Token", "text line literal")
-# `pieces` are the literals of which `text` is made.
+# `pieces` are the literals that form `text`.
 Message = collections.namedtuple("Message", "file line text pieces")
 
 
@@ -63,7 +62,7 @@ def tokens_of(source):
 
 
 def calls_around(tokens):
-    """For each token the names of the functions that it is an argument of."""
+    """For each token, the names of the functions of which it is an argument."""
     open_brackets, before = [], ""
     for token in tokens:
         if token.text in (")", "]", "}") and open_brackets:
@@ -76,7 +75,7 @@ def calls_around(tokens):
 
 
 def end_of_operand(tokens, at):
-    """The position behind the operand that begins at `at`."""
+    """The position after the operand that begins at `at`."""
     depth = 0
     while at < len(tokens):
         text = tokens[at].text
@@ -88,8 +87,8 @@ def end_of_operand(tokens, at):
 
 
 def pieces_at(tokens, at, joins):
-    """The pieces of the text that begins with the literal at `at`, and the position
-    behind it; what `joins` joins to a literal is None, unless it is one."""
+    """The pieces of the text that begins with the literal at `at`, and the position after
+    it. An operand that `joins` joins to a literal is None unless it is itself a literal."""
     pieces = []
     while True:
         while at < len(tokens) and tokens[at].literal is not None:
@@ -104,7 +103,7 @@ def pieces_at(tokens, at, joins):
         at += 1
         if not is_literal:
             pieces.append(None)
-            # A literal within the operand starts another text.
+            # A literal within the operand starts a new text.
             if any(token.literal is not None for token in tokens[at:end]):
                 return pieces, at
             at = end

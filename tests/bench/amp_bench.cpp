@@ -1,4 +1,4 @@
-// What mixed precision costs beside the step itself. Exit code 1 if a goal is
+// Overhead of mixed precision besides the step itself. Exit code 1 if a goal is
 // missed.
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
@@ -19,8 +19,9 @@ using Tensors = std::vector<Tensor>;
 using tern::bench::measure;
 using tern::bench::report_times;
 
-// A bfloat16 step of ResNet-18, and what it takes longer with a GradScaler. The
-// scaler is timed apart: its millisecond would drown in the noise of the step.
+// Measures a bfloat16 step of ResNet-18 and the extra time with a GradScaler.
+// The scaler is timed separately, because its millisecond would be lost in the
+// noise of the step.
 bool scaler_share() {
   tern::ResNet net = tern::resnet18();
   const Tensor x = torch::randn({16, 3, 128, 128});
@@ -55,7 +56,7 @@ bool scaler_share() {
       },
       [&] { optimizer.step(); });
   const double share = (m.ours - m.theirs) / step;
-  // At most 1 % of the step.
+  // At most 1% of the step.
   return tern::bench::report(
       "step_without_the_scalers_share",
       fmt::format("{:.2f} ms", (m.ours - m.theirs) * 1e3),
@@ -64,7 +65,8 @@ bool scaler_share() {
       0.99);
 }
 
-// ResNet-50's parameters as bfloat16 weights with gradients, and fp32 masters.
+// ResNet-50's parameters as bfloat16 weights with gradients, and fp32 master
+// weights.
 struct Parameters {
   Tensors masters, weights;
 
@@ -77,8 +79,9 @@ struct Parameters {
   }
 };
 
-// fastai v1's step with LibTorch's own operations: look for an overflow, copy
-// the gradients to the masters, unscale, Adam, copy the masters back.
+// fastai v1's step with LibTorch's operations: check for overflow, copy the
+// gradients to the master weights, unscale, run Adam, copy the master weights
+// back.
 void step_as_fastai_does(
     Parameters& p,
     torch::optim::Adam& optimizer,

@@ -1,6 +1,6 @@
-// One mixed-precision job for ./dev bench peers: a training step in autocast,
-// or the optimizer's side of one. Writes its times as JSON for the runner;
-// peers/amp_torch.py does the same in Python.
+// One mixed-precision job for ./dev bench peers: a training step under
+// autocast, or the optimizer side of one. Writes its times as JSON for the
+// runner; peers/amp_torch.py does the same in Python.
 #include <fstream>
 
 #include <CLI/CLI.hpp>
@@ -20,7 +20,7 @@ namespace {
 
 using torch::Tensor;
 
-// Forward and loss in bfloat16, through a scaler as with half.
+// Forward and loss in bfloat16, with a scaler as for half precision.
 template <class Loss>
 double train(
     int steps,

@@ -1,5 +1,5 @@
-// What callbacks cost: eight of them on steps of about a millisecond, and
-// scalars for TensorBoard. Exit code 1 if a goal is missed.
+// Overhead of callbacks: eight callbacks on steps of about a millisecond, and
+// writing scalars for TensorBoard. Exit code 1 if a goal is missed.
 #include <cstdio>
 #include <filesystem>
 
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
       [&] { plain->fit(1, 1e-3); },
       61);
   fmt::print("({} steps of {:.2f} ms)\n", kSteps, m.theirs / kSteps * 1e3);
-  // At most 1.02 times the time without them.
+  // At most 1.02 times the time without callbacks.
   bool is_good = bench::report_times("eight_callbacks", m, 1 / 1.02);
 
   TensorBoardWriter writer(folder / "scalars", silent());

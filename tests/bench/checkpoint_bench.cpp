@@ -1,6 +1,6 @@
-// What checkpoints cost: writing one that is safe on the disk, next to dd with
-// as many bytes; and how long a training waits for one that is written beside
-// it, next to a copy of its state. Exit code 1 if a goal is missed.
+// Overhead of checkpoints: a synced write compared with dd of as many bytes,
+// and the stall of training during a background write compared with a copy of
+// its state. Exit code 1 if a goal is missed.
 #include <cstdlib>
 #include <filesystem>
 
@@ -57,7 +57,7 @@ StateDict copy_of(const StateDict& state) {
 
 int main(int argc, char** argv) {
   bench::read_arguments(argc, argv);
-  // Not /tmp, which may be memory: a disk is to be measured.
+  // Not /tmp, which may be in memory; the benchmark measures a disk.
   const auto folder = std::filesystem::current_path() / "tern-checkpoint-bench";
   std::filesystem::create_directories(folder);
   const auto learn = learner();
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   bool is_written = true;
   const bench::Measured write = bench::measure(
       [&] {
-        ++checkpoint.step;  // one of a step that is there already would stay
+        ++checkpoint.step;  // a checkpoint of an existing step would be kept
         write_checkpoint(folder, checkpoint, {.keep = 1});
       },
       [&] { is_written = std::system(dd.c_str()) == 0 && is_written; },

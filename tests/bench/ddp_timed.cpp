@@ -1,7 +1,7 @@
-// A training of two processes for ./dev bench peers, as one calls it: a Learner
-// with to_distributed(). Writes the time of a step, and how much of the
-// gradients' travel backward hid, as JSON for the runner; peers/ddp_torch.py
-// does the same in Python. Where RANK is set this is one of the processes.
+// A training run of two processes for ./dev bench peers: a Learner with
+// to_distributed(). Writes the time of a step and how much of the all-reduce
+// backward hides, as JSON for the runner; peers/ddp_torch.py does the same in
+// Python. If RANK is set, this is one of the processes.
 #include <fstream>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-// Tern's side of the comparisons `deploy_*`: a Predictor answers one image or
-// several at 224 px, in fp32 or bfloat16. Writes its time as JSON for the runner, and the
-// network as NET.onnx, which peers/deploy_python.py reads.
+// Tern's side of the comparisons `deploy_*`: a Predictor predicts one or
+// several images of 224 px, in fp32 or bfloat16. Writes its time as JSON for
+// the runner, and the network as NET.onnx, which peers/deploy_python.py reads.
 #include <exception>
 #include <fstream>
 #include <map>
@@ -37,7 +37,7 @@ int main(int argc, char** argv) try {
   int64_t batch = 1;
   int steps = 15;
   bool is_bfloat16 = false;
-  CLI::App app{"Times the answers of a Predictor"};
+  CLI::App app{"Times the predictions of a Predictor"};
   app.add_option("--net", net)->required()->check(CLI::IsMember(kNetworks));
   app.add_option("--batch", batch);
   app.add_option("--steps", steps);

@@ -1,5 +1,5 @@
 // Tern's side of the comparison `detection`: training and evaluation of a
-// RetinaNet on photographs, each with a box that follows from its number.
+// RetinaNet on photos, each with a box derived from its number.
 
 #include <algorithm>
 #include <chrono>
@@ -34,7 +34,7 @@ double now() {
       .count();
 }
 
-/// The first photographs for training, the next ones for evaluation.
+/// The first photos are for training, the next ones for evaluation.
 BoxAnnotations annotated(const std::string& folder) {
   std::vector<std::string> files;
   for (const auto& entry :
@@ -100,7 +100,8 @@ int main(int argc, char** argv) try {
       data,
       "retinanet_resnet18_fpn",
       {.learner = {.seed = 1, .sink = silent()}});
-  // All candidates, since a new network has no score above the usual threshold.
+  // Keeps all candidates, since a new network has no score above the usual
+  // threshold.
   learn.data().outputs[0].detection.score_thresh = 0;
   double begin = 0, train_seconds = 0;
   learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {

@@ -1,12 +1,12 @@
-// One job of ./dev gpu, as a user writes it: a Learner in some precision on a
-// GPU, or the fused optimizer by itself. Prints "ready", then measures once for
+// One job of ./dev gpu, as a user would write it: a Learner in some precision
+// on a GPU, or only the fused optimizer. Prints "ready", then measures once for
 // each line that it reads and prints the numbers as a line of JSON:
 //
 //   echo go | gpu_timed --job mlp
 //
-// or, with `--json FILE`, measures once and writes them there.
-// peers/gpu_torch.py does the same in Python PyTorch, but for `converge`. With
-// `--device cpu` the sizes are small, to rehearse a job without a GPU.
+// With `--json FILE` it measures once and writes the numbers to the file.
+// peers/gpu_torch.py does the same in Python, except for `converge`. `--device
+// cpu` uses small sizes, to rehearse a job without a GPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -40,7 +40,7 @@ namespace {
 using namespace tern;         // NOLINT: a program
 using namespace tern::bench;  // NOLINT: its parts
 
-// Uint8 images that are decoded already.
+// Decoded uint8 images.
 class DecodedImages final : public Dataset {
  public:
   DecodedImages(int64_t size, int64_t side)
@@ -63,8 +63,8 @@ class DecodedImages final : public Dataset {
   int64_t size_;
 };
 
-// Unscale, check, Adam on fp32 masters and the fp16 weights; beside it a copy
-// of one block of memory to another.
+// Unscale, check, Adam on fp32 master weights and the fp16 weights; for
+// comparison, a copy from one block of memory to another.
 Numbers adam(const Arguments& arguments, const Tensors& shapes) {
   Tensors masters, weights;
   int64_t numel = 0;
@@ -92,7 +92,7 @@ Numbers adam(const Arguments& arguments, const Tensors& shapes) {
   const auto steps = static_cast<int>(arguments.steps);
   const double seconds = bench::median_seconds(steps, step);
   const double copied = bench::median_seconds(steps, copy);
-  // amp.md, section 7: 30 bytes a parameter against the copy's 8.
+  // amp.md, section 7: 30 bytes per parameter, compared with the copy's 8.
   return {
       {"step_seconds", seconds},
       {"share_of_copy", (30 / seconds) / (8 / copied)}};
@@ -103,7 +103,8 @@ Numbers adam_100m(const Arguments& arguments) {
   return adam(arguments, Tensors(100, torch::empty({1}).expand({numel})));
 }
 
-// Decoded images from the loader's threads to normalized floats on the device.
+// From decoded images of the loader's threads to normalized floats on the
+// device.
 Numbers feed(const Arguments& arguments) {
   const int64_t n = arguments.is_small() ? 16 : 256;
   const DataLoader loader(
@@ -128,8 +129,8 @@ Numbers feed(const Arguments& arguments) {
        (bench::now() - begin) / static_cast<double>(n * arguments.steps)}};
 }
 
-// Images on the device to normalized halfs, each turned, zoomed, moved and
-// lit in its own way.
+// From images on the device to normalized halfs, each image with its own
+// rotation, zoom, shift and lighting.
 Numbers augment(const Arguments& arguments) {
   const int64_t n = arguments.is_small() ? 8 : 256;
   const int64_t side = arguments.is_small() ? 32 : 224;
@@ -193,7 +194,7 @@ const std::map<std::string, Job> kJobs = {
     {"augment", augment},
     {"converge", converge}};
 
-// By hand: a machine for ./dev gpu may have no CLI11.
+// Parsed by hand, because a machine for ./dev gpu may not have CLI11.
 Arguments read(int argc, char** argv) {
   Arguments arguments;
   std::map<std::string_view, std::string*> texts = {
@@ -222,8 +223,8 @@ Arguments read(int argc, char** argv) {
   return arguments;
 }
 
-// A loss in 16 bits may be one of those that JSON itself has no words for;
-// Python reads these.
+// A loss in 16 bits may be NaN or infinite, which JSON cannot represent; Python
+// reads these words.
 std::string json_number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
@@ -276,13 +277,13 @@ int main(int argc, char** argv) try {
     file << measure_once() << std::flush;
     return file.good() ? 0 : 1;
   }
-  // The first tensor starts CUDA, which takes seconds: the runner lets the
-  // programs of both sides do that at the same time.
+  // The first tensor initializes CUDA, which takes seconds. The runner starts
+  // both sides' programs at the same time.
   torch::zeros({1}, arguments.device);
   print("ready\n");
   for (std::string line; std::getline(std::cin, line);) {
     const std::string numbers = measure_once();
-    // The other side's program is on the same device, and measures next.
+    // The other side's program is on the same device and measures next.
     give_back_unused_memory(arguments.device);
     print(numbers);
   }

@@ -38,8 +38,7 @@ namespace {
 
 using MakeModel = std::function<Model()>;
 
-// The same batch again and again, where the model is: what is timed is the
-// step.
+// Reuses one batch on the model's device, so that only the step is timed.
 class SameBatch final : public Dataset {
  public:
   SameBatch(Batch batch, int64_t batches)
@@ -106,8 +105,8 @@ Numbers train_once(
       {"loss", loss}};
 }
 
-// With `with_fp32`, also how much less memory and time it takes than the same
-// in fp32.
+// With `with_fp32`, also reports the memory and time saved relative to the same
+// job in fp32.
 Numbers train(
     const Arguments& arguments,
     const MakeModel& make_model,
@@ -126,7 +125,7 @@ Numbers train(
   return numbers;
 }
 
-// Nets whose steps are launches rather than work.
+// Small nets, whose steps are dominated by kernel launches.
 Numbers
 digits(Arguments arguments, const MakeModel& make, at::IntArrayRef sample) {
   arguments.steps *= 10;
@@ -194,7 +193,7 @@ Numbers mlp(const Arguments& arguments) {
   return digits(arguments, mlp_net, {784});
 }
 
-// Squares of a sixteenth, from the coordinates of their pixels.
+// Squares of one sixteenth of the side, computed from pixel coordinates.
 Numbers checkerboard(const Arguments& arguments) {
   const int64_t side = arguments.is_small() ? 16 : 512;
   const torch::Tensor at = torch::arange(side);

@@ -1,4 +1,4 @@
-// Measures the kernels against what LibTorch has. Exit code 1 if a goal is
+// Compares the kernels with LibTorch's operations. Exit code 1 if a goal is
 // missed.
 #include <algorithm>
 #include <cstring>
@@ -32,8 +32,8 @@ using tern::bench::measure;
 using tern::bench::report;
 using tern::bench::report_times;
 
-/// 62 tensors with 4.2 million elements: the convolutions and norms of a
-/// small residual network.
+/// 62 tensors with 4.2 million elements: the convolutions and norms of a small
+/// residual network.
 std::vector<std::vector<int64_t>> network_shapes() {
   std::vector<std::vector<int64_t>> shapes =
       {{64, 3, 7, 7}, {64}, {64}, {1000, 256}, {1000}};
@@ -82,7 +82,7 @@ struct Network {
     steps = map(params, [](const Tensor&) { return torch::zeros({}); });
   }
 
-  /// None without Lookahead.
+  /// Empty without Lookahead.
   Tensors& slow_weights(const tern::FusedAdamArgs& args) {
     if (slow_.empty() && args.lookahead.k > 0) {
       slow_ = map(params, [](const Tensor& p) { return p.clone(); });
@@ -99,7 +99,7 @@ const tern::FusedAdamArgs kAdamW{
     .weight_decay = 1e-2,
     .decoupled_weight_decay = true};
 
-/// memcpy of `bytes` bytes on all threads of LibTorch.
+/// memcpy of `bytes` bytes on all LibTorch threads.
 struct PlainCopy {
   std::vector<char> from, to;
   explicit PlainCopy(int64_t bytes) : from(bytes, 1), to(bytes, 2) {}
@@ -178,8 +178,8 @@ bool adamw_vs_fused_adamw() {
   return report_times("fused_adamw_vs__fused_adamw_", m, 1);
 }
 
-/// fastai's optimizers against the same in operations of ATen, a tensor at a
-/// time as fastai does them.
+/// fastai's optimizers compared with the same in ATen operations, one tensor at
+/// a time as in fastai.
 bool fastai_vs_aten(
     const std::string& name,
     const std::function<void(Network&)>& fused,
@@ -272,13 +272,13 @@ bool fastai_optimizers_vs_aten() {
         const double lr = 2e-5 * norm / (of_grad + norm * 1e-2 + 1e-8);
         net.params[i].add_(net.exp_avgs[i], -std::min(1e-3, lr));
       },
-      // Both are bound by memory: ATen moves 12 floats an element, Larc 7.
+      // Both are memory-bound: ATen moves 12 floats per element, Larc 7.
       1.7);
   return all_met;
 }
 
-/// `bytes` moved by `ours` against a copy that moves as many (half read, half
-/// written).
+/// Compares `ours`, which moves `bytes` bytes, with a copy that moves as many
+/// (half read, half written).
 bool vs_copy(
     const std::string& name,
     int64_t bytes,
@@ -325,7 +325,8 @@ bool sgd_masters_vs_copy() {
 bool unscale_vs_aten() {
   Network ours, theirs;
   Tensor found = torch::zeros({}), their_found = torch::zeros({});
-  // Not 1, which writes nothing; its powers stay finite over all rounds.
+  // Not 1, for which nothing is written; its powers stay finite over all
+  // rounds.
   const Tensor scale = torch::tensor(0.999f);
   const auto m = measure(
       [&] { tern::unscale_and_check_(ours.grads, scale, found); },
@@ -356,7 +357,8 @@ bool normalize_vs_aten() {
   return report_times("normalize_images_vs_aten", m, 2);
 }
 
-/// The 3 x 3 convolutions of a ResNet, beside oneDNN's with packed weights.
+/// The 3 x 3 convolutions of a ResNet, compared with oneDNN's with packed
+/// weights.
 bool winograd_vs_onednn() {
   tern::keep_freed_memory();  // as Predictor does on a CPU
   const auto onednn = c10::Dispatcher::singleton().findSchemaOrThrow(

@@ -1,10 +1,10 @@
-// What the Learner costs over a loop written by hand: the same net, data and
-// optimizer; the Learner also runs three callbacks, records every loss and
-// keeps the progress line. Exit code 1 if a goal is missed.
+// Overhead of the Learner over a hand-written loop with the same net, data and
+// optimizer. The Learner also runs three callbacks, records every loss and
+// updates the progress line. Exit code 1 if a goal is missed.
 //
-// Where the tensors of a net come to lie in memory changes a step's time by
-// more than the Learner does. So both nets are made anew for each few rounds,
-// and which is made first alternates.
+// The memory addresses of a net's tensors change a step's time by more than the
+// Learner does. So both nets are re-created every few rounds, in alternating
+// order.
 #include <cstdio>
 #include <optional>
 
@@ -92,6 +92,6 @@ int main(int argc, char** argv) {
       kSteps,
       m.theirs / kSteps * 1e3,
       calls);
-  // At most 1.01 times the time of the loop by hand.
+  // At most 1.01 times the time of the hand-written loop.
   return bench::report_times("learner_vs_loop_by_hand", m, 1 / 1.01) ? 0 : 1;
 }

@@ -1,12 +1,12 @@
-// Whether 8-bit moments and bfloat16 without masters train as well as fp32:
-// several seeds of each, their accuracies, and the bytes that the optimizer
-// keeps for each parameter.
+// Tests whether 8-bit moments and bfloat16 without master weights train as well
+// as fp32: accuracies for several seeds, and the optimizer's bytes per
+// parameter.
 //
 //   low_memory_bench                       MNIST, from untar_data
 //   low_memory_bench --folder clothing --size 64 --epochs 8 --lr 4e-3
 //
-// Exit code 1 if a mean accuracy is lower than fp32's by more than the spread
-// of fp32's seeds, largest less smallest, or if 8 bits keep more than 40 %.
+// Exit code 1 if a mean accuracy is lower than fp32's by more than the range of
+// fp32's seeds, or if 8-bit moments need more than 40% of the memory.
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -38,13 +38,13 @@ struct Variant {
 const Variant kVariants[] = {
     {"fp32", 32, false, true},
     {"8-bit moments", 8, false, true},
-    {"bf16, fp32 masters", 32, true, true},
+    {"bf16, fp32 master weights", 32, true, true},
     {"bf16, stochastic rounding", 32, true, false},
     {"bf16, both", 8, true, false}};
 
 struct Result {
   std::vector<double> accuracies;
-  double bytes = 0;  // of the moments, for each parameter
+  double bytes = 0;  // of the moments, per parameter
 
   double mean() const {
     return std::accumulate(accuracies.begin(), accuracies.end(), 0.0) /
@@ -120,14 +120,17 @@ void train(const Settings& s, const Variant& v, uint64_t seed, Result& result) {
 
 int main(int argc, char** argv) {
   Settings s;
-  CLI::App app{"Trains with less memory, several seeds of each"};
-  app.add_option("--folder", s.folder, "Images, train/ and validation/");
+  CLI::App app{"Trains with less memory, with several seeds"};
+  app.add_option(
+      "--folder",
+      s.folder,
+      "Folder of images with train/ and validation/");
   app.add_option("--seeds", s.seeds);
   app.add_option("--epochs", s.epochs);
-  app.add_option("--size", s.size, "Of the images of --folder");
-  app.add_option("--samples", s.samples, "Of MNIST's training images");
+  app.add_option("--size", s.size, "Size of the images of --folder");
+  app.add_option("--samples", s.samples, "Number of MNIST's training images");
   app.add_option("--lr", s.lr);
-  app.add_flag("--sgd", s.sgd, "SGD with momentum, else AdamW");
+  app.add_flag("--sgd", s.sgd, "Use SGD with momentum instead of AdamW");
   CLI11_PARSE(app, argc, argv);
 
   Result fp32;

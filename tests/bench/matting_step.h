@@ -8,8 +8,8 @@
 
 namespace tern::bench {
 
-/// A loss of the matting networks' outputs that reaches each of them, and is
-/// the same few lines in Python; `src` is [N, 3, H, W].
+/// A loss that depends on each output of the matting networks, in the same few
+/// lines as in Python; `src` is [N, 3, H, W].
 inline torch::Tensor matting_step_loss(
     const Tensors& outputs,
     const torch::Tensor& src) {

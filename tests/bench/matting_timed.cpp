@@ -1,6 +1,6 @@
 // Tern's side of the comparisons `matting_*`: a training step of each network,
-// or patches cut from pictures and put back. Writes its times as JSON for the
-// runner; peers/matting_torch.py does the same in Python.
+// or patches cropped from images and pasted back. Writes its times as JSON for
+// the runner; peers/matting_torch.py does the same in Python.
 #include <fstream>
 
 #include <CLI/CLI.hpp>
@@ -41,7 +41,7 @@ double train(tern::Model model, int64_t n, int64_t side, bool bf16, int steps) {
   });
 }
 
-// Of 512 pixels: choice by err, both cuts, replacement, and all gradients.
+// On 512 pixels: selection by err, both crops, replacement, and all gradients.
 double patches(int steps) {
   constexpr int64_t kPictures = 2, kSide = 512, kPatches = 5000;
   const auto layout = torch::MemoryFormat::ChannelsLast;

@@ -1,8 +1,8 @@
 #pragma once
 
-// How the benchmarks measure: rounds of both sides alternate, so that a busy
-// machine disturbs both, and the ratio is the median of the rounds' ratios. One
-// line a claim:
+// Method of the benchmarks: rounds of both sides alternate, so that a busy
+// machine affects both, and the ratio is the median of the rounds' ratios. One
+// line per claim:
 //   name  ours  theirs  ratio  goal
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace tern::bench {
 
 inline clockid_t used_clock = CLOCK_MONOTONIC;
 
-/// On a machine that others use too: `OMP_NUM_THREADS=1 PROGRAM --cpu-time`
-/// counts the time on the processor, not the waiting for it.
+/// For a machine shared with others: `OMP_NUM_THREADS=1 PROGRAM --cpu-time`
+/// counts processor time instead of wall-clock time.
 inline void read_arguments(int argc, char** argv) {
   if (argc > 1 && argv[1] == std::string_view("--cpu-time")) {
     used_clock = CLOCK_PROCESS_CPUTIME_ID;
@@ -46,7 +46,7 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Of so many calls, after two to warm up.
+/// Median over `calls` calls, after two warm-up calls.
 inline double median_seconds(int calls, const std::function<void()>& f) {
   std::vector<double> times;
   for (int i = -2; i < calls; ++i) {
@@ -56,7 +56,7 @@ inline double median_seconds(int calls, const std::function<void()>& f) {
   return median(times);
 }
 
-/// The most memory that this process has had, in MB.
+/// Peak memory of this process, in MB.
 inline double peak_megabytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -65,20 +65,20 @@ inline double peak_megabytes() {
 
 struct Measured {
   double ours, theirs;
-  /// How many times faster ours is.
+  /// Speedup of ours over theirs.
   double ratio;
 };
 
-/// Rounds of both sides in turn, and the medians of them all.
+/// Alternating rounds of both sides, and their medians.
 class Rounds {
  public:
-  /// After three to warm up.
+  /// Runs three warm-up rounds first.
   void run(
       const std::function<void()>& ours,
       const std::function<void()>& theirs,
       int rounds) {
     for (int round = -3; round < rounds; ++round) {
-      // Who goes first alternates: the second finds the caches used.
+      // The order alternates, because the second side finds warm caches.
       double a = 0, b = 0;
       if (round % 2 == 0) {
         a = seconds(ours);
@@ -111,7 +111,7 @@ inline Measured measure(
   return both.medians();
 }
 
-/// Prints one claim; false if `ratio` misses `goal`.
+/// Prints one claim; returns false if `ratio` misses `goal`.
 inline bool report(
     const std::string& name,
     const std::string& ours,

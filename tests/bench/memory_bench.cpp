@@ -1,7 +1,7 @@
-// How much memory a training step needs in each precision: the peak of
-// LibTorch's own accounting over two steps, weights and Adam's state included,
-// as tables in Markdown. `memory_bench [NETWORK]...`, of those in kJobs; on a
-// GPU if there is one.
+// Peak memory of a training step in each precision, from LibTorch's accounting
+// over two steps, including weights and Adam's state, as Markdown tables.
+// Usage: `memory_bench [NETWORK]...` with networks of kJobs; uses a GPU if
+// available.
 #include <algorithm>
 #include <string>
 

@@ -1,7 +1,7 @@
-// Tern's side of the comparisons `mixed_*`: a Learner trains a network on 224 px
-// in fp32, or in bfloat16 in one of three ways. Writes the median time of its
-// steps and its memory as JSON for the runner; peers/mixed_torch.py does the same
-// in Python.
+// Tern's side of the comparisons `mixed_*`: a Learner trains a network at 224
+// px in fp32, or in bfloat16 in one of three ways. Writes the median time of
+// its steps and its memory as JSON for the runner; peers/mixed_torch.py does
+// the same in Python.
 #include <fstream>
 #include <map>
 
@@ -52,7 +52,7 @@ const std::map<std::string, Precision> kPrecisions = {
        learn.to_bf16(tern::MixedPrecisionOptions{.master_weights = false});
      }}};
 
-/// One batch over and over.
+/// Repeats one batch.
 tern::DataBunch same_batch(int64_t batch, int64_t steps, bool is_segmentation) {
   const Tensor images = torch::rand({batch, 3, kSide, kSide})
                             .contiguous(torch::MemoryFormat::ChannelsLast);

@@ -1,5 +1,5 @@
-// examples/mnist.cpp for ./dev bench peers: the same training, and its times as
-// JSON for the runner.
+// examples/mnist.cpp for ./dev bench peers: the same training run; writes its
+// times as JSON for the runner.
 #include <fstream>
 #include <sstream>
 #include <time.h>
@@ -19,7 +19,7 @@
 
 namespace {
 
-// Seconds since the kernel started this process, to 10 ms.
+// Seconds since the start of this process, to 10 ms.
 double process_seconds() {
   std::ifstream file("/proc/self/stat");
   std::stringstream text;

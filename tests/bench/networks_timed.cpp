@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
   tern::Model model = kNetworks.at(net)();
   const Tensor images = torch::rand({kImages, 3, kSide, kSide})
                             .contiguous(torch::MemoryFormat::ChannelsLast);
-  // The peak is one of the process: evaluation goes first.
+  // The peak covers the whole process, so evaluation runs first.
   const double evaluation = evaluate(model, images, steps);
   const double evaluation_megabytes = tern::bench::peak_megabytes();
   const double step = train(model, images, steps);

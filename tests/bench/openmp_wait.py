@@ -4,10 +4,9 @@
   tests/bench/openmp_wait.py [--rounds N] [--busy N] PROGRAM [ARGUMENT...]
 
 Runs the program under each setting in turn, N rounds, and prints the median
-and the smallest wall clock time and the processor time. --busy starts that many
-other programs which only compute; without them, a run during which something
-else took more than a tenth of a core is repeated. docs/benchmarks.md has
-the results.
+and the smallest wall-clock time and the processor time. --busy starts that many
+other programs that only compute. Without --busy, a run is repeated if other
+programs used more than a tenth of a core. docs/benchmarks.md has the results.
 """
 import argparse
 import os
@@ -23,14 +22,14 @@ SETTINGS = {"default": {}, "OMP_WAIT_POLICY=passive": {"OMP_WAIT_POLICY": "passi
 
 
 def machine_seconds():
-    """Processor time that all programs together have taken."""
+    """Processor time of all programs together."""
     with open("/proc/stat") as stat:
         user, nice, system, _, _, irq, softirq, *_ = map(int, stat.readline().split()[1:])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
 def run_once(command, environment):
-    """Wall clock and processor seconds, and what others took per second."""
+    """Wall-clock and processor seconds, and the cores that other programs used."""
     before, machine = resource.getrusage(resource.RUSAGE_CHILDREN), machine_seconds()
     start = time.monotonic()
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)

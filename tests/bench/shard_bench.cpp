@@ -1,7 +1,7 @@
-// What one rank keeps between the steps of ResNet-50's training with AdamW
-// (weights, masters and moments), with and without shard_optimizer, as a table
-// in Markdown. Counted in tensors: what Gloo's threads free, MemoryMeter
-// misses.
+// Memory that one rank keeps between steps when training ResNet-50 with AdamW
+// (weights, master weights and moments), with and without shard_optimizer, as a
+// Markdown table. Counted in tensors, because MemoryMeter misses what Gloo's
+// threads free.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,8 +36,8 @@ int64_t kept_bytes(Learner& learn) {
   return static_cast<int64_t>(bytes);
 }
 
-// In a process of its own for each rank; all give the same number of bytes but
-// for how the parameters can be dealt out, so rank 0 prints its own.
+// Runs in a separate process per rank. All ranks keep about the same number of
+// bytes, up to how the parameters can be divided, so rank 0 prints its own.
 void measure(bool in_bf16, bool is_divided) {
   at::set_num_threads(1);
   const auto dataset = std::make_shared<TensorDataset>(

@@ -1,7 +1,7 @@
-// Tar shards on a warm cache: their bytes alone, in GB/s, and batches of
-// photographs beside the same ones from their folder, as two workers decode
-// them. `TERN_CLOTHING` names a folder CLASS/*.jpg; without it, photographs are
-// made up. Exit code 1 if a goal is missed.
+// Tar shards on a warm cache: reading their bytes, in GB/s, and batches of
+// photos compared with the same photos from a folder, decoded by two workers.
+// `TERN_CLOTHING` names a folder CLASS/*.jpg; without it, random photos are
+// generated. Exit code 1 if a goal is missed.
 #include <cstdlib>
 #include <filesystem>
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace {
 using namespace tern;  // NOLINT: a program
 namespace fs = std::filesystem;
 
-// About what a photograph of 400 x 533 weighs: 26 kB.
+// About the size of a photo of 400 x 533: 26 kB.
 void make_photographs(const fs::path& folder) {
   cv::RNG rng(1);
   for (int i = 0; i < 512; ++i) {
@@ -45,7 +45,7 @@ void load(const DataBunch& data) {
   }
 }
 
-// All bytes of all samples, one after the other, into memory that is reused.
+// Reads all bytes of all samples in order, into reused memory.
 int64_t read_bytes(const TarShards& shards) {
   static std::vector<uint8_t> buffer(1 << 20);
   int64_t total = 0;

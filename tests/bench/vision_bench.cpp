@@ -1,7 +1,7 @@
-// Images on their way into a batch, on one thread: against the bare decoding of
-// the same files, from a pack, and a whole batch augmented, against LibTorch's
+// From image files to a batch, on one thread: compared with only decoding the
+// same files, from a pack, and a whole augmented batch compared with LibTorch's
 // tensor operations. `TERN_CLOTHING` names a folder CLASS/*.jpg; without it,
-// photographs are made up. Exit code 1 if a goal is missed.
+// photos are generated. Exit code 1 if a goal is missed.
 #include <bit>
 #include <cstdlib>
 #include <filesystem>
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kBatch = 64, kImages = 512;
 constexpr ImageSize kSize{128, 128};
 
-/// About what a photograph of 400 x 533 weighs: 26 kB.
+/// About the size of a photo of 400 x 533: 26 kB.
 void make_photographs(const fs::path& folder) {
   make_folders(folder);
   cv::RNG rng(1);
@@ -58,7 +58,7 @@ std::vector<std::string> photographs(const fs::path& scratch) {
   return paths;
 }
 
-/// Decodes each file whole, at the scale that its random crop allows.
+/// Decodes each file completely, at the scale that its random crop allows.
 void decode_bare(const ImageDataset& images, const BatchContext& context) {
   static ScratchBuffer file, pixels;
   SamplePlan plan;
@@ -94,7 +94,8 @@ std::string rate(double seconds) {
   return fmt::format("{:.0f}/s", static_cast<double>(kImages) / seconds);
 }
 
-/// Reads each file at the size that covers the batch's, as evaluation does.
+/// Reads each file at the smallest size that covers the batch's, as evaluation
+/// does.
 void resize_files(const ImageDataset& images, bool antialias) {
   static ScratchBuffer file;
   std::vector<uint8_t> pixels(3 * kSize.height * kSize.width);
@@ -123,7 +124,7 @@ void resize_pixels(const torch::Tensor& image, bool antialias) {
   }
 }
 
-/// What Pillow's antialiasing costs beside averaging by whole factors.
+/// Cost of Pillow's antialiasing compared with averaging by integer factors.
 bool antialiasing(const ImageDataset& images) {
   const auto files = bench::measure(
       [&] { resize_files(images, true); },

@@ -1,6 +1,6 @@
-// Tern's side of the comparisons `vision_*`: photographs into batches, from
-// their files or a pack, one batch augmented, and a network trained; for a few
-// batches, or by the recipe of examples/image_folder.cpp to its end.
+// Tern's side of the comparisons `vision_*`: batches of photos from files or a
+// pack, one augmented batch, and training of a network, for a few batches or by
+// the recipe of examples/image_folder.cpp to its end.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -69,7 +69,7 @@ struct Report {
   double accuracy = 0;  // of the recipe
 };
 
-/// The recipe of docs/vision.md: seconds for all of it, and the accuracy.
+/// The recipe of docs/vision.md: total seconds and the accuracy.
 Report recipe(const std::string& folder, int64_t epochs, uint64_t seed) {
   const double begin = now();
   auto data = ImageDataBunch::from_folder(
@@ -100,7 +100,7 @@ Report recipe(const std::string& folder, int64_t epochs, uint64_t seed) {
   return {now() - begin, learn.validate().metrics[0].value};
 }
 
-/// Seconds for 1000 images of one epoch, the second.
+/// Seconds for 1000 images, measured in the second epoch.
 double load(const std::string& folder, bool is_packed) {
   const fs::path cache =
       fs::temp_directory_path() / fmt::format("tern-vision-{}", getpid());
@@ -125,8 +125,8 @@ double load(const std::string& folder, bool is_packed) {
   return seconds * 1000 / static_cast<double>(images);
 }
 
-/// Seconds for one batch of 64 at 224 pixels, get_transforms' geometry and
-/// lighting.
+/// Seconds for one batch of 64 at 224 pixels with the geometry and lighting of
+/// get_transforms.
 double augment() {
   const BatchTransform transform = augment_batch(get_transforms().train);
   const torch::Tensor images =

@@ -1,4 +1,4 @@
-// ./dev bench peers weights: a safetensors file of 100 MB, written and read.
+// ./dev bench peers weights: writes and reads a safetensors file of 100 MB.
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -26,7 +26,7 @@ tern::StateDict make_state() {
   return state;
 }
 
-// Uses every value once, as a model does that the weights go into.
+// Reads every value once, as a model does when it loads the weights.
 double total(const tern::StateDict& state) {
   double total = 0;
   for (const auto& item : state) total += item.value().sum().item<double>();

@@ -28,7 +28,7 @@ TEST(SyntheticDigits, AreTheSameForTheSameSeed) {
   EXPECT_NE(draw_digit(3, 42, 7), draw_digit(8, 42, 7));
 }
 
-TEST(SyntheticDigits, AreLightStrokesOnBlack) {
+TEST(SyntheticDigits, AreBrightStrokesOnBlack) {
   for (int digit = 0; digit < 10; ++digit) {
     for (int64_t index = 0; index < 200; ++index) {
       const DigitImage image = draw_digit(digit, 1, index);
@@ -40,7 +40,7 @@ TEST(SyntheticDigits, AreLightStrokesOnBlack) {
   }
 }
 
-TEST(SyntheticDigits, RefuseWhatIsNoDigit) {
+TEST(SyntheticDigits, RejectNumbersThatAreNotDigits) {
   expect_error<std::invalid_argument>(
       [&] { draw_digit(10, 1, 1); },
       {"digit is 10"});
@@ -49,7 +49,7 @@ TEST(SyntheticDigits, RefuseWhatIsNoDigit) {
       {"digit is -1"});
 }
 
-// Names the class whose mean picture is nearest.
+// Returns the class whose mean image is nearest.
 double nearest_mean_accuracy(const std::vector<int>& digits) {
   std::vector<std::array<double, 784>> means(digits.size());
   for (size_t c = 0; c < digits.size(); ++c) {
@@ -77,8 +77,8 @@ double nearest_mean_accuracy(const std::vector<int>& digits) {
   return static_cast<double>(right) / all;
 }
 
-// On MNIST this simplest of classifiers reaches 0.82.
-TEST(SyntheticDigits, CanBeLearntButNotByTheirMeanAlone) {
+// On MNIST this nearest-mean classifier reaches 0.82.
+TEST(SyntheticDigits, CanBeLearnedButNotByTheirMeansAlone) {
   const double all = nearest_mean_accuracy({0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   EXPECT_GT(all, 0.5);
   EXPECT_LT(all, 0.9);
@@ -108,7 +108,7 @@ TEST(SyntheticDigits, AreWrittenInTheLayoutOfMnistSample) {
       read_file(temp / "valid/3/0.png"));
 }
 
-TEST(SyntheticDigits, AreWrittenAsTheFilesOfMnist) {
+TEST(SyntheticDigits, AreWrittenInMnistsIdxFormat) {
   const TempFolder temp;
   write_digit_idx(temp.path(), {.train = 300, .valid = 20});
   const IdxFile images = read_idx(temp / "train-images-idx3-ubyte");
@@ -125,7 +125,7 @@ TEST(SyntheticDigits, AreWrittenAsTheFilesOfMnist) {
   EXPECT_EQ(read_idx(temp / "t10k-images-idx3-ubyte").array.dims[0], 20);
 }
 
-TEST(SyntheticDigits, AreReadAsMnistIs) {
+TEST(SyntheticDigits, AreReadLikeMnist) {
   const TempFolder temp;
   write_digit_idx(temp.path(), {.train = 20, .valid = 10});
   const auto train = mnist_dataset(temp.path(), /*train=*/true);
@@ -135,7 +135,7 @@ TEST(SyntheticDigits, AreReadAsMnistIs) {
       (std::vector<int64_t>{1, 28, 28, 1}));
 }
 
-// MNIST_SAMPLE from a server in the test, and folders for it.
+// Serves MNIST_SAMPLE from a local server, and holds the folders for it.
 class MnistOrDigits : public testing::Test {
  protected:
   MnistOrDigits()
@@ -173,19 +173,19 @@ TEST_F(MnistOrDigits, GeneratesDigitsWithoutANetworkAndSaysSo) {
     EXPECT_NE(said_.find(words), std::string::npos) << said_;
   }
 
-  // And again, without another attempt to download.
+  // The second call does not try to download again.
   is_up_ = true;
   EXPECT_EQ(find(), path);
   EXPECT_NE(said_.find("GENERATED"), std::string::npos) << said_;
   EXPECT_NE(said_.find("holds mnist_sample.tgz"), std::string::npos) << said_;
 
-  // The real data comes first as soon as it is there.
+  // The real data takes precedence once it is downloaded.
   make_folders(temp_ / "data/mnist_sample/train");
   EXPECT_EQ(find(), temp_ / "data/mnist_sample");
   EXPECT_EQ(said_, "");
 }
 
-TEST_F(MnistOrDigits, NeverHidesAWrongDownload) {
+TEST_F(MnistOrDigits, NeverHidesAnInvalidDownload) {
   is_up_ = true;
   expect_error<DownloadError>([&] { find(); }, {sha_});
   EXPECT_FALSE(fs::exists(temp_ / "cache/generated"));

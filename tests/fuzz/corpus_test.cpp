@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The target ends the process when a parser breaks its promises.
-TEST(Corpus, WhatFuzzingFoundStaysHandled) {
+// The target aborts if a parser breaks its invariants.
+TEST(Corpus, InputsFoundByFuzzingStayHandled) {
   std::set<std::string> names;
   for (const fuzz::Target& target : fuzz::targets()) {
     names.emplace(target.name);

@@ -1,4 +1,5 @@
-// Tries bytes on the parser that TERN_FUZZ_TARGET names; ./dev fuzz runs it.
+// Runs the parser that TERN_FUZZ_TARGET names on arbitrary bytes; ./dev fuzz
+// runs it.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

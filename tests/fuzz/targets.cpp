@@ -39,7 +39,7 @@ using Bytes = std::span<const uint8_t>;
 
 const std::string kPath = "fuzzed";
 
-// Unlike assert, in every build.
+// Unlike assert, active in every build.
 void promise(bool is_kept) {
   if (!is_kept) std::abort();
 }
@@ -52,7 +52,7 @@ void run(const Parse& parse) {
   }
 }
 
-// Every storage lies in the file, and every tensor in its storage.
+// Every storage is inside the file, and every tensor inside its storage.
 void check(const StoredWeights& weights, const ByteFile& file) {
   for (const StoredBytes& storage : weights.storages) {
     promise(
@@ -75,7 +75,7 @@ void fuzz_safetensors(Bytes bytes) {
   run([&] {
     const StoredWeights weights = read_safetensors_header(file);
     check(weights, file);
-    // What is written of it says the same again.
+    // Writing the weights and reading them back gives the same weights.
     const std::string header =
         safetensors_header(weights.tensors, weights.metadata, kPath);
     std::vector<uint8_t> again(header.begin(), header.end());
@@ -93,7 +93,7 @@ void fuzz_safetensors(Bytes bytes) {
   });
 }
 
-// A zip archive, or the legacy format.
+// A zip archive or the legacy format.
 void fuzz_pth(Bytes bytes) {
   const ByteFile file(bytes, kPath);
   run([&] {
@@ -101,7 +101,7 @@ void fuzz_pth(Bytes bytes) {
   });
 }
 
-// The pickle alone, as if a zip archive held it.
+// Only the pickle, as if a zip archive held it.
 void fuzz_pickle(Bytes bytes) {
   run([&] {
     const Pickle pickle = parse_pickle(bytes, is_torch_name, kPath);
@@ -138,7 +138,7 @@ void fuzz_zip(Bytes bytes) {
   });
 }
 
-// A number, a truth or a whole number, as the text has them.
+// Reads a number, a boolean or an integer, as the text has them.
 void read_number(JsonReader& json) {
   const JsonReader begin = json;
   run([&] {
@@ -151,7 +151,7 @@ void read_number(JsonReader& json) {
   json.integer();
 }
 
-// Any JSON, by a reader that takes what comes.
+// Reads any JSON by its next token.
 void read_value(JsonReader& json, int kind) {
   std::string key;
   if (kind % 4 == 0) {
@@ -199,13 +199,14 @@ void fuzz_gzip(Bytes bytes) {
   });
 }
 
-// What is read is written again, and then read alike.
+// A manifest is written back unchanged.
 void fuzz_manifest(Bytes bytes) {
   run([&] {
     const Manifest manifest = parse_manifest(bytes, kPath);
     promise(to_text(manifest) == std::string(bytes.begin(), bytes.end()));
   });
-  // No fuzzer guesses a hash: the last line is made to fit the others.
+  // A fuzzer cannot guess a hash, so the last line is corrected to match the
+  // others.
   run([&] {
     std::string text(bytes.begin(), bytes.end());
     const std::string hash = sha256(bytes);
@@ -280,8 +281,8 @@ void fuzz_yolo(Bytes bytes) {
   });
 }
 
-// Nothing appears outside of the folder, and nothing in it but files and
-// folders.
+// Extraction writes nothing outside the folder, and only files and folders
+// inside it.
 void fuzz_tar(Bytes bytes) {
   namespace fs = std::filesystem;
   const TempFolder temp;
@@ -308,7 +309,7 @@ void fuzz_tar(Bytes bytes) {
   promise(size <= 1 << 20);
 }
 
-// Every member lies in the archive, and every sample has its files together.
+// Every member is inside the archive, and the files of a sample are adjacent.
 void fuzz_tar_index(Bytes bytes) {
   const ByteFile file(bytes, kPath);
   run([&] {

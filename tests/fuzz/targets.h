@@ -6,14 +6,14 @@
 
 namespace tern::fuzz {
 
-/// Gives any bytes to a parser, which has to refuse them with a DataError or
-/// give a result that keeps its promises; anything else ends the process.
+/// Runs a parser on arbitrary bytes. It must reject them with a DataError or
+/// return a valid result; anything else aborts the process.
 struct Target {
   std::string_view name;
   void (*run)(std::span<const uint8_t> bytes);
 };
 
-/// All of them, by name.
+/// All targets by name.
 std::span<const Target> targets();
 
 }  // namespace tern::fuzz

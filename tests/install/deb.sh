@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# deb.sh BUILD TORCH BARE: packs BUILD, installs the Debian package on a bare
-# Debian 12 without the sources, and builds and runs the outside project there
-# against LibTorch's wheel, TORCH, which lies beside the others it needs. BARE is
-# the folder of the bare system, which debootstrap makes if it is missing.
-# Ends with 77 where that cannot be tried.
+# deb.sh BUILD TORCH BARE: packs BUILD, installs the Debian package on a bare Debian 12 without the
+# sources, and builds and runs the external project there against LibTorch's wheel, TORCH. The
+# wheels it depends on must be in the same folder. BARE is the folder of the bare system;
+# debootstrap creates it if it is missing. Exits with 77 where this cannot be tested.
 set -euo pipefail
 build=$1 torch=$(realpath "$2") bare=$(realpath -m "$3")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,10 +11,10 @@ skip() {
   echo "SKIPPED: $*"
   exit 77
 }
-[ "$(id -u)" = 0 ] || skip "chroot is for root"
-command -v debootstrap >/dev/null || skip "there is no debootstrap"
+[ "$(id -u)" = 0 ] || skip "chroot needs root"
+command -v debootstrap >/dev/null || skip "debootstrap is not installed"
 grep -qx VERSION_CODENAME=bookworm /etc/os-release ||
-  skip "this is not Debian 12, for which the package is made"
+  skip "the package is for Debian 12, which this is not"
 
 mirror=$({
   sed -nE 's/^(URIs: *|deb (\[[^]]*\] )?)(https?:[^ ]+).*/\3/p' \
@@ -24,7 +23,7 @@ mirror=$({
 if [ ! -e "$bare/.complete" ]; then
   rm -rf "$bare"
   debootstrap --variant=minbase --include=ca-certificates bookworm "$bare" "$mirror"
-  # This machine's way to the network.
+  # This machine's network settings.
   cp /etc/resolv.conf /etc/hosts "$bare/etc/"
   cp /etc/apt/apt.conf.d/[89]* "$bare/etc/apt/apt.conf.d/" 2>/dev/null || true
   [ ! -e /etc/apt/sources.list.d/debian.sources ] ||

@@ -1,4 +1,4 @@
-// A model of tern::vision answers to a batch of images.
+// Predicts a batch of images with a model of tern::vision.
 #include <tern/tern.h>
 
 int main() {

@@ -1,5 +1,5 @@
-# Installs BUILD into a folder of its own, moves it, and builds and runs the
-# outside project against it. See tools.cmake for the other arguments.
+# Installs BUILD into a separate folder, moves it, and builds and runs the
+# external project against it. See tools.cmake for the other arguments.
 set(folder ${BUILD}/tests/install)
 
 separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
@@ -12,11 +12,11 @@ endfunction()
 
 file(REMOVE_RECURSE ${folder}/first ${folder}/prefix)
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${folder}/first)
-# A package that is moved has to stay whole.
+# The package must be relocatable.
 file(RENAME ${folder}/first ${folder}/prefix)
 
 if(EXISTS ${folder}/prefix/include/tern/learner/loop.h)
-  message(FATAL_ERROR "learner/loop.h is private, and installed")
+  message(FATAL_ERROR "learner/loop.h is private, but it is installed")
 endif()
 
 file(GLOB_RECURSE files ${folder}/prefix/*.cmake)
@@ -26,8 +26,8 @@ foreach(file IN LISTS files)
     message(FATAL_ERROR "${file} names a folder of this machine: ${lines}")
   endif()
 endforeach()
-# Nor do the libraries lead there; messages of C10_CUDA_CHECK name its header, and
-# those of sanitizers each source.
+# The libraries contain no such paths either, except those in messages:
+# C10_CUDA_CHECK names its header, and sanitizers name each source.
 file(GLOB files ${folder}/prefix/${LIBDIR}/libtern*)
 execute_process(COMMAND grep -a -o -h "${BUILD}[^[:cntrl:]\"]*" ${files} OUTPUT_VARIABLE lines)
 string(REGEX REPLACE "[^\n]*/include/tern/[a-z_/]+[.]h\n" "" lines "${lines}")
@@ -45,7 +45,7 @@ foreach(tool IN LISTS TOOLS)
   run(${emulator} ${folder}/prefix/bin/${tool} --help)
 endforeach()
 
-# The Debian package is the same, without the tools.
+# The Debian package has the same content, without the tools.
 find_program(DPKG_DEB dpkg-deb)
 if(DPKG_DEB)
   file(REMOVE_RECURSE ${folder}/package)
@@ -62,14 +62,14 @@ endif()
 
 set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${folder}/build -G ${GENERATOR}
-  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG  # GCC takes half the time for it
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG  # halves GCC's time
   ${TOOLCHAIN} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
   -Dtern_DIR=${folder}/prefix/${LIBDIR}/cmake/tern
   -DTorch_DIR=${TORCH})
-# A machine that only uses Tern has no CUDA toolkit, and needs none.
+# A machine that only uses Tern needs no CUDA toolkit.
 file(STRINGS ${folder}/build/CMakeCache.txt lines REGEX "nvcc|CUDA_TOOLKIT")
 if(lines)
-  message(FATAL_ERROR "The outside project has looked for a CUDA toolkit: ${lines}")
+  message(FATAL_ERROR "The external project looked for a CUDA toolkit: ${lines}")
 endif()
 run(${CMAKE_COMMAND} --build ${folder}/build)
 
@@ -77,7 +77,8 @@ file(GLOB programs ${folder}/build/line ${folder}/build/images)
 foreach(program IN LISTS programs)
   run(${emulator} ${program})
 endforeach()
-# What a program opens when it trains on a GPU is found where it is now.
+# The library that a program opens to train on a GPU is found at its new
+# location.
 if(EXISTS ${folder}/prefix/${LIBDIR}/libtern_cuda_graph.so)
   file(READ_ELF ${folder}/build/line RUNPATH places)
   string(FIND "${places}" "${folder}/prefix/${LIBDIR}" place)
@@ -88,9 +89,9 @@ endif()
 
 list(LENGTH programs count)
 if(VISION AND NOT count EQUAL 2 OR count EQUAL 0)
-  message(FATAL_ERROR "The outside project built only: ${programs}")
+  message(FATAL_ERROR "The external project built only: ${programs}")
 endif()
 
-# What does not fit is refused with a sentence that says why.
+# Unsupported configurations are rejected with a reason.
 run(${CMAKE_COMMAND} -S ${SOURCE}/refusals -B ${folder}/refusals -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
   -DPACKAGE=${folder}/prefix/${LIBDIR}/cmake/tern -DTORCH=${TORCH} -DVISION=${VISION} -DCUDA=${CUDA})

@@ -67,7 +67,8 @@ TEST_F(AugmentImagesCudaTest, EqualsTheCpu) {
         EXPECT_EQ(actual.strides(), expected.strides());
         const auto difference =
             (actual.cpu().to(torch::kFloat) - expected.to(torch::kFloat)).abs();
-        // Some pixels lie where rounding decides, the table's step among them.
+        // Some pixels are at a rounding boundary or at the step of the lookup
+        // table.
         const double step = dtype == torch::kByte ? 1 : 1 / (255 * 0.2);
         const int64_t others = difference.gt(0.6 * step).sum().item<int64_t>();
         EXPECT_LE(others, 2 + difference.numel() / 100);

@@ -22,7 +22,7 @@ torch::Tensor changed(
   return augment_images(images, changes, {}, {}, torch::kByte);
 }
 
-TEST(AugmentImages, LeavesImagesThatNothingHappensToAsTheyAre) {
+TEST(AugmentImages, LeavesImagesWithoutChangesUntouched) {
   for (const int64_t channels : {1, 3}) {
     for (const Padding padding :
          {Padding::zeros, Padding::border, Padding::reflection}) {
@@ -37,7 +37,7 @@ TEST(AugmentImages, LeavesImagesThatNothingHappensToAsTheyAre) {
   }
 }
 
-TEST(AugmentImages, WarpsEachImageInItsOwnWayAsWarpImageDoes) {
+TEST(AugmentImages, WarpsEachImageByItsOwnMatrixAsWarpImageDoes) {
   const auto images = noise({3, 17, 23, 3});
   std::vector<ImageChange> changes(3);
   changes[0].warp.matrix = Matrix3::translation(3.25, -2.5);
@@ -68,13 +68,14 @@ TEST(AugmentImages, WarpsEachImageInItsOwnWayAsWarpImageDoes) {
         expected.mutable_data_ptr<uint8_t>());
     const auto difference =
         (actual[i].to(torch::kInt) - expected.to(torch::kInt)).abs();
-    // Coordinates are rounded elsewhere, so a weight may differ by 1/256.
+    // The coordinates are rounded at different points, so a weight may differ
+    // by 1/256.
     EXPECT_LE(difference.max().item<int>(), 2) << "image " << i;
     EXPECT_LE(difference.gt(0).to(torch::kFloat).mean().item<double>(), 0.02);
   }
 }
 
-TEST(AugmentImages, NormalizesWhatTheChangesLeaveAsNormalizeImagesDoes) {
+TEST(AugmentImages, NormalizesTheResultAsNormalizeImagesDoes) {
   const auto images = noise({2, 6, 5, 3});
   std::vector<ImageChange> changes(2);
   changes[0].warp.matrix = Matrix3::translation(0.5, 0.5);
@@ -95,11 +96,11 @@ TEST(AugmentImages, NormalizesWhatTheChangesLeaveAsNormalizeImagesDoes) {
   }
 }
 
-TEST(AugmentImages, TakesABatchWithoutImages) {
+TEST(AugmentImages, AcceptsAnEmptyBatch) {
   EXPECT_EQ(changed(noise({0, 4, 4, 3}), {}).size(0), 0);
 }
 
-TEST(AugmentImages, SaysWhatIsWrongWithItsInput) {
+TEST(AugmentImages, ReportsInvalidInputs) {
   const auto call = [](const torch::Tensor& images, size_t changes) {
     return [=] {
       augment_images(

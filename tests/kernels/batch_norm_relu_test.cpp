@@ -17,7 +17,7 @@ using torch::Tensor;
 
 constexpr double kMomentum = 0.1, kEps = 1e-5;
 
-/// What goes in and comes out, all of one type but for the norm's tensors.
+/// Inputs and outputs of a pass. All have one type, except the norm's tensors.
 struct Pass {
   Pass(
       const Tensor& given,
@@ -89,14 +89,14 @@ class BatchNormRelu : public testing::Test {
     set_cpu_isa(best_cpu_isa());
   }
 
-  /// Expects what LibTorch's operations give in double.
+  /// Expects the results of LibTorch's operations in double.
   static void expect_right(
       const Tensor& images,
       const Tensor& other,
       torch::ScalarType type,
       bool relu,
       double error) {
-    // Of rounded numbers, for both are given these.
+    // Both passes get the same rounded inputs.
     Pass pass(images, other, type, torch::kFloat);
     const auto added = pass.other.defined()
                            ? pass.other.detach().to(torch::kDouble)
@@ -116,7 +116,7 @@ class BatchNormRelu : public testing::Test {
     expect_close(pass.running_var, exact.running_var, 1e-5);
     const Tensor gradient = torch::randn(images.sizes()).to(type);
     y.backward(gradient);
-    // What relu lets through is decided by the rounded result.
+    // The rounded result decides which gradients ReLU lets through.
     const Tensor through = relu ? gradient.to(torch::kDouble) * (y > 0)
                                 : gradient.to(torch::kDouble);
     exact.by_operations(/*relu=*/false).backward(through);
@@ -130,7 +130,7 @@ class BatchNormRelu : public testing::Test {
   int threads_ = at::get_num_threads();
 };
 
-TEST_F(BatchNormRelu, IsThatOfSeparateOperations) {
+TEST_F(BatchNormRelu, EqualsSeparateOperations) {
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
     for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512}) {
@@ -151,7 +151,7 @@ TEST_F(BatchNormRelu, IsThatOfSeparateOperations) {
   }
 }
 
-TEST_F(BatchNormRelu, HasTheVarianceOfNumbersFarFromZero) {
+TEST_F(BatchNormRelu, ComputesTheVarianceOfNumbersFarFromZero) {
   const Tensor x = torch::randn({4, 16, 50, 50}) * 0.05 + 1000;
   Pass pass(x, {}, torch::kFloat, torch::kFloat);
   const Tensor exact = pass.images.detach().to(torch::kDouble);
@@ -163,7 +163,7 @@ TEST_F(BatchNormRelu, HasTheVarianceOfNumbersFarFromZero) {
       1e-4);
 }
 
-TEST_F(BatchNormRelu, LetsNanThrough) {
+TEST_F(BatchNormRelu, PropagatesNaN) {
   Tensor x = torch::randn({2, 16, 4, 4});
   x[1][3][2][2] = std::nan("");
   Pass pass(x, {}, torch::kFloat, torch::kFloat);
@@ -196,7 +196,7 @@ TEST_F(BatchNormRelu, HasSecondDerivatives) {
   }
 }
 
-TEST_F(BatchNormRelu, LeavesValidWhatAnEarlierPassHasSaved) {
+TEST_F(BatchNormRelu, KeepsTheSavedTensorsOfAnEarlierPassValid) {
   const Tensor x = torch::randn({3, 16, 4, 5});
   for (const bool training : {true, false}) {
     Pass pass(x, {}, torch::kFloat, torch::kFloat);
@@ -215,14 +215,14 @@ TEST_F(BatchNormRelu, LeavesValidWhatAnEarlierPassHasSaved) {
   }
 }
 
-TEST_F(BatchNormRelu, FitsWhatItComputesAndNothingElse) {
+TEST_F(BatchNormRelu, FitsSupportedInputsOnly) {
   const Tensor x = torch::randn({2, 16, 4, 4});
   const Pass pass(x, {}, torch::kFloat, torch::kFloat);
   EXPECT_TRUE(fits_batch_norm_relu(pass.images, {}, pass.norm()));
   for (const Tensor& images : std::vector<Tensor>{
-           x,                             // not last
-           pass.images.to(torch::kHalf),  // another type
-           torch::randn({2, 16, 4}),      // one side
+           x,                             // not channels-last
+           pass.images.to(torch::kHalf),  // type differs
+           torch::randn({2, 16, 4}),      // three dimensions
            torch::randn({1, 1, 1, 16}).permute({0, 3, 1, 2})}) {  // one pixel
     EXPECT_FALSE(fits_batch_norm_relu(images, {}, pass.norm()));
   }
@@ -239,7 +239,7 @@ TEST_F(BatchNormRelu, FitsWhatItComputesAndNothingElse) {
   EXPECT_FALSE(fits_batch_norm_relu(few, {}, of_few.norm()));
 }
 
-TEST_F(BatchNormRelu, LeavesSingleOperationsToThoseWhoWatchThem) {
+TEST_F(BatchNormRelu, LeavesOperationsSeparateForAuditsAndTracing) {
   const Tensor x = torch::randn({2, 16, 4, 4});
   const Pass pass(x, {}, torch::kFloat, torch::kFloat);
   {

@@ -17,7 +17,7 @@ TEST_F(BoxOpsCudaTest, NmsKeepsWhatTheCpuKeeps) {
       const torch::Tensor boxes =
           torch::cat({corners, corners + torch::rand({count, 2}) * 90}, 1)
               .to(type);
-      // Some are equal.
+      // Some scores are equal.
       const torch::Tensor scores =
           (torch::rand({count}) * 500).round().to(type);
       const torch::Tensor classes = torch::randint(0, 4, {count});

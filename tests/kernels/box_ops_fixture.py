@@ -1,8 +1,8 @@
-"""Writes what torchvision.ops computes of 1,000 sets of boxes.
+"""Writes the results of torchvision.ops for 1,000 sets of boxes.
 
 python box_ops_fixture.py FILE
 
-FILE is box_ops_fixture.json, or another one for the live test. It needs
+FILE is box_ops_fixture.json, or a temporary file for the live test. Requires
 torchvision, which ./dev bench peers installs.
 """
 import json
@@ -19,11 +19,11 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from random_numbers import some
 
 SETS = 1000
-CODED = 100  # of these the other functions too
+CODED = 100  # the other functions are recorded for these sets only
 
 
 def boxes_of(count, index):
-    """Some without area, some twice, and every third set of whole numbers."""
+    """Boxes, some without area, some duplicated; every third set is rounded."""
     middles = (some((count, 2), 2 * index) + 1) * 50
     sizes = (some((count, 2), 2 * index + 1) + 1) * 30
     sizes[::7, 0] = 0
@@ -50,8 +50,8 @@ def record(index):
     threshold = (0.5, 0.3, 0.7, 0.0)[index % 5 % 4]
     entry = {
         "nms": ops.nms(boxes, scores, threshold).tolist(),
-        # torchvision moves each class to a place of its own, where boxes that
-        # begin below -1 would overlap with another class.
+        # torchvision offsets each class, so boxes that begin below -1 would overlap boxes of a
+        # different class.
         "batched_nms": ops.batched_nms(
             boxes.clamp(min=0), scores, classes, threshold
         ).tolist(),
@@ -78,7 +78,7 @@ def record(index):
 
 
 def short(values):
-    """How many are finite, their sum, and how far they go along others."""
+    """The number of finite values, their sum, and their product with fixed random numbers."""
     along = (values * some(values.shape, 17)).sum().item()
     return [len(values), float(f"{values.sum().item():.9g}"), float(f"{along:.9g}")]
 

@@ -22,7 +22,7 @@ using testing_support::some;
 using torch::indexing::None;
 using torch::indexing::Slice;
 
-// What box_ops_fixture.py wrote, once or now.
+// The fixture file, or the live output of box_ops_fixture.py.
 const nlohmann::json& sets() {
   static const char* live = std::getenv("TERN_BOX_OPS");
   static const auto fixture = nlohmann::json::parse(std::ifstream(
@@ -30,7 +30,7 @@ const nlohmann::json& sets() {
   return fixture["sets"];
 }
 
-// As the script makes them.
+// The same boxes as in box_ops_fixture.py.
 torch::Tensor boxes_of(int64_t count, int64_t index) {
   const torch::Tensor middles = (some({count, 2}, 2 * index) + 1) * 50;
   torch::Tensor sizes = (some({count, 2}, 2 * index + 1) + 1) * 30;
@@ -101,7 +101,7 @@ void expect_as_pythons(
       error * size);
 }
 
-TEST(BoxOpsTest, OfBoxesAreTorchvisions) {
+TEST(BoxOpsTest, EqualTorchvisionsBoxOps) {
   for (int64_t i = 0; sets()[i].contains("box_iou"); ++i) {
     const testing::ScopedTrace trace(__FILE__, __LINE__, std::to_string(i));
     const nlohmann::json& python = sets()[i];
@@ -141,7 +141,7 @@ TEST(BoxOpsTest, OfBoxesAreTorchvisions) {
   }
 }
 
-TEST(BoxOpsTest, BatchesAreTheirParts) {
+TEST(BoxOpsTest, BatchesEqualTheirElements) {
   const torch::Tensor a = torch::stack({boxes_of(9, 0), boxes_of(9, 12)});
   const torch::Tensor b = torch::stack({boxes_of(5, 24), boxes_of(5, 36)});
   for (const auto op : {box_iou, generalized_box_iou}) {
@@ -171,7 +171,7 @@ TEST(BoxOpsTest, DecodingUndoesEncoding) {
       boxes));
 }
 
-TEST(BoxOpsTest, ADecodedBoxGrowsAtMost1000Over16Times) {
+TEST(BoxOpsTest, ADecodedBoxGrowsAtMostBy1000Over16) {
   const torch::Tensor box = torch::tensor({{0., 0., 16., 32.}});
   const torch::Tensor grown =
       decode_boxes(torch::tensor({{0., 0., 50., 50.}}), box);
@@ -179,7 +179,7 @@ TEST(BoxOpsTest, ADecodedBoxGrowsAtMost1000Over16Times) {
   EXPECT_NEAR((grown[0][3] - grown[0][1]).item<double>(), 2000, 1e-3);
 }
 
-TEST(BoxOpsTest, Of16BitsAreComputedInFloat) {
+TEST(BoxOpsTest, HalfPrecisionBoxesAreComputedInFloat) {
   const BoxSet set(38);
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
     const torch::Tensor boxes = set.boxes.to(type);
@@ -195,7 +195,7 @@ TEST(BoxOpsTest, Of16BitsAreComputedInFloat) {
   }
 }
 
-// The derivative of `f` by each number of x, by differences.
+// Numerical derivative of `f` with respect to each element of x.
 template <class F>
 torch::Tensor slopes(const F& f, const torch::Tensor& x) {
   const torch::NoGradGuard no_grad;
@@ -244,8 +244,8 @@ TEST(BoxOpsTest, TheLossOfBoxesWithoutAreaHasAFiniteGradient) {
   EXPECT_TRUE(boxes.grad().isfinite().all().item<bool>());
 }
 
-TEST(BoxOpsTest, AnIouThatEqualsTheThresholdKeepsBoth) {
-  // 1 / 3, and the largest float below it.
+TEST(BoxOpsTest, AnIouEqualToTheThresholdKeepsBothBoxes) {
+  // 1 / 3 and the largest float below it.
   const torch::Tensor boxes =
       torch::tensor({{0., 0., 2., 1.}, {1., 0., 3., 1.}}, torch::kFloat);
   const torch::Tensor scores = torch::tensor({1., 2.});
@@ -253,18 +253,18 @@ TEST(BoxOpsTest, AnIouThatEqualsTheThresholdKeepsBoth) {
   const double below = std::nextafter(static_cast<float>(third), 0.f);
   EXPECT_EQ(list(nms(boxes, scores, third)), (std::vector<int64_t>{1, 0}));
   EXPECT_EQ(list(nms(boxes, scores, below)), (std::vector<int64_t>{1}));
-  const double between = (third + below) / 2;  // no float
+  const double between = (third + below) / 2;  // not a float
   EXPECT_EQ(list(nms(boxes, scores, between)), (std::vector<int64_t>{1}));
 }
 
-TEST(BoxOpsTest, OfEqualScoresTheFirstBoxIsKept) {
+TEST(BoxOpsTest, OfBoxesWithEqualScoresTheFirstIsKept) {
   const torch::Tensor boxes = torch::tensor({{0., 0., 2., 2.}}).repeat({70, 1});
   EXPECT_EQ(
       list(nms(boxes, torch::ones({70}), 0.5)),
       (std::vector<int64_t>{0}));
 }
 
-TEST(BoxOpsTest, NoBoxesAreKeptOfNone) {
+TEST(BoxOpsTest, NoBoxesGiveNoBoxes) {
   const torch::Tensor none = torch::empty({0, 4});
   EXPECT_EQ(nms(none, torch::empty({0}), 0.5).numel(), 0);
   EXPECT_EQ(
@@ -280,7 +280,7 @@ TEST(BoxOpsTest, NoBoxesAreKeptOfNone) {
       (std::vector<int64_t>{0, 3}));
 }
 
-TEST(BoxOpsTest, AMaskOfImagesKeepsNoPadding) {
+TEST(BoxOpsTest, AMaskOfABatchKeepsNoPadding) {
   const BoxSet a(99), b(199);
   const auto by_score = [](const BoxSet& set) {
     return std::get<1>(set.scores.sort(true, 0, true));
@@ -297,7 +297,7 @@ TEST(BoxOpsTest, AMaskOfImagesKeepsNoPadding) {
         nms_mask(boxes.slice(0, i, i + 1), classes.slice(0, i, i + 1), 0.5);
     EXPECT_TRUE(alone[0].equal(all[i])) << i;
   }
-  // What is padding suppresses nothing either.
+  // Padding suppresses no box either.
   torch::Tensor padded = classes.clone();
   padded.slice(1, 0, 200).fill_(-1);
   const torch::Tensor rest = nms_mask(boxes, padded, 0.5);
@@ -306,7 +306,7 @@ TEST(BoxOpsTest, AMaskOfImagesKeepsNoPadding) {
       nms_mask(boxes.slice(1, 200), classes.slice(1, 200), 0.5)));
 }
 
-TEST(BoxOpsTest, ABoxThatIsNotANumberSuppressesNone) {
+TEST(BoxOpsTest, ABoxWithNaNSuppressesNoBox) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const torch::Tensor boxes =
       torch::tensor({{0., 0., nan, 2.}, {0., 0., 2., 2.}, {0., 0., 2., 2.}});
@@ -315,7 +315,7 @@ TEST(BoxOpsTest, ABoxThatIsNotANumberSuppressesNone) {
       (std::vector<int64_t>{0, 1}));
 }
 
-TEST(BoxOpsTest, SayWhatTheyExpect) {
+TEST(BoxOpsTest, ReportInvalidArguments) {
   const torch::Tensor boxes = torch::ones({3, 4}), scores = torch::ones({3});
   expect_error<c10::ValueError>(
       [&] {

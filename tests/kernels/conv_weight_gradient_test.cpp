@@ -36,7 +36,7 @@ Tensor in_bfloat16(const Tensor& tensor) {
   return tensor.to(torch::kBFloat16).contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-/// Images and a gradient in bfloat16, and the weight's gradient in double.
+/// Random images and a gradient in bfloat16, and the weight gradient in double.
 struct Drawn {
   explicit Drawn(const Case& c)
       : images(in_bfloat16(torch::randn(c.images))),
@@ -57,7 +57,7 @@ struct Drawn {
   Tensor images, weight, gradient, expected;
 };
 
-/// Rounded once, from sums in fp32.
+/// The kernels sum in fp32 and round once.
 void expect_close(const Tensor& given, const Tensor& expected) {
   ASSERT_EQ(given.sizes(), expected.sizes());
   EXPECT_EQ(given.scalar_type(), torch::kBFloat16);
@@ -73,7 +73,7 @@ class ConvWeightGradient : public testing::TestWithParam<int> {
   void SetUp() override {
     torch::manual_seed(3);
     at::set_num_threads(GetParam());
-    set_cpu_isa(best_cpu_isa());  // whatever TERN_CPU_ISA says
+    set_cpu_isa(best_cpu_isa());  // overrides TERN_CPU_ISA
   }
   void TearDown() override {
     at::set_num_threads(threads_);
@@ -86,7 +86,7 @@ class ConvWeightGradient : public testing::TestWithParam<int> {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ConvWeightGradient, testing::Values(1, 2, 3));
 
-TEST_P(ConvWeightGradient, IsThatOfDoublesRoundedOnce) {
+TEST_P(ConvWeightGradient, IsTheExactSumRoundedOnce) {
   if (!at::native::cpublas::could_pack(torch::kBFloat16)) {
     GTEST_SKIP() << "this processor has no AMX";
   }
@@ -106,7 +106,7 @@ TEST_P(ConvWeightGradient, IsThatOfDoublesRoundedOnce) {
   }
 }
 
-TEST_P(ConvWeightGradient, OfOneFilterAChannelIsThatOfDoublesOnEveryProcessor) {
+TEST_P(ConvWeightGradient, OfADepthwiseConvolutionIsExactOnAnyProcessor) {
   for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512}) {
     set_cpu_isa(isa);
     for (const Case& c : std::vector<Case>{
@@ -127,7 +127,7 @@ TEST_P(ConvWeightGradient, OfOneFilterAChannelIsThatOfDoublesOnEveryProcessor) {
   }
 }
 
-/// Gradients of images, weight and bias by a backward pass.
+/// Gradients of weight, bias and images in a backward pass.
 std::vector<Tensor>
 gradients(const Case& c, const Drawn& drawn, bool wants_images = true) {
   const Tensor images = drawn.images.clone().requires_grad_(wants_images);
@@ -139,20 +139,21 @@ gradients(const Case& c, const Drawn& drawn, bool wants_images = true) {
   return {weight.grad(), bias.grad(), images.grad()};
 }
 
-// Which of the kernels, if any, computes a gradient.
+// The kernel that is expected to compute a gradient.
 struct Taken {
   Case of;
   const char* kernel;
   bool needs_amx = false;
 };
 
-TEST_P(ConvWeightGradient, TakesThePlaceOfOneDnnInBackwardAlone) {
+TEST_P(ConvWeightGradient, ReplacesOneDnnInBackwardOnly) {
   const bool has_amx = at::native::cpublas::could_pack(torch::kBFloat16);
   for (const Taken& taken : std::vector<Taken>{
            {{{2, 64, 9, 9}, 128, {3, 3}, {1, 1}, {1, 1}},
             "tern::conv_weight_gradient",
             true},
-           // One number for both sides, as LibTorch's functions take it.
+           // A single number for both dimensions, as LibTorch's functions
+           // accept.
            {{{2, 64, 9, 9}, 128, {3, 3}, {2}, {1}, {1}},
             "tern::conv_weight_gradient",
             true},
@@ -160,7 +161,7 @@ TEST_P(ConvWeightGradient, TakesThePlaceOfOneDnnInBackwardAlone) {
             "tern::depthwise_weight_gradient"},
            {{{2, 32, 9, 9}, 32, {3, 3}, {2}, {1}, {1}, 32},
             "tern::depthwise_weight_gradient"},
-           {{{2, 3, 17, 16}, 24, {4, 4}, {4, 4}},  // and a rest
+           {{{2, 3, 17, 16}, 24, {4, 4}, {4, 4}},  // and a remainder
             "tern::patch_weight_gradient",
             true},
            {{{2, 3, 17, 16}, 24, {4, 4}, {4}, {0}, {1}},
@@ -193,7 +194,7 @@ TEST_P(ConvWeightGradient, TakesThePlaceOfOneDnnInBackwardAlone) {
   }
 }
 
-TEST_P(ConvWeightGradient, LeavesOtherConvolutionsAsTheyAre) {
+TEST_P(ConvWeightGradient, LeavesOtherConvolutionsUnchanged) {
   const auto gradient_of = [](const Tensor& x, bool transposed) {
     torch::manual_seed(5);
     const Tensor w =
@@ -222,7 +223,7 @@ TEST_P(ConvWeightGradient, LeavesOtherConvolutionsAsTheyAre) {
   }
 }
 
-TEST_P(ConvWeightGradient, RefusesWhatItCannotCompute) {
+TEST_P(ConvWeightGradient, RejectsInvalidInputs) {
   const Tensor x = torch::zeros({2, 20, 6, 6}, torch::kBFloat16);
   const Numbers three = {3, 3}, one = {1, 1}, none = {0, 0};
   const ConvGeometry geometry{three, one, none, one};

@@ -14,18 +14,18 @@
 namespace tern::test::cpu_isa_test {
 namespace {
 
-/// Skips what this processor has not.
+/// Skips instruction sets that this processor lacks.
 class CpuIsaTest : public testing::TestWithParam<CpuIsa> {
  protected:
   void SetUp() override {
     set_cpu_isa(GetParam());
     if (cpu_isa() != GetParam()) {
-      GTEST_SKIP() << "this processor has not got it";
+      GTEST_SKIP() << "this processor lacks it";
     }
   }
   void TearDown() override { set_cpu_isa(best_cpu_isa()); }
 
-  /// `f` under the tested instruction set and under the baseline.
+  /// Results of `f` under the tested instruction set and under the baseline.
   template <class F>
   void expect_same_as_baseline(const F& f) {
     const torch::Tensor actual = f();
@@ -70,7 +70,7 @@ TEST_P(CpuIsaTest, ConvertsEveryHalfToItsFloatAndBack) {
 }
 
 TEST_P(CpuIsaTest, RoundsFloatsToHalvesAsATenDoes) {
-  // Around every half, halfway between neighbors, and one float beside.
+  // Around every half: the midpoints between neighbors and the adjacent floats.
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
     const auto values = all_values(type).to(torch::kFloat);
     const auto next = torch::roll(values, -1);
@@ -111,7 +111,7 @@ TEST_P(CpuIsaTest, KeepsNaNsNaN) {
   }
 }
 
-TEST_P(CpuIsaTest, OptimizersGiveTheBitsOfTheBaseline) {
+TEST_P(CpuIsaTest, OptimizersEqualTheBaselineBitForBit) {
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
     const bool is_half = type == torch::kHalf;
     const auto lists = make_step_lists(
@@ -157,7 +157,7 @@ TEST_P(CpuIsaTest, OptimizersGiveTheBitsOfTheBaseline) {
   }
 }
 
-TEST_P(CpuIsaTest, NormalizeGivesTheBitsOfTheBaseline) {
+TEST_P(CpuIsaTest, NormalizeEqualsTheBaselineBitForBit) {
   const auto images = torch::randint(0, 256, {2, 50, 51, 3}, torch::kByte);
   for (const auto type : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {
     expect_same_as_baseline([&] {
@@ -170,7 +170,7 @@ TEST_P(CpuIsaTest, NormalizeGivesTheBitsOfTheBaseline) {
   }
 }
 
-TEST_P(CpuIsaTest, UnscaleGivesTheBitsOfTheBaseline) {
+TEST_P(CpuIsaTest, UnscaleEqualsTheBaselineBitForBit) {
   for (const auto type :
        {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
     const auto grad = torch::randn({70003}).to(type);

@@ -15,9 +15,10 @@
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/tolerance.h"
 
-// In front of the kernels: it says what their words mean.
+// Included before the kernels, because it defines CUDA's keywords for the CPU.
 #include "tern/tests/kernels/cuda_on_cpu.h"
-// These definitions come before those of the library, which stay unused.
+// These definitions take precedence over those in the library, which stay
+// unused.
 #include "tern/kernels/boxes/move_boxes_cuda.cu"
 #include "tern/kernels/boxes/nms_cuda.cu"
 #include "tern/kernels/images/augment_images_cuda.cu"
@@ -25,8 +26,8 @@
 #include "tern/kernels/optim/fused_step_cuda.cu"
 #include "tern/kernels/optim/unscale_and_check_cuda.cu"
 
-// What the CUDA kernels compute, on any machine: bit for bit what those of the
-// CPU do.
+// Runs the CUDA kernels on any machine and expects the results of the CPU
+// kernels bit for bit.
 namespace tern::test::cuda_kernels_test {
 namespace {
 
@@ -65,8 +66,8 @@ Tensor step_tensor(const StepLists& lists, size_t i) {
   return out;
 }
 
-/// For the sums of the trust ratios; one that is read before it is written
-/// shows.
+/// Allocates the sums of the trust ratios. They are NaN, so that a read before
+/// a write shows up.
 template <class Tensor>
 torch::Tensor room_for_sums(std::vector<Tensor>& list) {
   int64_t size = 0;
@@ -165,14 +166,14 @@ void sgd_of_the_cpu(
       state.tensors());
 }
 
-/// Beside the ends of vectors those of threads and of a block's chunk.
+/// Ends of vectors, of threads and of a block's chunk.
 std::vector<std::vector<int64_t>> shapes() {
   auto shapes = small_shapes();
   shapes.insert(shapes.end(), {{kChunk - 1}, {kChunk}, {2 * kChunk + 5}});
   return shapes;
 }
 
-TEST(CudaKernels, AdamIsThatOfTheCpu) {
+TEST(CudaKernels, AdamEqualsTheCpu) {
   for (const auto grad : kFloats) {
     for (const auto weight : kFloats) {
       for (const bool flag : {false, true}) {
@@ -193,7 +194,7 @@ TEST(CudaKernels, AdamIsThatOfTheCpu) {
   }
 }
 
-TEST(CudaKernels, SgdIsThatOfTheCpu) {
+TEST(CudaKernels, SgdEqualsTheCpu) {
   for (const FusedSgdArgs& args : sgd_variants()) {
     for (const float steps_done : {0.0f, 3.0f}) {
       auto expected = make_step_lists(
@@ -210,8 +211,8 @@ TEST(CudaKernels, SgdIsThatOfTheCpu) {
 }
 
 /// RAdam before and after its second moment is trusted, LAMB, LARS and LARC, in
-/// the step that looks ahead.
-TEST(CudaKernels, TheStepsOfFastaiAreThoseOfTheCpu) {
+/// a Lookahead synchronization step.
+TEST(CudaKernels, StepsOfFastaisOptimizersEqualTheCpu) {
   const LookaheadArgs lookahead = {.k = 4};
   for (const float steps_done : {3.0f, 7.0f}) {
     const auto type = steps_done == 3 ? torch::kHalf : torch::kBFloat16;
@@ -251,8 +252,8 @@ TEST(CudaKernels, TheStepsOfFastaiAreThoseOfTheCpu) {
   }
 }
 
-// All that a step can do in one, as long as it is not rounded twice.
-TEST(CudaKernels, ParametersOfBFloat16AreRoundedAsByTheCpu) {
+// All step features at once that round no value twice.
+TEST(CudaKernels, BFloat16ParametersAreRoundedAsOnTheCpu) {
   for (const bool has_8bit_moments : {false, true}) {
     auto expected = make_step_lists(
         {{3}, {1024}, {1025}, {kChunk + 5}},
@@ -280,8 +281,8 @@ TEST(CudaKernels, ParametersOfBFloat16AreRoundedAsByTheCpu) {
   }
 }
 
-// Sizes with whole vectors of four and without.
-TEST(CudaKernels, MomentsOf8BitsAreThoseOfTheCpu) {
+// Sizes that are and are not multiples of a vector of four.
+TEST(CudaKernels, EightBitMomentsEqualTheCpu) {
   auto expected = make_step_lists(
       {{3}, {1020}, {1023}, {kChunk + 260}, {kChunk + 5}},
       {.grad_type = torch::kHalf,
@@ -306,7 +307,7 @@ TEST(CudaKernels, MomentsOf8BitsAreThoseOfTheCpu) {
   EXPECT_TRUE(lists_bit_equal(actual, expected));
 }
 
-TEST(CudaKernels, AListLongerThanALaunchTakesIsSteppedWhole) {
+TEST(CudaKernels, AListLongerThanOneLaunchIsSteppedCompletely) {
   std::vector<std::vector<int64_t>> shapes;
   for (int64_t i = 0; i < kMostRecords<AdamTensor> * 5 / 4; ++i) {
     shapes.push_back({i % 7 == 0 ? 0 : 1 + i % 50});
@@ -318,9 +319,9 @@ TEST(CudaKernels, AListLongerThanALaunchTakesIsSteppedWhole) {
   EXPECT_TRUE(lists_bit_equal(actual, expected));
 }
 
-// Those at which the next larger table is taken, with and without an empty
-// parameter, which takes no place in it.
-TEST(CudaKernels, AListOfAnyLengthIsSteppedWhole) {
+// Lengths around the switch to the next larger table, with and without an empty
+// parameter, which takes no place in the table.
+TEST(CudaKernels, AListOfAnyLengthIsSteppedCompletely) {
   for (const int64_t length : {15, 16, 17, 18}) {
     std::vector<std::vector<int64_t>> shapes(length, {5});
     if (length % 2 == 0) shapes.insert(shapes.begin() + length / 2, {0});
@@ -332,7 +333,7 @@ TEST(CudaKernels, AListOfAnyLengthIsSteppedWhole) {
   }
 }
 
-TEST(CudaKernels, AFoundInfLeavesEverythingAsItWas) {
+TEST(CudaKernels, FoundInfLeavesEverythingUnchanged) {
   for (const float found : {1.0f, 0.5f, kNaN}) {
     auto lists = make_step_lists(
         shapes(),
@@ -360,8 +361,9 @@ TEST(CudaKernels, AFoundInfLeavesEverythingAsItWas) {
   }
 }
 
-// Each list in turn, since one of them is enough to forbid vectors.
-TEST(CudaKernels, TensorsThatBeginAnywhereAreStepped) {
+// Unaligns one list at a time, since one unaligned list already rules out
+// vectors.
+TEST(CudaKernels, UnalignedTensorsAreStepped) {
   const StepListOptions options = {
       .grad_type = torch::kHalf,
       .weight_type = torch::kBFloat16,
@@ -382,7 +384,7 @@ TEST(CudaKernels, TensorsThatBeginAnywhereAreStepped) {
   }
 }
 
-TEST(CudaKernels, AStepReadsItsNumbersFromMemoryWhenAsked) {
+TEST(CudaKernels, AStepReadsHyperparametersFromMemory) {
   const FusedAdamArgs now = {
       .lr = 0.01,
       .weight_decay = 0.1,
@@ -394,7 +396,7 @@ TEST(CudaKernels, AStepReadsItsNumbersFromMemoryWhenAsked) {
   EXPECT_TRUE(lists_bit_equal(actual, expected));
 }
 
-/// \return whether something not finite was found.
+/// \return whether a NaN or infinity was found.
 bool unscale(const std::vector<torch::Tensor>& grads, const float* inv_scale) {
   std::vector<GradTensor> list;
   for (const torch::Tensor& grad : grads) {
@@ -408,8 +410,8 @@ bool unscale(const std::vector<torch::Tensor>& grads, const float* inv_scale) {
   return found != 0;
 }
 
-// Each launch copies its arguments, and those of a long list have 30 KB.
-TEST(CudaKernels, AShortListTravelsInASmallTable) {
+// Each launch copies its arguments, and those of a long list take 30 KB.
+TEST(CudaKernels, AShortListUsesASmallTable) {
   const auto table_bytes = [](size_t tensors) {
     std::vector<AdamTensor> list(tensors);
     for (AdamTensor& tensor : list) tensor.size = 4;
@@ -427,13 +429,13 @@ TEST(CudaKernels, AShortListTravelsInASmallTable) {
   };
   EXPECT_LE(table_bytes(6), 2048u);
   adam(make_step_lists({{4}, {4}}), {});
-  EXPECT_LE(cuda_on_cpu::argument_bytes, 256u);  // of the step counts
+  EXPECT_LE(cuda_on_cpu::argument_bytes, 256u);  // for the step counts
   float scale = 2;
   unscale({torch::ones({4})}, &scale);
   EXPECT_LE(cuda_on_cpu::argument_bytes, 1024u);
 }
 
-TEST(CudaKernels, UnscaleIsThatOfTheCpu) {
+TEST(CudaKernels, UnscaleEqualsTheCpu) {
   std::vector<torch::Tensor> actual, expected;
   for (const auto type :
        {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
@@ -455,7 +457,7 @@ TEST(CudaKernels, UnscaleIsThatOfTheCpu) {
   }
 }
 
-TEST(CudaKernels, NoValueThatIsNotFiniteIsMissedOrWritten) {
+TEST(CudaKernels, NoNonFiniteValueIsMissedOrWritten) {
   for (const auto type :
        {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
     for (const int64_t place :
@@ -469,7 +471,7 @@ TEST(CudaKernels, NoValueThatIsNotFiniteIsMissedOrWritten) {
   }
 }
 
-TEST(CudaKernels, NormalizeIsThatOfTheCpu) {
+TEST(CudaKernels, NormalizeEqualsTheCpu) {
   for (const auto dtype : kFloats) {
     for (const int64_t channels : {1, 3, 13, 256}) {
       for (const int64_t width : {1, 7, 64}) {
@@ -506,8 +508,8 @@ TEST(CudaKernels, NormalizeIsThatOfTheCpu) {
   }
 }
 
-// As if the grid were too large for one pack a thread.
-TEST(CudaKernels, NormalizeGoesOverItsImagesInRounds) {
+// As if the grid were too large for one pack per thread.
+TEST(CudaKernels, NormalizeLoopsOverItsImages) {
   const int64_t size = kThreads * 4 * 5 + 8;
   const auto images = torch::randint(0, 256, {size}, torch::kByte);
   const auto actual = torch::zeros({size}), expected = torch::zeros({size});
@@ -535,7 +537,7 @@ TEST(CudaKernels, NormalizeGoesOverItsImagesInRounds) {
   EXPECT_TRUE(bit_equal(actual, expected));
 }
 
-TEST(CudaKernels, BoxesAndPointsAreMovedAsByTheCpu) {
+TEST(CudaKernels, BoxesAndPointsAreMovedAsOnTheCpu) {
   // More rows than a block has threads.
   const int64_t images = 3, boxes = 250;
   torch::Tensor matrices = torch::eye(3, torch::kDouble).repeat({images, 1, 1});
@@ -578,7 +580,7 @@ TEST(CudaKernels, BoxesAndPointsAreMovedAsByTheCpu) {
   EXPECT_GT((results[1][1] == -1).sum().item<int64_t>(), 60);
 }
 
-TEST(CudaKernels, AugmentIsThatOfTheCpu) {
+TEST(CudaKernels, AugmentEqualsTheCpu) {
   constexpr int32_t kCount = 9;
   std::vector<AugmentRecord> records(kCount);
   std::vector<PaintedRectangle> rectangles(2);
@@ -646,7 +648,8 @@ TEST(CudaKernels, AugmentIsThatOfTheCpu) {
   }
 }
 
-// Boxes of one image more than a word of 64, of a block of 512 and of two.
+// More boxes per image than fit one word of 64, one block of 512, and two
+// blocks.
 TEST(CudaKernels, NmsKeepsWhatTheCpuKeeps) {
   torch::manual_seed(5);
   for (const int64_t count : {1, 63, 64, 65, 200, 512, 513, 1100}) {
@@ -657,7 +660,7 @@ TEST(CudaKernels, NmsKeepsWhatTheCpuKeeps) {
       const torch::Tensor classes = torch::randint(-1, 3, {2, count});
       torch::Tensor keep = torch::empty({2, count}, torch::kBool);
       const int64_t words = (count + 63) / 64;
-      // What is read before it is written shows.
+      // Filled so that a read before a write shows up.
       const torch::Tensor suppressed = torch::full({2, count, words}, -1);
       const torch::Tensor gone = torch::full({2, words}, -1);
       NmsArgs args;

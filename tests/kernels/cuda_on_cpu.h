@@ -9,11 +9,11 @@
 
 #include <gtest/gtest.h>
 
-// Runs the kernels of .cu files that are included below on the CPU, one block
-// after the other, each thread of a block as a context of its own that stops at
-// __syncthreads. Every other block takes its threads from the last to the
-// first. It shows which elements a kernel reads and writes, not that a GPU's
-// compiler and memory do the same.
+// Runs the kernels of the .cu files included below on the CPU. Blocks run one
+// after the other; each thread of a block is a context that stops at
+// __syncthreads. Every other block runs its threads in reverse order. This
+// shows which elements a kernel reads and writes, not that a GPU's compiler and
+// memory behave the same.
 #define __shared__ static
 #include <cuda_runtime.h>
 #undef __launch_bounds__
@@ -52,7 +52,8 @@ class Block {
           0);
     }
     for (unsigned done = 0; done < threads;) {
-      ASSERT_EQ(done, 0u) << "some threads of a block left it, others wait";
+      ASSERT_EQ(done, 0u)
+          << "some threads of a block returned while others wait";
       for (unsigned i = 0; i < threads; ++i) {
         now_ = blockIdx.x % 2 == 0 ? threads - 1 - i : i;
         threadIdx.x = now_;
@@ -81,7 +82,7 @@ class Block {
   unsigned now_ = 0;
 };
 
-/// Of all arguments of the last launch, which copies them.
+/// Size of all arguments of the last launch, which copies them.
 inline size_t argument_bytes = 0;
 
 template <class... Params, class... Args>

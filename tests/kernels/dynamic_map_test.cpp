@@ -10,7 +10,7 @@
 namespace tern::test::dynamic_map_test {
 namespace {
 
-/// As bitsandbytes' create_dynamic_map writes it.
+/// As in bitsandbytes' create_dynamic_map.
 std::vector<double> map_of_bitsandbytes(bool is_signed) {
   std::vector<double> map = {0, 1};
   for (int i = 0; i < 7; ++i) {
@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Bool(),
     [](const auto& info) { return info.param ? "signed" : "unsigned"; });
 
-TEST_P(DynamicMap, IsThatOfBitsandbytes) {
+TEST_P(DynamicMap, EqualsTheMapOfBitsandbytes) {
   const auto map = map_of_bitsandbytes(GetParam());
   ASSERT_EQ(map.size(), 256u);
   for (int code = 0; code < 256; ++code) {
@@ -42,13 +42,13 @@ TEST_P(DynamicMap, IsThatOfBitsandbytes) {
   }
 }
 
-TEST_P(DynamicMap, KeepsEveryValueOfItsOwn) {
+TEST_P(DynamicMap, KeepsEveryValueOfTheMap) {
   for (int code = 0; code < 256; ++code) {
     EXPECT_EQ(encode_8bit(decode_8bit(code, GetParam()), GetParam()), code);
   }
 }
 
-TEST_P(DynamicMap, TakesTheNearestValue) {
+TEST_P(DynamicMap, RoundsToTheNearestValue) {
   const auto map = map_of_bitsandbytes(GetParam());
   for (double size = 1e-9; size <= 1; size *= 1.0007) {
     for (const double sign : {1.0, -1.0}) {
@@ -64,7 +64,7 @@ TEST_P(DynamicMap, TakesTheNearestValue) {
   }
 }
 
-TEST_P(DynamicMap, CountsWhatIsBeyondItAsTheLargest) {
+TEST_P(DynamicMap, EncodesLargerValuesAsTheLargest) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float value : {1.f, 2.f, infinity, NAN}) {
     EXPECT_EQ(encode_8bit(value, GetParam()), 255);
@@ -73,7 +73,7 @@ TEST_P(DynamicMap, CountsWhatIsBeyondItAsTheLargest) {
   EXPECT_EQ(encode_8bit(-0.f, GetParam()), GetParam() ? 127 : 0);
 }
 
-// The second moment is divided by.
+// The second moment is a divisor.
 TEST(DynamicMapOfSquares, RoundsNothingButZeroToZero) {
   for (const float value : {1e-30f, 1e-10f, 1e-7f, 2e-7f}) {
     EXPECT_EQ(encode_8bit(value, false), 1);

@@ -182,7 +182,7 @@ TEST(FusedAdam, EqualsFusedAdamWOfATen) {
   auto theirs = lists.clone();
   const auto scale = torch::tensor(128.0f), found_inf = torch::zeros({});
   for (auto& step : theirs.steps) {
-    step.add_(1);  // theirs counts before the call
+    step.add_(1);  // ATen expects the count after this step
   }
   at::_fused_adamw_(
       theirs.params,
@@ -221,7 +221,7 @@ TEST_P(FusedAdamSkipTest, LeavesEverythingBitForBit) {
   EXPECT_TRUE(lists_bit_equal(lists, before));
 }
 
-// 2: the sum over two devices, which PyTorch's kernels take for "no overflow".
+// 2 is the sum over two devices. PyTorch's kernels read it as "no overflow".
 INSTANTIATE_TEST_SUITE_P(
     FoundInf,
     FusedAdamSkipTest,
@@ -250,7 +250,7 @@ TEST(FusedAdam, PowerOfTwoGradScaleChangesNoBit) {
           small_shapes(),
           {.grad_type = grad_type, .weight_type = torch::kBFloat16});
       for (auto& grad : plain.grads) {
-        // Small, so that halves neither overflow nor lose bits.
+        // Small enough that halves neither overflow nor lose bits.
         grad = (grad.to(torch::kFloat) * 0.25).clamp(-0.9, 0.9).to(grad_type);
         grad.masked_fill_(grad.abs() < 0.01, 0.5);
       }
@@ -299,7 +299,7 @@ TEST(FusedAdam, UnalignedViewsEqualAlignedTensors) {
         {view.numel() + 2},
         torch::kFloat);
     EXPECT_EQ(room[0].item<float>(), 0) << "wrote before the view";
-    EXPECT_EQ(room[-1].item<float>(), 0) << "wrote behind the view";
+    EXPECT_EQ(room[-1].item<float>(), 0) << "wrote after the view";
   }
 }
 
@@ -366,7 +366,7 @@ TEST(FusedAdam, ResultDoesNotDependOnThreads) {
   EXPECT_TRUE(lists_bit_equal(many, one));
 }
 
-TEST(FusedAdam, NaNGradientMakesNaNWeight) {
+TEST(FusedAdam, ANaNGradientGivesANaNWeight) {
   auto lists = make_step_lists(
       {{40}},
       {.grad_type = torch::kHalf, .weight_type = torch::kBFloat16});
@@ -386,7 +386,7 @@ TEST(FusedAdam, AutogradSeesTheWrite) {
   EXPECT_GT(lists.weights[0]._version(), weight_version);
 }
 
-TEST(FusedAdam, EqualsReferenceAtTheEndsOfThreads) {
+TEST(FusedAdam, EqualsReferenceAtTheChunkEndsOfThreads) {
   auto actual = make_step_lists(
       large_shapes(),
       {.grad_type = torch::kBFloat16, .weight_type = torch::kBFloat16});
@@ -396,7 +396,7 @@ TEST(FusedAdam, EqualsReferenceAtTheEndsOfThreads) {
   EXPECT_TRUE(lists_bit_equal(actual, expected));
 }
 
-TEST(FusedAdam, ReadsItsNumbersFromMemoryWhenAsked) {
+TEST(FusedAdam, ReadsHyperparametersFromMemory) {
   const FusedAdamArgs old = {.lr = 0.5, .weight_decay = 0.3};
   const FusedAdamArgs now = {
       .lr = 0.01,

@@ -185,14 +185,14 @@ TEST_P(FusedSgdSkipTest, LeavesEverythingBitForBit) {
   EXPECT_TRUE(lists_bit_equal(lists, before));
 }
 
-// 2: the sum over two devices, which PyTorch's kernels take for "no overflow".
+// 2 is the sum over two devices. PyTorch's kernels read it as "no overflow".
 INSTANTIATE_TEST_SUITE_P(
     FoundInf,
     FusedSgdSkipTest,
     testing::Values(1.f, 2.f, 0.5f, std::numeric_limits<float>::quiet_NaN()));
 
-// With a scale of 65536 the first step usually overflows; PyTorch's fused SGD
-// then reads its uninitialized buffer in the second.
+// With a scale of 65536 the first step usually overflows. PyTorch's fused SGD
+// then reads its uninitialized buffer in the second step.
 TEST(FusedSgd, FirstStepAfterSkippedFirstStepIgnoresTheBuffer) {
   auto lists = make_step_lists(kShapes, {.steps_done = 0});
   for (auto& buffer : lists.momentum_buffers) {
@@ -211,7 +211,7 @@ TEST(FusedSgd, FirstStepAfterSkippedFirstStepIgnoresTheBuffer) {
   }
 }
 
-TEST(FusedSgd, ReadsItsNumbersFromMemoryWhenAsked) {
+TEST(FusedSgd, ReadsHyperparametersFromMemory) {
   for (const double momentum : {0.0, 0.9}) {
     const FusedSgdArgs old = {.lr = 0.5, .momentum = momentum};
     FusedSgdArgs now = {
@@ -226,7 +226,7 @@ TEST(FusedSgd, ReadsItsNumbersFromMemoryWhenAsked) {
           fused_sgd_(l.tensors(), momentum ? buffers : none, args, {}, at);
         };
     step(expected, now, {});
-    // Without buffers there is no momentum, whatever the memory says.
+    // Without buffers there is no momentum, whatever value is in memory.
     if (momentum == 0) now.momentum = 0.9;
     step(actual, old, to_tensor(now, torch::kCPU));
     EXPECT_TRUE(lists_bit_equal(actual, expected));
@@ -245,7 +245,7 @@ TEST(FusedSgd, PowerOfTwoGradScaleChangesNoBit) {
   EXPECT_TRUE(lists_bit_equal(scaled, plain));
 }
 
-TEST(FusedSgd, TinyUpdatesReachTheHalfWeightThroughItsMaster) {
+TEST(FusedSgd, TinyUpdatesReachTheHalfWeightThroughItsMasterWeight) {
   StepLists lists;
   lists.params = {torch::ones({1})};
   lists.grads = {torch::full({1}, 1e-4, torch::kHalf)};

@@ -19,7 +19,7 @@ std::vector<torch::Tensor> none() {
   return {};
 }
 
-/// One Adam step; on a CPU as the reference does it.
+/// One Adam step; on the CPU by the reference.
 void adam(StepLists& lists, const FusedAdamArgs& args, const GradState& state) {
   const auto max_exp_avg_sqs = args.amsgrad ? lists.max_exp_avg_sqs : none();
   const auto step = [&](const auto& function) {
@@ -104,7 +104,7 @@ TEST_F(FusedOptimizerCudaTest, SgdEqualsReference) {
   }
 }
 
-// Longer than the table that fits one launch.
+// Longer than the table of one launch.
 TEST_F(FusedOptimizerCudaTest, ListsLongerThanOneLaunch) {
   std::vector<std::vector<int64_t>> shapes;
   for (int64_t i = 0; i < 3000; ++i) {
@@ -174,7 +174,7 @@ TEST_F(FusedOptimizerCudaTest, UnalignedViewsEqualAlignedTensors) {
   EXPECT_TRUE(lists_bit_equal(views, expected));
 }
 
-TEST_F(FusedOptimizerCudaTest, ReadsItsNumbersFromMemoryWhenAsked) {
+TEST_F(FusedOptimizerCudaTest, ReadsHyperparametersFromMemory) {
   const FusedAdamArgs old = {.lr = 0.5};
   const FusedAdamArgs now = {
       .lr = 0.01,
@@ -194,7 +194,7 @@ TEST_F(FusedOptimizerCudaTest, ReadsItsNumbersFromMemoryWhenAsked) {
   EXPECT_TRUE(lists_bit_equal(actual, expected));
 }
 
-/// The share of elements that differ by more than a few units in the last
+/// The fraction of elements that differ by more than a few units in the last
 /// place.
 double share_apart(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.numel() == 0) return 0;
@@ -208,7 +208,7 @@ double share_apart(const torch::Tensor& a, const torch::Tensor& b) {
   return 1 - is_close.to(torch::kDouble).mean().item<double>();
 }
 
-// RAdam, LAMB, LARS and LARC with Lookahead, three steps of each.
+// Three steps each of RAdam, LAMB, LARS and LARC with Lookahead.
 void make_all_kinds_of_steps(StepLists& lists, bool flag) {
   for (int step = 0; step < 3; ++step) {
     tern::fused_adam_(
@@ -235,7 +235,7 @@ void make_all_kinds_of_steps(StepLists& lists, bool flag) {
   }
 }
 
-// The ends of vectors, of blocks of 8-bit moments and of chunks.
+// Sizes around the ends of vectors, of blocks of 8-bit moments and of chunks.
 std::vector<std::vector<int64_t>> shapes_at_ends() {
   return {
       {3},
@@ -247,7 +247,7 @@ std::vector<std::vector<int64_t>> shapes_at_ends() {
       {300, 41}};
 }
 
-TEST_F(FusedOptimizerCudaTest, StepsOfEveryKindAreNearThoseOfTheCpu) {
+TEST_F(FusedOptimizerCudaTest, StepsOfEveryKindAreCloseToTheCpu) {
   for (const bool flag : {false, true}) {
     auto cpu = make_step_lists(
         shapes_at_ends(),
@@ -267,9 +267,9 @@ TEST_F(FusedOptimizerCudaTest, StepsOfEveryKindAreNearThoseOfTheCpu) {
   }
 }
 
-// Where a value is rounded at random or to one of 256 codes, the last bit of
-// what is rounded may change the result.
-TEST_F(FusedOptimizerCudaTest, RoundedStepsOfEveryKindAreNearThoseOfTheCpu) {
+// With stochastic rounding or rounding to one of 256 codes, a difference in the
+// last bit of the input may change the result.
+TEST_F(FusedOptimizerCudaTest, RoundedStepsOfEveryKindAreCloseToTheCpu) {
   for (const bool has_8bit : {false, true}) {
     for (const auto param : {torch::kFloat, torch::kBFloat16}) {
       if (!has_8bit && param == torch::kFloat) continue;
@@ -294,7 +294,7 @@ TEST_F(FusedOptimizerCudaTest, RoundedStepsOfEveryKindAreNearThoseOfTheCpu) {
   }
 }
 
-TEST_F(FusedOptimizerCudaTest, TheSameStepTwiceHasTheSameBits) {
+TEST_F(FusedOptimizerCudaTest, RepeatedStepsAreBitIdentical) {
   for (const bool has_8bit : {false, true}) {
     auto once = make_step_lists(
                     {{1 << 20}, {16384 * 3 + 260}},

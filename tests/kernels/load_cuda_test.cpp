@@ -24,7 +24,7 @@ TEST(LoadCuda, AgreesWithLibTorchFromEveryThread) {
   }
 }
 
-TEST(LoadCuda, LeavesTheCudaLibraryOutWithoutADriver) {
+TEST(LoadCuda, DoesNotLoadTheCudaLibraryWithoutADriver) {
   if (access("/dev/nvidiactl", F_OK) == 0 ||
       dlopen("libcuda.so.1", RTLD_LAZY)) {
     GTEST_SKIP() << "this machine has an NVIDIA driver";

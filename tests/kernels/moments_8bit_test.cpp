@@ -15,7 +15,7 @@ namespace {
 const std::vector<std::vector<int64_t>> kShapes =
     {{1}, {255}, {256}, {257}, {0}, {40, 41}, {5000}};
 
-/// In floats, like `param`.
+/// The moment in floats, in the shape of `param`.
 torch::Tensor decoded(
     const torch::Tensor& moment,
     const torch::Tensor& param,
@@ -36,7 +36,7 @@ void step(const StepLists& lists, const FusedAdamArgs& args) {
   fused_adam_(lists.tensors(), lists.exp_avgs, lists.exp_avg_sqs, {}, args);
 }
 
-/// The same with moments of floats, those that the bytes stand for.
+/// The same lists with float moments: the decoded values of the bytes.
 StepLists with_floats(const StepLists& lists) {
   StepLists out = lists.clone();
   for (size_t i = 0; i < out.params.size(); ++i) {
@@ -47,7 +47,7 @@ StepLists with_floats(const StepLists& lists) {
   return out;
 }
 
-TEST(Moments8Bit, MoveTheParametersAsTheFloatsThatTheyStandFor) {
+TEST(Moments8Bit, UpdateParametersAsTheirDecodedFloatsDo) {
   for (const bool has_trust : {false, true}) {
     const FusedAdamArgs args = {.weight_decay = 0.1, .trust_ratio = has_trust};
     auto lists = make_step_lists(kShapes, {.has_8bit_moments = true});
@@ -62,9 +62,9 @@ TEST(Moments8Bit, MoveTheParametersAsTheFloatsThatTheyStandFor) {
   }
 }
 
-// Half the distance of two values of the map, in shares of the largest of a
-// block: 0.9 / 64 / 2 with signs, 0.9 / 128 / 2 without.
-TEST(Moments8Bit, AreThoseOfFloatsWithinTheMapsPrecision) {
+// Half the distance between adjacent values of the map, relative to a block's
+// largest: 0.9 / 64 / 2 signed, 0.9 / 128 / 2 unsigned.
+TEST(Moments8Bit, AreWithinTheMapsPrecisionOfFloatMoments) {
   auto lists = make_step_lists({{256}}, {.has_8bit_moments = true});
   auto floats = with_floats(lists);
   step(lists, {});
@@ -77,7 +77,7 @@ TEST(Moments8Bit, AreThoseOfFloatsWithinTheMapsPrecision) {
   EXPECT_LT(error(actual.exp_avg_sqs[0], floats.exp_avg_sqs[0]), 0.00355);
 }
 
-TEST(Moments8Bit, HaveAMagnitudeForEachBlock) {
+TEST(Moments8Bit, HaveOneMagnitudePerBlock) {
   auto lists = make_step_lists({{512}}, {.has_8bit_moments = true});
   lists.grads[0].narrow(0, 0, 256).mul_(1e-6);
   step(lists, {});
@@ -87,7 +87,7 @@ TEST(Moments8Bit, HaveAMagnitudeForEachBlock) {
       ((share - 1).abs() < 0.5).to(torch::kFloat).mean().item<float>() > 0.99);
 }
 
-TEST(Moments8Bit, AreOfOneKindAndOfTheirSize) {
+TEST(Moments8Bit, RejectMixedTypesAndWrongSizes) {
   auto lists = make_step_lists({{300}}, {.has_8bit_moments = true});
   auto mixed = lists.clone();
   mixed.exp_avgs[0] = torch::zeros({300});

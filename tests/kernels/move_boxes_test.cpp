@@ -16,8 +16,8 @@ struct Moved {
   torch::Tensor boxes, labels, areas;
 };
 
-/// One box, of class 3 and with an outline of half its area, in an image that
-/// becomes 100 x 200.
+/// The result for one box of class 3 whose outline has half its area; the
+/// output image is 100 x 200.
 Moved moved(
     std::initializer_list<float> box,
     const Matrix3& matrix,
@@ -56,31 +56,31 @@ TEST(Matrix3, TimesItsInverseIsTheIdentity) {
       {"determinant 0", "invertible"});
 }
 
-TEST(MoveBoxes, LeavesAnIdentityAloneToTheBit) {
+TEST(MoveBoxes, AnIdentityKeepsBoxesBitForBit) {
   const Moved same = moved({1.1f, 2.3f, 99.7f, 50.9f}, {});
   EXPECT_TRUE(
       torch::equal(same.boxes.view({4}), numbers({1.1f, 2.3f, 99.7f, 50.9f})));
 }
 
-TEST(MoveBoxes, GivesTheBoxAroundTheMovedCorners) {
-  // Mirrored at x = 100, then twice as high.
+TEST(MoveBoxes, ReturnsTheBoxAroundTheMovedCorners) {
+  // Flipped at x = 100, then scaled to twice the height.
   expect_box(
       moved(
           {10, 20, 30, 40},
           Matrix3::scaling(1, 2) * Matrix3::translation(200, 0) *
               Matrix3::scaling(-1, 1)),
       {170, 40, 190, 80});
-  // A square on its corner: sqrt(2) as wide.
+  // A square turned by 45 degrees is sqrt(2) as wide.
   const double eighth = 0.78539816339744831;
   const Moved turned = moved(
       {-10, -10, 10, 10},
       Matrix3::translation(50, 50) * Matrix3::rotation(eighth));
   expect_box(turned, {35.857864f, 35.857864f, 64.142136f, 64.142136f});
-  // The outline is turned, and no larger.
+  // The outline is turned too and keeps its area.
   EXPECT_NEAR(turned.areas.item<float>(), 200, 1e-3);
 }
 
-TEST(MoveBoxes, ClipsToTheImageAndItsAreaInProportion) {
+TEST(MoveBoxes, ClipsToTheImageAndScalesTheAreaInProportion) {
   const Moved half = moved({0, 10, 40, 30}, Matrix3::translation(-20, 0));
   expect_box(half, {0, 10, 20, 30});
   EXPECT_FLOAT_EQ(half.areas.item<float>(), 200);
@@ -89,15 +89,17 @@ TEST(MoveBoxes, ClipsToTheImageAndItsAreaInProportion) {
       {0, 0, 200, 100});
 }
 
-TEST(MoveBoxes, GivesTheBoxAroundWhatIsLeftOfATurnedOne) {
+TEST(MoveBoxes, ReturnsTheBoxAroundTheVisiblePartOfATurnedBox) {
   const double eighth = 0.78539816339744831;
-  // A square on its corner, of which the lower half is left: a triangle.
+  // A square turned by 45 degrees, of which the lower half, a triangle, is
+  // visible.
   const Matrix3 turned =
       Matrix3::translation(50, 0) * Matrix3::rotation(eighth);
   const Moved half = moved({-10, -10, 10, 10}, turned);
   expect_box(half, {35.857864f, 0, 64.142136f, 14.142136f});
   EXPECT_NEAR(half.areas.item<float>(), 100, 1e-3);
-  // Of one whose upright box would reach into the image, nothing may be seen.
+  // The bounding box reaches into the image, but no part of the turned square
+  // is visible.
   const Moved beyond = moved(
       {-10, -10, 10, 10},
       Matrix3::translation(-8, -8) * Matrix3::rotation(eighth),
@@ -105,7 +107,7 @@ TEST(MoveBoxes, GivesTheBoxAroundWhatIsLeftOfATurnedOne) {
   EXPECT_EQ(beyond.labels.item<int64_t>(), -1);
 }
 
-TEST(MoveBoxes, DropsABoxOfWhichTooLittleIsLeft) {
+TEST(MoveBoxes, DropsABoxOfWhichTooLittleIsVisible) {
   const auto label = [](double left, double min_share) {
     const Moved box =
         moved({0, 0, 100, 50}, Matrix3::translation(left, 0), min_share);
@@ -130,7 +132,7 @@ TEST(MoveBoxes, DropsABoxThatReachesBehindTheHorizon) {
   EXPECT_EQ(moved({0, 0, 60, 20}, steep, 0).labels.item<int64_t>(), -1);
 }
 
-TEST(MoveBoxes, TouchesNoRowWithoutABox) {
+TEST(MoveBoxes, LeavesPaddingRowsUntouched) {
   torch::Tensor boxes = torch::full({2, 3, 4}, 7.f);
   torch::Tensor labels = torch::full({2, 3}, -1, torch::kLong);
   move_boxes_(boxes, labels, {}, {Matrix3::scaling(2, 2), {}}, 10, 10, 0);
@@ -153,7 +155,7 @@ TEST(MoveBoxes, MovesEachImageByItsOwnMatrix) {
       numbers({1, 1, 2, 2, 2, 3, 4, 6, 6, 1, 7, 2}).view({3, 4})));
 }
 
-TEST(MovePoints, MovesThemAndSaysWhichAreStillInTheImage) {
+TEST(MovePoints, MovesPointsAndReportsWhichAreInsideTheImage) {
   torch::Tensor points =
       numbers({10, 20, 10, 20, 90, 20, 5, 5}).view({1, 4, 2});
   torch::Tensor visible = torch::tensor({true, false, true, true}).view({1, 4});
@@ -166,7 +168,7 @@ TEST(MovePoints, MovesThemAndSaysWhichAreStillInTheImage) {
       torch::tensor({true, false, false, true})));
 }
 
-TEST(MoveBoxes, RefusesOtherShapesAndTypes) {
+TEST(MoveBoxes, RejectsOtherShapesAndTypes) {
   const auto refused = [](const torch::Tensor& boxes,
                           const torch::Tensor& labels,
                           size_t matrices,

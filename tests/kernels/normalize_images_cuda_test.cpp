@@ -34,9 +34,9 @@ TEST_F(NormalizeImagesCudaTest, EqualsReference) {
   }
 }
 
-TEST_F(NormalizeImagesCudaTest, TakesUnalignedViewsAndLargeBatches) {
+TEST_F(NormalizeImagesCudaTest, AcceptsUnalignedViewsAndLargeBatches) {
   const std::vector<double> mean = {0.4, 0.5, 0.6}, stddev = {0.2, 0.3, 0.4};
-  // More elements than the largest grid has threads times 4.
+  // More elements than four per thread of the largest grid.
   const std::vector<int64_t> sizes = {512, 300, 301, 3};
   const auto room = torch::randint(
       0,
@@ -49,7 +49,7 @@ TEST_F(NormalizeImagesCudaTest, TakesUnalignedViewsAndLargeBatches) {
       normalize_images(view.clone(), mean, stddev)));
 }
 
-TEST_F(NormalizeImagesCudaTest, RejectsMoreChannelsThanAKernelCarries) {
+TEST_F(NormalizeImagesCudaTest, RejectsMoreChannelsThanTheKernelSupports) {
   const auto images = torch::zeros(
       {1, 2, 2, 257},
       torch::dtype(torch::kByte).device(torch::kCUDA));

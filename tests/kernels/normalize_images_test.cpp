@@ -64,7 +64,7 @@ TEST(NormalizeImages, HalvesAreTheFloatsRoundedOnce) {
   }
 }
 
-TEST(NormalizeImages, ClosedForm) {
+TEST(NormalizeImages, EqualsTheClosedForm) {
   const auto images =
       torch::tensor({0, 255, 51}, torch::kByte).view({1, 1, 1, 3});
   const auto out = normalize_images(
@@ -74,7 +74,7 @@ TEST(NormalizeImages, ClosedForm) {
   EXPECT_TRUE(all_close(out.flatten(), torch::tensor({-1.f, 2.f, 0.f})));
 }
 
-TEST(NormalizeImages, TakesUnalignedViews) {
+TEST(NormalizeImages, AcceptsUnalignedViews) {
   const auto images = random_images({3, 8, 9, 3});
   const auto room = torch::zeros({images.numel() + 1}, torch::kByte);
   const auto view = room.narrow(0, 1, images.numel()).view(images.sizes());

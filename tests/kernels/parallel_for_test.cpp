@@ -16,7 +16,7 @@ namespace {
 class ParallelFor : public testing::Test {
  protected:
   void SetUp() override {
-    at::get_num_threads();  // LibTorch sets them on their first use
+    at::get_num_threads();  // LibTorch sets the count on first use
     before_ = at::get_num_threads();
     at::set_num_threads(2);
   }
@@ -44,7 +44,7 @@ TEST_F(ParallelFor, CoversTheRangeOnce) {
   for (int64_t i = 0; i < 1000; ++i) EXPECT_EQ(visits[i], i >= 10) << i;
 }
 
-TEST_F(ParallelFor, PassesOnWhatAnyThreadThrew) {
+TEST_F(ParallelFor, RethrowsAnExceptionOfAnyThread) {
   for (const int64_t bad : {0, 999}) {
     const auto run = [&] {
       parallel_for(0, 1000, 1, [&](int64_t begin, int64_t end) {
@@ -55,7 +55,7 @@ TEST_F(ParallelFor, PassesOnWhatAnyThreadThrew) {
   }
 }
 
-TEST_F(ParallelFor, StartsNoThreadsWithinOneOfItsOwn) {
+TEST_F(ParallelFor, StartsNoNestedThreads) {
   std::atomic<int> inner = 0;
   parallel_for(0, 2, 1, [&](int64_t begin, int64_t end) {
     EXPECT_TRUE(at::in_parallel_region());

@@ -18,7 +18,7 @@ at::Tensor unscaled(const at::Tensor& grad, const GradState& grad_state) {
   return grad_state.grad_scale ? out / *grad_state.grad_scale : out;
 }
 
-/// Weight decay of either kind; returns the gradient to go on with.
+/// Applies weight decay of either kind and returns the resulting gradient.
 at::Tensor decay(
     const at::Tensor& param,
     const at::Tensor& grad,
@@ -35,7 +35,8 @@ at::Tensor decay(
   return grad + param * weight_decay;
 }
 
-/// Rounded correctly; for floats ATen calls MKL, which may miss the last bit.
+/// Correctly rounded. For floats ATen calls MKL, which may be off in the last
+/// bit.
 at::Tensor exact_sqrt(const at::Tensor& x) {
   return x.to(at::kDouble).sqrt().to(at::kFloat);
 }
@@ -49,7 +50,7 @@ void write_weight(const OptimizerTensors& tensors, size_t i) {
 }  // namespace
 
 // `a.add_(b, alpha)` may fuse its multiplication and addition into one
-// rounding, so products are spelled out below.
+// rounding, so the products below are separate operations.
 void fused_sgd_(
     const OptimizerTensors& tensors,
     at::TensorList momentum_buffers,

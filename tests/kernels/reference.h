@@ -4,8 +4,8 @@
 
 #include "tern/kernels/optim/fused_step.h"
 
-/// The kernels in operations of ATen: their definition. Each operation rounds
-/// as the kernels' do, so that the results agree bit for bit on a CPU.
+/// The kernels' definitions in ATen operations. Each operation rounds as the
+/// kernels do, so the results are bit-identical on a CPU.
 namespace tern::reference {
 
 void fused_sgd_(

@@ -44,7 +44,7 @@ Warp stretch(const torch::Tensor& image, Sides size) {
               static_cast<double>(size.height))};
 }
 
-/// The same by LibTorch, whose weights are Pillow's.
+/// The same resize by LibTorch, which uses Pillow's weights.
 torch::Tensor reference(const torch::Tensor& image, Sides size) {
   namespace F = torch::nn::functional;
   const auto options = F::InterpolateFuncOptions()
@@ -66,7 +66,7 @@ double worst(const torch::Tensor& image, const torch::Tensor& expected) {
 const std::vector<Sides> kSizes =
     {{11, 20}, {37, 53}, {19, 120}, {150, 7}, {1, 1}, {97, 131}};
 
-TEST(ResizeImage, IsWithinOneOfPillowsAntialiasing) {
+TEST(ResizeImage, IsWithinOneLevelOfPillowsAntialiasing) {
   for (const int64_t channels : {1, 3, 4}) {
     const torch::Tensor image = noise(37, 53, channels);
     for (const Sides size : kSizes) {
@@ -86,7 +86,7 @@ TEST(ResizeImage, IsWithinOneOfPillowsAntialiasing) {
       0.6);
 }
 
-TEST(ResizeImage, GivesTheSameBitsOnEveryInstructionSet) {
+TEST(ResizeImage, IsBitIdenticalOnEveryInstructionSet) {
   if (best_cpu_isa() == CpuIsa::baseline) {
     GTEST_SKIP() << "this processor has neither AVX2 nor NEON";
   }
@@ -106,7 +106,7 @@ TEST(ResizeImage, FlipsTransposesAndCrops) {
   const torch::Tensor image = noise(36, 54, 3);
   const torch::Tensor whole =
       resized(image, stretch(image, {12, 18}), {12, 18});
-  // Rows and columns change places, then both are turned round.
+  // Rows and columns are swapped, then both are reversed.
   Warp warp = {.matrix = Matrix3{{0, -3, 54, -3, 0, 36, 0, 0, 1}}};
   ASSERT_TRUE(only_resizes(warp));
   EXPECT_TRUE(resized(image, warp, {18, 12})
@@ -118,7 +118,7 @@ TEST(ResizeImage, FlipsTransposesAndCrops) {
   EXPECT_FALSE(only_resizes(warp));
 }
 
-TEST(ResizeImage, PadsTheResizedImageAndFadesNoEdge) {
+TEST(ResizeImage, PadsTheResizedImageWithoutFadingItsEdges) {
   for (const double scale : {0.25, 2.5}) {
     const torch::Tensor image = noise(20, 30, 3);
     const auto height = static_cast<int64_t>(20 / scale);

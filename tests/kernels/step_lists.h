@@ -62,15 +62,15 @@ struct StepListOptions {
   /// kFloat: no weights.
   torch::ScalarType weight_type = torch::kFloat;
   float steps_done = 3;
-  /// Slow weights, for Lookahead.
+  /// Creates slow weights, for Lookahead.
   bool looks_ahead = false;
-  /// Moments of 8 bits, all zero.
+  /// Creates 8-bit moments, all zero.
   bool has_8bit_moments = false;
-  /// kBFloat16: without masters.
+  /// kBFloat16: without master weights.
   torch::ScalarType param_type = torch::kFloat;
 };
 
-/// Every tensor of every list.
+/// All tensors of all lists.
 inline testing::AssertionResult lists_bit_equal(
     StepLists& actual,
     StepLists& expected) {
@@ -91,7 +91,7 @@ inline testing::AssertionResult lists_bit_equal(
   return testing::AssertionSuccess();
 }
 
-/// Random values in the middle of a training run, one parameter a shape.
+/// Random values as in the middle of a training run; one parameter per shape.
 inline StepLists make_step_lists(
     const std::vector<std::vector<int64_t>>& shapes,
     const StepListOptions& options = {}) {
@@ -127,19 +127,19 @@ inline StepLists make_step_lists(
   return lists;
 }
 
-/// Sizes at which vectors and blocks end.
+/// Sizes around the ends of vectors and blocks.
 inline std::vector<std::vector<int64_t>> small_shapes() {
   return {{1}, {3}, {4}, {0}, {2, 3}, {17, 5}, {1023}, {1025}, {2049}};
 }
 
-/// And those at which threads and chunks do.
+/// Also sizes around the ends of threads and chunks.
 inline std::vector<std::vector<int64_t>> large_shapes() {
   auto shapes = small_shapes();
   shapes.insert(shapes.end(), {{65535}, {65536}, {65537}, {300, 41}});
   return shapes;
 }
 
-/// Plain, with momentum, and with Nesterov's.
+/// Plain SGD, with momentum, and with Nesterov momentum.
 inline std::vector<FusedSgdArgs> sgd_variants() {
   return {
       {.lr = 0.1, .weight_decay = 0.1},

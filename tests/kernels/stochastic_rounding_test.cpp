@@ -10,7 +10,7 @@
 namespace tern::test::stochastic_rounding_test {
 namespace {
 
-/// A parameter of bfloat16 in SGD with a learning rate of 1.
+/// A bfloat16 parameter trained by SGD with a learning rate of 1.
 struct Parameter {
   torch::Tensor value;
   torch::Tensor steps = torch::zeros({});
@@ -33,7 +33,7 @@ Parameter ones(int64_t size, uint32_t key = 0) {
   return {.value = torch::ones({size}, torch::kBFloat16), .key = key};
 }
 
-TEST(StochasticRounding, KeepsUpdatesOfASmallPartOfAUnitOnAverage) {
+TEST(StochasticRounding, KeepsUpdatesBelowOneUnitOnAverage) {
   auto p = ones(40000);
   const auto grad = torch::full({40000}, 1e-4);  // 2^-8 is the unit below 1
   for (int step = 0; step < 50; ++step) p.step(grad);
@@ -41,14 +41,14 @@ TEST(StochasticRounding, KeepsUpdatesOfASmallPartOfAUnitOnAverage) {
   EXPECT_NEAR(p.value.to(torch::kDouble).mean().item<double>(), 0.995, 8e-5);
 }
 
-TEST(StochasticRounding, TakesOneOfTheTwoNeighbors) {
+TEST(StochasticRounding, RoundsToOneOfTheTwoNeighbors) {
   auto p = ones(10000);
   p.step(torch::full({10000}, 1e-3));
   const auto values = std::get<0>(at::_unique(p.value.to(torch::kFloat)));
   EXPECT_TRUE(bit_equal(values, torch::tensor({1 - 0x1p-8f, 1.f})));
 }
 
-TEST(StochasticRounding, LeavesWhatBFloat16Has) {
+TEST(StochasticRounding, KeepsValuesThatBFloat16CanRepresent) {
   const float infinity = std::numeric_limits<float>::infinity();
   const auto values = torch::tensor({0.f, -1.5f, 3e38f, infinity, -infinity})
                           .to(torch::kBFloat16);
@@ -59,7 +59,7 @@ TEST(StochasticRounding, LeavesWhatBFloat16Has) {
   EXPECT_TRUE(p.value.isnan().all().item<bool>());
 }
 
-TEST(StochasticRounding, DependsOnParameterStepAndElementAlone) {
+TEST(StochasticRounding, DependsOnlyOnParameterStepAndElement) {
   const auto grad = torch::full({5000}, 1e-3);
   auto first = ones(5000), again = ones(5000), other = ones(5000, 1);
   first.step(grad);
@@ -73,7 +73,7 @@ TEST(StochasticRounding, DependsOnParameterStepAndElementAlone) {
   EXPECT_FALSE(first.value.equal(later.value));
 }
 
-TEST(StochasticRounding, NeedsAKey) {
+TEST(StochasticRounding, RequiresAKey) {
   const std::vector<torch::Tensor> params = {torch::ones(
                                        {2},
                                        torch::kBFloat16)},

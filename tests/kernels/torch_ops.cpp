@@ -4,7 +4,7 @@
 #include "tern/kernels/optim/fused_step.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 
-// The kernels as torch.ops.tern.*, in a library of their own (libtern_ops.so):
+// The kernels as torch.ops.tern.*, in a separate library (libtern_ops.so):
 //   torch.ops.load_library("libtern_ops.so")
 //   torch.ops.tern.fused_adam_(params, grads, [], steps, m, v, [], lr=1e-3)
 namespace tern {
@@ -101,7 +101,7 @@ TORCH_LIBRARY(tern, m) {
       "Tensor? grad_scale=None, Tensor? found_inf=None) -> ()");
 }
 
-// One function for all devices: the kernels look at their tensors.
+// One implementation for all devices: the kernels dispatch on their tensors.
 TORCH_LIBRARY_IMPL(tern, CompositeExplicitAutograd, m) {
   m.impl("normalize_images", normalize_images_op);
   m.impl("unscale_and_check_", unscale_and_check_);

@@ -60,7 +60,7 @@ TEST_F(UnscaleAndCheckCudaTest, FindsEveryNonFiniteValueAtEveryPlace) {
   }
 }
 
-TEST_F(UnscaleAndCheckCudaTest, ViewsAndLongLists) {
+TEST_F(UnscaleAndCheckCudaTest, HandlesViewsAndLongLists) {
   std::vector<torch::Tensor> grads;
   for (int i = 0; i < 2000; ++i) {
     grads.push_back(torch::full({1 + i % 9}, 4.0f, torch::kCUDA));
@@ -74,7 +74,7 @@ TEST_F(UnscaleAndCheckCudaTest, ViewsAndLongLists) {
     EXPECT_TRUE(all_close(grad, torch::ones_like(grad)));
   }
   EXPECT_EQ(found.item<float>(), 0);
-  // The last that is dense, and each of the views.
+  // The last dense gradient, and each of the views.
   for (size_t i = 1999; i < grads.size(); ++i) {
     const torch::Tensor whole = grads[i].clone();
     grads[i].select(0, -1).fill_(kNaN);
@@ -107,8 +107,8 @@ TEST_F(UnscaleAndCheckCudaTest, AGradientMayHaveMoreThan2To31Elements) {
   EXPECT_EQ(found.item<float>(), 1);
 }
 
-// The gradients are written late on another stream than the default one; on
-// any other stream the kernel would read them before.
+// A stream other than the default one writes the gradients late. On any other
+// stream the kernel would read them too early.
 TEST_F(UnscaleAndCheckCudaTest, RunsOnTheCurrentStream) {
   const c10::impl::VirtualGuardImpl cuda(torch::kCUDA);
   const c10::Device device = cuda.getDevice();

@@ -58,7 +58,8 @@ TEST_P(UnscaleAndCheckTest, FindsEveryNonFiniteValueAtEveryPlace) {
       unscale_and_check_(grads, torch::tensor(0.25f), unscaled);
       EXPECT_EQ(checked.item<float>(), 1) << value << " at " << place;
       EXPECT_EQ(unscaled.item<float>(), 1) << value << " at " << place;
-      EXPECT_EQ(grads[0][4].item<float>(), 0.25f) << "others are unscaled too";
+      EXPECT_EQ(grads[0][4].item<float>(), 0.25f)
+          << "other values must be unscaled too";
     }
   }
 }
@@ -76,8 +77,8 @@ TEST_P(UnscaleAndCheckTest, LargestFiniteValueIsFinite) {
   EXPECT_EQ(found.item<float>(), 0);
 }
 
-// As torch._amp_foreach_non_finite_check_and_unscale_: the check looks at the
-// gradient as it was.
+// As in torch._amp_foreach_non_finite_check_and_unscale_, the check looks at
+// the gradient before the multiplication.
 TEST_P(UnscaleAndCheckTest, ChecksBeforeItMultiplies) {
   auto grads =
       std::vector<torch::Tensor>{torch::full({3}, 60000.0, GetParam())};
@@ -118,7 +119,7 @@ TEST(UnscaleAndCheck, EqualsTheOperatorOfATen) {
   }
 }
 
-TEST(UnscaleAndCheck, MixesTypesInOneCall) {
+TEST(UnscaleAndCheck, AcceptsMixedTypesInOneCall) {
   auto grads = std::vector<torch::Tensor>{
       torch::full({3}, 4.0f),
       torch::full({3}, 4.0, torch::kDouble),
@@ -131,7 +132,7 @@ TEST(UnscaleAndCheck, MixesTypesInOneCall) {
   }
 }
 
-TEST(UnscaleAndCheck, KeepsFoundInfWhenAllIsFinite) {
+TEST(UnscaleAndCheck, KeepsFoundInfIfAllValuesAreFinite) {
   for (const float before : {0.0f, 1.0f, 2.0f}) {
     auto found = torch::tensor(before);
     unscale_and_check_({torch::ones({3})}, torch::tensor(0.5f), found);
@@ -149,7 +150,7 @@ TEST(UnscaleAndCheck, MultipliesFiniteGradsBesideANaN) {
 }
 
 TEST(UnscaleAndCheck, InvScaleOfOneWritesNothing) {
-  // A signalling NaN would become a quiet one in a multiplication.
+  // A multiplication would turn a signaling NaN into a quiet NaN.
   auto grad = torch::full({8}, 0x7F800001, torch::kInt).view(torch::kFloat);
   const auto before = grad.clone();
   auto found = torch::zeros({});
@@ -208,7 +209,7 @@ TEST(UnscaleAndCheck, FindsInfInTransposedAndSlicedGrads) {
   }
 }
 
-TEST(UnscaleAndCheck, LeavesTheGapsOfASliceAlone) {
+TEST(UnscaleAndCheck, LeavesTheGapsOfASliceUntouched) {
   auto whole = torch::full({20}, 4.0f);
   whole[1] = kInf;  // in a gap
   auto found = torch::zeros({});
@@ -218,7 +219,7 @@ TEST(UnscaleAndCheck, LeavesTheGapsOfASliceAlone) {
   EXPECT_EQ(whole[3].item<float>(), 4);
 }
 
-TEST(UnscaleAndCheck, TakesTheValuesOfASparseGrad) {
+TEST(UnscaleAndCheck, UnscalesTheValuesOfASparseGrad) {
   const auto indices = torch::tensor({{1, 1, 3}});
   auto grad = torch::sparse_coo_tensor(indices, torch::ones({3, 2}), {5, 2});
   auto found = torch::zeros({});

@@ -13,7 +13,7 @@
 namespace tern::warp_image_test {
 namespace {
 
-/// Smooth enough that weights of 8 bits cost at most 1.
+/// Smooth enough that 8-bit weights cost at most one level.
 torch::Tensor picture(int64_t height, int64_t width, int64_t channels) {
   const torch::Tensor y = torch::arange(height).view({-1, 1, 1});
   const torch::Tensor x = torch::arange(width).view({1, -1, 1});
@@ -43,7 +43,7 @@ torch::Tensor warped(
   return out;
 }
 
-/// The same by LibTorch.
+/// The same warp by LibTorch.
 torch::Tensor grid_sampled(
     const torch::Tensor& image,
     const Warp& warp,
@@ -110,7 +110,7 @@ TEST(WarpImage, EqualsGridSample) {
   }
 }
 
-TEST(WarpImage, PicksPixelsWithoutMixingThem) {
+TEST(WarpImage, SamplesNearestPixelsWithoutMixing) {
   const torch::Tensor image = picture(23, 31, 1);
   Warp warp = {
       .matrix = Matrix3::translation(0.26, 0.13) * Matrix3::scaling(1.3, 0.7),
@@ -124,7 +124,7 @@ TEST(WarpImage, PicksPixelsWithoutMixingThem) {
   }
 }
 
-TEST(WarpImage, KeepsEveryBitWhereItOnlyMovesPixels) {
+TEST(WarpImage, IsExactWhereItOnlyMovesPixels) {
   const torch::Tensor image = torch::randint(256, {19, 26, 3}, torch::kByte);
   const Matrix3 mirrored = {{-1, 0, 26, 0, 1, 0, 0, 0, 1}};
   EXPECT_TRUE(
@@ -134,7 +134,7 @@ TEST(WarpImage, KeepsEveryBitWhereItOnlyMovesPixels) {
       image.slice(0, 4, 14).slice(1, 5, 17)));
 }
 
-TEST(WarpImage, GivesTheSameBitsOnEveryProcessor) {
+TEST(WarpImage, IsBitIdenticalOnEveryProcessor) {
   const torch::Tensor image = torch::randint(256, {57, 61, 3}, torch::kByte);
   const CpuIsa best = best_cpu_isa();
   if (best == CpuIsa::baseline) {
@@ -156,7 +156,7 @@ TEST(WarpImage, GivesTheSameBitsOnEveryProcessor) {
   set_cpu_isa(best);
 }
 
-TEST(WarpImage, MovesPixelsByItsJitter) {
+TEST(WarpImage, JittersPixels) {
   const torch::Tensor image = picture(40, 40, 1);
   const Warp warp = {.jitter_x = 3, .jitter_key = 5};
   const torch::Tensor moved = warped(image, warp, 40, 40);
@@ -170,7 +170,7 @@ TEST(WarpImage, MovesPixelsByItsJitter) {
   }
 }
 
-TEST(WarpImage, TakesImagesOfOnePixelRowOrColumn) {
+TEST(WarpImage, AcceptsImagesOfOnePixelRowOrColumn) {
   for (const auto& [height, width] : {std::pair{1, 1}, {1, 9}, {9, 1}}) {
     const torch::Tensor image = picture(height, width, 3);
     for (const Padding padding :
@@ -188,7 +188,7 @@ TEST(WarpImage, TakesImagesOfOnePixelRowOrColumn) {
   }
 }
 
-// Of 2.7 GB, of which only the pages that are touched take memory.
+// The image has 2.7 GB; only the touched pages take memory.
 TEST(WarpImage, ReachesTheEndOfAnImageOfMoreThanTwoGigabytes) {
   constexpr int64_t kSide = 30'000, kChannels = 3;
   constexpr size_t kBytes = kSide * kSide * kChannels;
@@ -235,7 +235,7 @@ TEST(WarpImage, ReachesTheEndOfAnImageOfMoreThanTwoGigabytes) {
   ::munmap(memory, kBytes);
 }
 
-TEST(WarpImage, SurvivesAMatrixThatLeadsNowhere) {
+TEST(WarpImage, SurvivesADegenerateMatrix) {
   const torch::Tensor image = picture(8, 8, 3);
   const double huge = 1e30, none = std::nan("");
   for (const Matrix3& matrix :
@@ -278,7 +278,7 @@ TEST(ShrinkByArea, AveragesBlocks) {
   }
 }
 
-TEST(ShrinkByArea, TakesBlocksLongerThanItsBuffer) {
+TEST(ShrinkByArea, AcceptsBlocksLongerThanItsBuffer) {
   const torch::Tensor image = torch::full({3, 5000, 3}, 77, torch::kByte);
   torch::Tensor out = torch::empty({1, 3, 3}, torch::kByte);
   shrink_by_area(view_of(image), 3, 2000, out.data_ptr<uint8_t>());

@@ -32,7 +32,7 @@ double largest(const torch::Tensor& numbers) {
   return numbers.abs().max().item<double>();
 }
 
-/// Expects what the definition gives in double.
+/// Expects the result of the direct convolution in double.
 void expect_right(const Case& c, const Numbers& made_for) {
   const torch::Tensor x = torch::randn(c.images);
   const torch::Tensor w = torch::randn({c.outputs, c.images[1], 3, 3});
@@ -62,7 +62,7 @@ void expect_right(const Case& c, const Numbers& made_for) {
   EXPECT_LE(largest(y - expected), 2e-5 * largest(expected)) << x.sizes();
 }
 
-TEST_F(Winograd, IsTheConvolutionForAnySizePaddingAndBatch) {
+TEST_F(Winograd, EqualsTheConvolutionForAnySizePaddingAndBatch) {
   for (const Case& c : std::vector<Case>{
            {{1, 16, 16, 16}, 16},
            {{1, 32, 13, 22}, 48},
@@ -77,7 +77,7 @@ TEST_F(Winograd, IsTheConvolutionForAnySizePaddingAndBatch) {
   }
 }
 
-TEST_F(Winograd, AddsABiasAndAnotherTensorAndLeavesOutWhatIsNegative) {
+TEST_F(Winograd, AddsABiasAndAnotherTensorAndAppliesRelu) {
   for (const bool has_bias : {false, true}) {
     for (const bool has_other : {false, true}) {
       for (const bool relu : {false, true}) {
@@ -88,12 +88,12 @@ TEST_F(Winograd, AddsABiasAndAnotherTensorAndLeavesOutWhatIsNegative) {
   }
 }
 
-TEST_F(Winograd, TakesImagesOfOtherSizesThanTheWeightWasMadeFor) {
+TEST_F(Winograd, AcceptsImageSizesOtherThanTheWeightWasCreatedFor) {
   expect_right({{3, 32, 21, 10}, 16}, {1, 32, 56, 56});
   expect_right({{1, 32, 56, 56}, 16}, {16, 32, 7, 7});
 }
 
-TEST_F(Winograd, GivesTheSameBitsWithEachInstructionSet) {
+TEST_F(Winograd, IsBitIdenticalOnEveryInstructionSet) {
   const torch::Tensor x = torch::randn({2, 32, 15, 17});
   const torch::Tensor weight =
       winograd_weight(torch::randn({16, 32, 3, 3}), x.sizes(), {1, 1});
@@ -107,7 +107,7 @@ TEST_F(Winograd, GivesTheSameBitsWithEachInstructionSet) {
   }
 }
 
-TEST_F(Winograd, KeepsNaNWhereTheDefinitionHasIt) {
+TEST_F(Winograd, KeepsNaNWhereTheConvolutionHasIt) {
   torch::Tensor x = torch::randn({1, 16, 16, 16});
   x[0][3][6][6] = std::numeric_limits<float>::quiet_NaN();
   const torch::Tensor w = torch::randn({16, 16, 3, 3});
@@ -124,7 +124,7 @@ TEST_F(Winograd, KeepsNaNWhereTheDefinitionHasIt) {
   EXPECT_FALSE(found[0][0][15][15].item<bool>());
 }
 
-TEST_F(Winograd, PaysForEnoughPixelsOfEnoughChannels) {
+TEST_F(Winograd, PaysForEnoughPixelsAndChannels) {
   const Numbers weight = {64, 64, 3, 3}, padding = {1, 1};
   const bool has_vectors =
       best_cpu_isa() == CpuIsa::avx2 || best_cpu_isa() == CpuIsa::avx512;
@@ -139,7 +139,7 @@ TEST_F(Winograd, PaysForEnoughPixelsOfEnoughChannels) {
   EXPECT_FALSE(winograd_pays({1, 64, 56, 56}, weight, padding));
 }
 
-TEST_F(Winograd, RefusesWhatItWouldReadBeyondItsEnd) {
+TEST_F(Winograd, RejectsInputsThatItWouldReadOutOfBounds) {
   const torch::Tensor x = torch::randn({5, 16, 16, 16});
   const torch::Tensor weight =
       winograd_weight(torch::randn({16, 16, 3, 3}), x.sizes(), {1, 1});

@@ -1,4 +1,5 @@
-// The type that each operation returns under CPU autocast, against Python's.
+// Compares the type that each operation returns under CPU autocast with
+// Python's.
 
 #include <functional>
 #include <map>
@@ -25,7 +26,7 @@ torch::Tensor two(M a) {
   return one(one(a));
 }
 
-// As in oracle/autocast_policy.py.
+// The same operations as in oracle/autocast_policy.py.
 const std::map<std::string, std::function<torch::Tensor(M, M)>> kOperations = {
     {"mm", [](M a, M b) { return torch::mm(a, b); }},
     {"matmul", [](M a, M b) { return torch::matmul(a, b); }},
@@ -87,7 +88,7 @@ const std::map<std::string, std::function<torch::Tensor(M, M)>> kOperations = {
     {"binary_cross_entropy_with_logits",
      [](M a, M b) { return torch::binary_cross_entropy_with_logits(a, b); }}};
 
-// The type for a pair of input types such as "bfloat16 float32".
+// The result type for a pair of input types such as "bfloat16 float32".
 std::string output(const std::string& operation, const std::string& pair) {
   std::istringstream names(pair);
   std::string a, b;
@@ -103,7 +104,7 @@ std::string output(const std::string& operation, const std::string& pair) {
   }
 }
 
-// Under "off", "bfloat16" or "float16".
+// The autocast mode: "off", "bfloat16" or "float16".
 void expect_the_types_of_python(const std::string& autocast) {
   const auto fixture = test::load_fixture("autocast_policy");
   const auto& policy = fixture.at("policies").at(autocast);
@@ -119,15 +120,15 @@ void expect_the_types_of_python(const std::string& autocast) {
   }
 }
 
-TEST(AutocastPolicy, ReturnsTheTypesOfPythonInBFloat16) {
+TEST(AutocastPolicy, ReturnsPythonsTypesInBFloat16) {
   expect_the_types_of_python("bfloat16");
 }
 
-TEST(AutocastPolicy, ReturnsTheTypesOfPythonInHalf) {
+TEST(AutocastPolicy, ReturnsPythonsTypesInHalf) {
   expect_the_types_of_python("float16");
 }
 
-TEST(AutocastPolicy, ReturnsTheTypesOfPythonWhenOff) {
+TEST(AutocastPolicy, ReturnsPythonsTypesWhenOff) {
   expect_the_types_of_python("off");
 }
 

@@ -1,7 +1,7 @@
-"""Goes on with a scaler that Tern has saved. Usage: check_scaler_state.py FILE
+"""Continues with a scaler that Tern saved. Usage: check_scaler_state.py FILE
 
-FILE holds the state of several scalers, what happens to them next, and the
-traces that Tern's scalers leave; Python's must leave the same.
+FILE holds the states of several scalers, the events that follow, and the traces
+of Tern's scalers. Python's scalers must produce the same traces.
 """
 
 import json

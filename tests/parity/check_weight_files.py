@@ -1,6 +1,6 @@
-"""Reads the weight files that Tern has written. Usage: check_weight_files.py IN
+"""Reads weight files that Tern wrote. Usage: check_weight_files.py IN
 
-Their content is what oracle/weight_files.py makes.
+The expected content comes from oracle/weight_files.py.
 """
 
 import importlib.util
@@ -49,7 +49,7 @@ def same(actual: dict, expected: dict) -> None:
 
 
 def read_safetensors(path: pathlib.Path):
-    """By the package where there is one, else by the format's few rules."""
+    """Reads with the `safetensors` package if installed, else by the format's few rules."""
     if importlib.util.find_spec("safetensors"):
         from safetensors import safe_open
 

@@ -1,5 +1,5 @@
-// A matrix product of one's own with save_autocast, BackwardGuard and
-// CastInputs, against Python's with custom_fwd and custom_bwd.
+// Compares a custom matrix product with save_autocast, BackwardGuard and
+// CastInputs with Python's custom_fwd and custom_bwd.
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -83,11 +83,11 @@ Outcome run(const json& settings) {
     }
     out = Product::apply(a, b, cast);
   }
-  out.sum().backward();  // outside
+  out.sum().backward();  // outside autocast
   return {out, a.grad(), b.grad()};
 }
 
-TEST(CustomFunction, GivesTheOutputsAndGradientsOfPython) {
+TEST(CustomFunction, GivesPythonsOutputsAndGradients) {
   ASSERT_GE(fixture()["runs"].size(), 27);
   int errors = 0;
   for (const auto& of_python : fixture()["runs"]) {
@@ -110,10 +110,10 @@ TEST(CustomFunction, GivesTheOutputsAndGradientsOfPython) {
     expect("a_grad", outcome.a_grad);
     expect("b_grad", outcome.b_grad);
   }
-  EXPECT_GT(errors, 0);  // mixed types without autocast
+  EXPECT_GT(errors, 0);  // mixed types fail without autocast
 }
 
-TEST(CustomFunction, SeesTheTypesAndTheAutocastThatPythonSees) {
+TEST(CustomFunction, SeesTheSameTypesAndAutocastStateAsPython) {
   for (const auto& of_python : fixture()["runs"]) {
     if (of_python.contains("error")) continue;
     run(of_python);

@@ -1,5 +1,5 @@
-// Twenty steps of two processes against Python's DistributedDataParallel. The
-// test itself forks, so it leaves all tensors to its children.
+// Compares twenty steps of two processes with Python's DistributedDataParallel.
+// The test forks, so only its children use tensors.
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -52,8 +52,8 @@ void expect_the_run_of_python(
   const torch::Tensor gradient = torch::cat(gradients);
   double tolerance = 1e-6;
   if (!test::rounds_alike()) {
-    // Of a gradient that travels in 16 bits another processor may round both
-    // ranks' parts to the neighbors of these.
+    // If gradients are reduced in 16 bits, a different processor may round both
+    // ranks' contributions to neighboring values.
     const double spacing = run["travel_as"] == "bfloat16" ? 0x1p-7 : 0x1p-10;
     tolerance =
         std::max(1e-4, 2 * spacing * gradient.abs().max().item<double>());
@@ -65,7 +65,7 @@ void expect_the_run_of_python(
   expect_close(test::parameters_of(net), run["parameters"][0]);
 }
 
-TEST(DistributedParity, TrainsAsPythonsDistributedDataParallel) {
+TEST(DistributedParity, TrainsLikePythonsDistributedDataParallel) {
   testing_support::expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = ProcessGroup::connect(
         environment,

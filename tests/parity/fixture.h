@@ -8,26 +8,26 @@
 
 namespace tern::test {
 
-/// What make_fixtures.py wrote about `name`; from the folder in the environment
-/// variable TERN_PARITY if there is one, else from what is stored beside the
-/// tests. Sets LibTorch to one thread, as Python was.
+/// The fixture `name` of make_fixtures.py: from the folder in the environment
+/// variable TERN_PARITY if set, else from the files stored beside the tests.
+/// Sets LibTorch to one thread, as in Python.
 nlohmann::json load_fixture(const std::string& name);
 
-/// Whether the fixtures were made on this machine, for this run.
+/// True if the fixtures were created on this machine for this run.
 bool is_live();
 
-/// A tensor with the bits that Python had.
+/// A tensor with Python's bits.
 torch::Tensor decode(const nlohmann::json& tensor);
 
-/// "float32" and its like.
+/// The type for names such as "float32".
 torch::ScalarType dtype_of(const std::string& name);
 std::string name_of(torch::ScalarType dtype);
 
-/// Whether matrix products, convolutions and sums give the bits here that they
-/// gave where the fixtures were made. Asks LibTorch alone, nothing of Tern.
+/// True if matrix products, convolutions and sums give the same bits here as
+/// where the fixtures were created. Depends on LibTorch only, not on Tern.
 bool rounds_alike();
 
-/// Every bit, if `rounds_alike()`; else about the same numbers.
+/// Requires equal bits if `rounds_alike()`, else approximate equality.
 testing::AssertionResult same(
     const torch::Tensor& actual,
     const torch::Tensor& expected);

@@ -1,13 +1,13 @@
-"""Writes what Python's torch does, for the tests of this folder to reproduce.
+"""Records what Python's torch computes, for the tests of this folder to reproduce.
 
 Usage: make_fixtures.py OUT
 
-With OUT = tests/parity/fixtures it renews what is stored; the tests named
-parity/live/... run it anew every time.
+With OUT = tests/parity/fixtures it updates the stored fixtures; the tests named
+parity/live/... run it every time.
 
-OUT gets one JSON file a concept. Floats that must agree in every bit are stored
-as the bytes of their tensor; initial weights and data are stored too, so that
-nobody needs the same random numbers.
+OUT gets one JSON file per concept. Floats that must agree in every bit are stored
+as the bytes of their tensor. Initial weights and data are stored too, so that the
+tests do not depend on equal random numbers.
 """
 
 import json
@@ -53,7 +53,7 @@ def main(out: pathlib.Path) -> None:
 
 
 def to_json(content: dict) -> str:
-    """One line for each entry, and for each element of a list of records."""
+    """JSON with one line per entry, and per element of a list of records."""
     lines = []
     for key, value in content.items():
         if isinstance(value, list) and isinstance(value[0], dict):

@@ -1,7 +1,7 @@
 """Writes weight files as Python does. Usage: make_weight_files.py OUT
 
-With OUT = tests/parity/fixtures/weights it renews what is stored; `safetensors`
-from PyPI is needed there, and left out elsewhere if it is missing.
+With OUT = tests/parity/fixtures/weights it updates the stored files, which needs
+`safetensors` from PyPI; elsewhere its files are left out if it is missing.
 """
 
 import pathlib

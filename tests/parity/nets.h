@@ -14,10 +14,10 @@
 
 namespace tern::test {
 
-/// The net of oracle/nets.py with these weights, laid one after the other.
+/// The net of oracle/nets.py with these weights, which are concatenated.
 torch::nn::Sequential new_net(const torch::Tensor& weights);
 
-/// Initial weights and batches, as a fixture holds them.
+/// Initial weights and batches as stored in a fixture.
 struct World {
   explicit World(const nlohmann::json& fixture);
 
@@ -33,7 +33,7 @@ torch::Tensor loss_of(
     const torch::Tensor& image,
     const torch::Tensor& label);
 
-/// Autocast to "bfloat16" or "float16"; none for "float32".
+/// Autocast to "bfloat16" or "float16"; off for "float32".
 struct Precision {
   explicit Precision(const std::string& name);
 
@@ -48,15 +48,15 @@ std::unique_ptr<torch::optim::Optimizer> new_optimizer(
     Library library,
     std::vector<torch::Tensor> params);
 
-/// Losses, trace, parameters and running statistics of a run are those of
-/// Python: every bit where `rounds_alike()`.
+/// Expects Python's losses, traces, parameters and running statistics of a run;
+/// bit for bit if `rounds_alike()`.
 void expect_the_run_of_python(
     const std::vector<torch::nn::Sequential>& nets,
     const std::vector<torch::Tensor>& losses,
     const std::vector<std::pair<double, int64_t>>& trace,
     const nlohmann::json& of_python);
 
-/// All parameters, one after the other.
+/// All parameters, concatenated.
 torch::Tensor parameters_of(const torch::nn::Sequential& net);
 
 }  // namespace tern::test

@@ -14,8 +14,8 @@
 
 namespace tern::test {
 
-/// The ResNet-20 for CIFAR-10 of akamaster/pytorch_resnet_cifar10, by its
-/// names: what a user writes to take over weights from Python.
+/// The ResNet-20 for CIFAR-10 of akamaster/pytorch_resnet_cifar10, with its
+/// names, as a user would write it to load weights from Python.
 struct Block : torch::nn::Module {
   Block(int64_t in, int64_t out) : out(out) {
     const auto conv = [](int64_t from, int64_t to, int64_t stride) {

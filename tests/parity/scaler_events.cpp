@@ -52,7 +52,7 @@ void happen(
   } else if (name == "backoff_factor") {
     scaler.set_backoff_factor(value);
   } else {
-    ADD_FAILURE() << "nobody knows the event " << name;
+    ADD_FAILURE() << "unknown event " << name;
   }
 }
 

@@ -18,20 +18,20 @@ using Trace = std::vector<std::pair<double, int64_t>>;
 using MakeOptimizer =
     std::unique_ptr<torch::optim::Optimizer> (*)(torch::Tensor param);
 
-/// torch::optim::SGD, whose steps the scaler makes or leaves out.
+/// torch::optim::SGD; the scaler runs or skips its steps.
 std::unique_ptr<torch::optim::Optimizer> ordinary_sgd(torch::Tensor param);
-/// tern::optim::SGD, which decides by itself.
+/// tern::optim::SGD, which skips steps itself.
 std::unique_ptr<torch::optim::Optimizer> amp_aware_sgd(torch::Tensor param);
 
-/// Lets happen what oracle/scaler_events.py describes. Every optimizer has one
-/// parameter, of zeros; one that has seen nothing but finite gradients moves
-/// it, the others must not.
+/// Plays the events described in oracle/scaler_events.py. Every optimizer has
+/// one parameter of zeros. It must change if all its gradients are finite, and
+/// must not otherwise.
 Trace play(
     GradScaler& scaler,
     const nlohmann::json& events,
     MakeOptimizer make);
 
-/// A CPU scaler with Python's names for its options.
+/// A CPU scaler; the options have Python's names.
 GradScaler make_scaler(const nlohmann::json& options);
 
 /// Python's `state_dict()`.

@@ -1,4 +1,4 @@
-// The scale and the growth tracker after every update, against Python's.
+// Compares the scale and the growth tracker after every update with Python's.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -29,20 +29,20 @@ void expect_the_traces_of_python(test::MakeOptimizer make) {
   }
 }
 
-TEST(GradScaler, FollowsPythonsTraceWhenGradientsOverflow) {
+TEST(GradScaler, FollowsPythonsTraceOnOverflows) {
   expect_the_traces_of_python(ordinary_sgd);
 }
 
-TEST(GradScaler, FollowsPythonsTraceWhenTheOptimizerDecides) {
+TEST(GradScaler, FollowsPythonsTraceIfTheOptimizerSkips) {
   expect_the_traces_of_python(amp_aware_sgd);
 }
 
-TEST(GradScaler, GoesOnFromPythonsStateAsPythonDoes) {
+TEST(GradScaler, ContinuesFromPythonsStateLikePython) {
   const auto fixture = test::load_fixture("scaler_state");
   ASSERT_GE(fixture["states"].size(), 3);
   for (const auto& of_python : fixture["states"]) {
     ASSERT_GE(of_python["trace"].size(), 10);
-    // Before the scaler has tensors of its own, and after.
+    // Before and after the scaler creates its tensors.
     for (const bool is_used : {false, true}) {
       GradScaler scaler({.device = torch::kCPU, .init_scale = 2});
       if (is_used) scaler.scale(torch::ones({}));

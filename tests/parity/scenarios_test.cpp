@@ -1,5 +1,6 @@
-// The loops of PyTorch's AMP examples with an overflow in the middle, bit by
-// bit against Python's: 128 grows three times and halves once, to 512.
+// Compares the loops of PyTorch's AMP examples, with an overflow in the middle,
+// bit for bit with Python's. The scale of 128 grows three times and is halved
+// once, to 512.
 
 #include <functional>
 #include <map>
@@ -30,11 +31,13 @@ const nlohmann::json& fixture() {
   return loaded;
 }
 
-// Nets, their optimizers and a scaler that grows at every clean step.
+// Nets, their optimizers and a scaler that grows after each step without
+// overflow.
 struct Loop {
   Loop(const std::string& optimizer, std::string precision)
       : precision(std::move(precision)) {
-    // As the fixture: Python's SGD is LibTorch's, AdamW is written as Tern's.
+    // The optimizers as in the fixture: Python's SGD equals LibTorch's; AdamW
+    // is Python code with Tern's formula.
     const auto library =
         optimizer == "sgd" ? test::Library::libtorch : test::Library::tern;
     for (const auto& net : nets) {
@@ -150,10 +153,11 @@ const std::map<std::string, std::function<void(Loop&, int64_t)>> kScenarios = {
 class Scenario : public testing::TestWithParam<
                      std::tuple<std::string, std::string, std::string>> {};
 
-TEST_P(Scenario, GivesTheBitsAndTheScalesOfPython) {
+TEST_P(Scenario, EqualsPythonsBitsAndScales) {
   const auto& [scenario, optimizer, precision] = GetParam();
   if (!test::rounds_alike() && precision != "float32") {
-    GTEST_SKIP() << "16 bits round too coarsely to compare with another CPU";
+    GTEST_SKIP()
+        << "16-bit results round too coarsely to compare with a different CPU";
   }
   Loop loop(optimizer, precision);
   for (int64_t step = 0; step < kSteps; ++step) {

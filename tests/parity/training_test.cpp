@@ -1,14 +1,15 @@
-// Ten steps of a small net in fp32, bfloat16 and float16, against Python's.
+// Compares ten steps of a small net in fp32, bfloat16 and float16 with
+// Python's.
 //
-// With one thread on one machine, losses, traces, parameters and running
-// statistics have the very bits of Python's, but for what the optimizers round
-// differently. torch::optim::SGD equals Python's SGD. Python's Adam moves the
+// With one thread on the same machine, losses, traces, parameters and running
+// statistics equal Python's bit for bit, except where the optimizers round
+// differently. torch::optim::SGD equals Python's SGD. Python's Adam updates the
 // first moment with lerp, where torch::optim::Adam multiplies and adds. Tern's
 // fused kernels use no fused multiply-add, so that every instruction set gives
-// the same bits; Python's loops and kernels do. So these are compared twice:
-// bit by bit with their own formula written in Python (oracle/written.py),
-// which shows that nothing else differs; and with Python's optimizers up to a
-// few of the last bits.
+// the same bits; Python's loops and kernels do use it. The optimizers are
+// therefore compared twice: bit for bit with their own formula written in
+// Python (oracle/written.py), which shows that nothing else differs, and with
+// Python's optimizers up to a few last bits.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -29,10 +30,11 @@ namespace {
 
 using test::Library;
 
-// What every bitwise comparison of this folder stands on.
-TEST(Arithmetic, RoundsAsPythonsOnTheSameMachine) {
+// All bitwise comparisons of this folder rely on this.
+TEST(Arithmetic, RoundsAsPythonOnTheSameMachine) {
   if (!test::is_live() && !test::rounds_alike()) {
-    GTEST_SKIP() << "the stored fixtures come from a CPU that rounds otherwise";
+    GTEST_SKIP()
+        << "the stored fixtures come from a CPU that rounds differently";
   }
   EXPECT_TRUE(test::rounds_alike());
   const auto torch = test::load_fixture("arithmetic")["torch"];
@@ -51,7 +53,8 @@ class Training
   void SetUp() override {
     std::tie(optimizer, precision) = GetParam();
     if (!test::rounds_alike() && precision != "float32") {
-      GTEST_SKIP() << "16 bits round too coarsely to compare with another CPU";
+      GTEST_SKIP() << "16-bit results round too coarsely to compare with a "
+                      "different CPU";
     }
   }
 
@@ -100,7 +103,7 @@ class Training
     const auto* run = of_python(writing);
     ASSERT_NE(run, nullptr);
     EXPECT_EQ(trace, (*run)["trace"].get<test::Trace>());
-    // A few last bits of 1; in 16 bits, such a bit sometimes makes an
+    // A few last bits of 1. In 16 bits, such a bit sometimes makes an
     // activation round the other way.
     const double atol = precision == "float32" ? 5e-7 : 1e-4;
     EXPECT_TRUE(test::all_close(
@@ -115,12 +118,12 @@ class Training
   test::Trace trace;
 };
 
-TEST_P(Training, GivesTheBitsOfPythonWithTheOptimizersOfLibtorch) {
+TEST_P(Training, LibTorchsOptimizersEqualPythonBitForBit) {
   train(Library::libtorch);
   expect_the_bits(optimizer.starts_with("sgd") ? "python" : "libtorch");
 }
 
-TEST_P(Training, GivesTheBitsOfTheSameFormulaInPythonWithTheFusedOptimizers) {
+TEST_P(Training, FusedOptimizersEqualTheSameFormulaInPythonBitForBit) {
   train(Library::tern);
   expect_the_bits("tern");
 }
@@ -131,14 +134,14 @@ TEST_P(Training, StaysWithinTheLastBitsOfPythonsOptimizers) {
     trace.clear();
     train(library);
     expect_close("python");
-    // Python's fused SGD makes NaN of a first step that overflows (in float16
-    // here), so there is nothing to compare with.
+    // Python's fused SGD turns to NaN after a first step that overflows (here
+    // in float16), so there is nothing to compare with.
     if (optimizer.starts_with("sgd") && precision == "float16") continue;
     expect_close("python_fused");
   }
 }
 
-TEST(ScaledTraining, OverflowsByItselfInFloat16) {
+TEST(ScaledTraining, OverflowsInFloat16) {
   for (const auto& run : fixture()["runs"]) {
     if (run["precision"] != "float16") continue;
     EXPECT_LT(run["trace"][0][0], 1 << 20);

@@ -27,18 +27,18 @@ using test::types_state;
 using test::WeightNet;
 using test::without;
 
-// Written by make_weight_files.py, today or when it was stored.
+// A file of make_weight_files.py, written live or stored.
 fs::path file(const std::string& name) {
   const char* live = std::getenv("TERN_WEIGHT_FILES");
   const fs::path path =
       (live != nullptr ? live : in_tests_folder("parity/fixtures/weights")) /
       name;
-  // No `safetensors` beside this torch: the stored file stands in.
+  // Without the `safetensors` package, the live test uses the stored file.
   return fs::exists(path) ? path
                           : in_tests_folder("parity/fixtures/weights") / name;
 }
 
-TEST(WeightFiles, ReadsEveryTypeInEveryFormatThatTorchSaves) {
+TEST(WeightFiles, ReadsEveryTypeInEveryFormatOfTorchSave) {
   for (const char* name :
        {"types.pth", "protocol3.pth", "protocol4.pth", "protocol5.pth"}) {
     EXPECT_TRUE(same_state(load_weights(file(name)), types_state())) << name;
@@ -50,11 +50,11 @@ TEST(WeightFiles, ReadsEveryTypeInEveryFormatThatTorchSaves) {
           {"uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"})));
 }
 
-TEST(WeightFiles, ReadsWhatPythonsSafetensorsWrites) {
+TEST(WeightFiles, ReadsFilesOfPythonsSafetensors) {
   const fs::path path = file("types.safetensors");
   for (const bool memory_map : {false, true}) {
     const StateDict state = load_weights(path, {.memory_map = memory_map});
-    // It sorts tensors by type and name.
+    // The package sorts tensors by type and name.
     StateDict sorted;
     for (const auto& item : types_state()) {
       if (state.contains(item.key())) {
@@ -81,7 +81,7 @@ TEST(WeightFiles, KeepsStridesAndSharedMemory) {
       EXPECT_TRUE(state["part"].is_alias_of(state["base"]));
       EXPECT_EQ(state["same"].data_ptr(), state["base"].data_ptr());
       EXPECT_FALSE(state["channels_last"].is_alias_of(state["base"]));
-      state["base"].fill_(0);  // ours, and never the file's
+      state["base"].fill_(0);  // changes the copy in memory, never the file
       EXPECT_EQ(state["transposed"].sum().item<float>(), 0);
     }
     EXPECT_TRUE(same_state(load_weights(file(name)), layout_state()));
@@ -103,7 +103,7 @@ TEST(WeightFiles, ANetHasPythonsNamesInPythonsOrderAndLoadsStrictly) {
 }
 
 TEST(WeightFiles, ATorchScriptModuleHasPythonsNamesToo) {
-  // The file is the test's own, and so trusted.
+  // The test wrote the file, so it is trusted.
   Model model = torch::jit::load(file("script.pt"));
   EXPECT_EQ(
       model.state_dict().keys(),
@@ -115,7 +115,7 @@ TEST(WeightFiles, ATorchScriptModuleHasPythonsNamesToo) {
   EXPECT_TRUE(same_state(model.state_dict(), ones));
 }
 
-TEST(WeightFiles, FindsTheOneStateDictInACheckpoint) {
+TEST(WeightFiles, FindsTheOnlyStateDictInACheckpoint) {
   const StateDict expected = load_weights(file("net.pth"));
   for (const char* name : {"checkpoint.pth", "checkpoint_legacy.pth"}) {
     EXPECT_EQ(load_weights(file(name)).keys(), expected.keys());
@@ -125,7 +125,7 @@ TEST(WeightFiles, FindsTheOneStateDictInACheckpoint) {
   }
   EXPECT_TRUE(
       load_weights(file("checkpoint.pth"), {.key = "/"}).contains("best"));
-  // A wrapped model, two dictionaries deep.
+  // A wrapped model, nested two dictionaries deep.
   Model model = WeightNet();
   const StateDict wrapped = load_weights(file("wrapped.pth"));
   EXPECT_TRUE(wrapped.contains("module.body.0.weight"));
@@ -135,12 +135,12 @@ TEST(WeightFiles, FindsTheOneStateDictInACheckpoint) {
       wrapped));
 }
 
-TEST(WeightFiles, APublishedResNet20AnswersAsInPython) {
+TEST(WeightFiles, APublishedResNet20PredictsAsInPython) {
   TERN_REQUIRE_DATA(data);
   const fs::path folder = data / "weights";
   Model model = test::ResNet20();
-  // A legacy file with "module." before each name, and from before batches were
-  // counted.
+  // A legacy file whose names start with "module.", written before
+  // num_batches_tracked existed.
   const LoadReport report =
       model.load_state_dict(load_weights(folder / "resnet20-12fca82f.th"));
   EXPECT_EQ(report.loaded, 97);
@@ -162,7 +162,7 @@ TEST(WeightFiles, APublishedResNet20AnswersAsInPython) {
   }
 }
 
-TEST(WeightFiles, AsksForAKeyWhereThereAreSeveralStateDicts) {
+TEST(WeightFiles, RequiresAKeyIfThereAreSeveralStateDicts) {
   expect_error<DataError>(
       [] { load_weights(file("two.pth")); },
       {"two.pth", "several", "'model' (20 tensors)", "'ema' (7 tensors)"});
@@ -177,7 +177,7 @@ TEST(WeightFiles, AsksForAKeyWhereThereAreSeveralStateDicts) {
       {"safetensors", "key"});
 }
 
-TEST(WeightFiles, SeesDictionariesAtEveryDepth) {
+TEST(WeightFiles, FindsDictionariesAtEveryDepth) {
   expect_error<DataError>(
       [] { load_weights(file("deep.pth")); },
       {"several", "'a/b/c' (20 tensors)", "'ema' (7 tensors)"});
@@ -186,7 +186,7 @@ TEST(WeightFiles, SeesDictionariesAtEveryDepth) {
       types_state()));
 }
 
-TEST(WeightFiles, SeesDictionariesInListsButNoOptimizersState) {
+TEST(WeightFiles, FindsDictionariesInListsButSkipsOptimizerStates) {
   expect_error<DataError>(
       [] { load_weights(file("nets.pth")); },
       {"several dictionaries of tensors: 'nets/0' (20 tensors), "
@@ -196,7 +196,7 @@ TEST(WeightFiles, SeesDictionariesInListsButNoOptimizersState) {
       types_state()));
 }
 
-TEST(WeightFiles, ReadsWhatStandsForAConjugateOrANegative) {
+TEST(WeightFiles, ReadsLazyConjugatesAndNegatives) {
   for (const char* name : {"lazy.pth", "lazy_legacy.pth"}) {
     for (const bool memory_map : {false, true}) {
       const StateDict state =
@@ -218,7 +218,7 @@ TEST(WeightFiles, ReadsTheModelOfFastaisLearnerSave) {
   EXPECT_EQ(state["body.1.num_batches_tracked"].item<int64_t>(), 2);
 }
 
-TEST(WeightFiles, RefusesNamesThatWeightsDoNotNeedAndRunsNoCode) {
+TEST(WeightFiles, RejectsNamesThatWeightsDoNotNeedAndRunsNoCode) {
   for (const char* name : {"canary.pth", "canary_legacy.pth"}) {
     expect_error<DataError>(
         [&] { load_weights(file(name)); },

@@ -11,7 +11,7 @@
 
 namespace tern::test {
 
-/// Net in oracle/weight_files.py: tensors of its own and modules in it.
+/// The class Net of oracle/weight_files.py: tensors of its own and submodules.
 struct WeightNetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     return head->forward(body->forward(x * scale - mean).flatten(1));

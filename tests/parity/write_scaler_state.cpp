@@ -1,5 +1,5 @@
-// Writes the states of scalers in use, and what becomes of these scalers, for
-// check_scaler_state.py to go on with. Usage: write_scaler_state FILE
+// Writes the states of scalers in use and their next traces, with which
+// check_scaler_state.py continues. Usage: write_scaler_state FILE
 
 #include <fstream>
 #include <iostream>

@@ -14,7 +14,7 @@
 namespace tern {
 namespace {
 
-// The same archive, with numbers as they are written beyond 4 GiB.
+// The same archive in zip64, as for sizes and offsets beyond 4 GiB.
 void rewrite_as_zip64(
     const std::filesystem::path& from,
     const std::filesystem::path& to) {

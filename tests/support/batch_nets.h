@@ -15,7 +15,7 @@
 
 namespace tern::testing_support {
 
-/// What a network makes of a batch [N, 6, 8]; its layers are there for it.
+/// A network for a batch [N, 6, 8]. `forward` may use any of its layers.
 struct BatchNetImpl : torch::nn::Module {
   using Forward = std::function<torch::Tensor(BatchNetImpl&, torch::Tensor)>;
 
@@ -43,8 +43,8 @@ struct BatchNetImpl : torch::nn::Module {
   Forward forward_;
 };
 
-/// A network, and the operator, with its module, that takes what it takes from the
-/// size of the batch.
+/// A network, and the operator, with its module, that depends on the batch
+/// size.
 struct BatchNet {
   std::string name;
   BatchNetImpl::Forward forward;
@@ -58,8 +58,8 @@ struct BatchNet {
   }
 };
 
-/// Networks that take numbers from the size of the batch, which a trace would
-/// keep. The place is that of the operator that takes one.
+/// Networks that use numbers derived from the batch size, which a trace would
+/// hard-code. `place` is the operator that takes the number.
 inline std::vector<BatchNet> nets_that_read_the_batch_size() {
   using torch::Tensor;
   return {
@@ -133,8 +133,8 @@ inline std::vector<BatchNet> nets_that_read_the_batch_size() {
        "aten::slice"}};
 }
 
-/// Networks that take another path for another number of samples, or a number
-/// that is no multiple of it. The place is that of the first such operator.
+/// Networks whose path depends on the batch size, or that use a number which is
+/// not a multiple of it. `place` is the first such operator.
 inline std::vector<BatchNet> nets_of_one_batch_size() {
   using torch::Tensor;
   return {
@@ -153,7 +153,7 @@ inline std::vector<BatchNet> nets_of_one_batch_size() {
        "aten::slice"}};
 }
 
-/// Networks whose trace stands for any size of batch.
+/// Networks whose trace is valid for any batch size.
 inline std::vector<BatchNet> nets_of_any_batch_size() {
   using torch::Tensor;
   return {
@@ -180,7 +180,8 @@ inline std::vector<BatchNet> nets_of_any_batch_size() {
        }}};
 }
 
-/// A network that computes 32 samples at a time: two small batches do not tell.
+/// A network that computes 32 samples at a time, which two small batches do not
+/// reveal.
 inline BatchNet net_of_chunks() {
   return {"chunks", [](auto& net, const torch::Tensor& x) {
             std::vector<torch::Tensor> parts;

@@ -1,4 +1,4 @@
-"""Headless Chromium for tests that look at pages."""
+"""Headless Chromium for tests that check pages."""
 import base64
 import contextlib
 import json
@@ -16,7 +16,7 @@ OPTIONS = [
     "--disable-component-update", "--disable-extensions", "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-pipe",
 ]
-# Every page is looked at in each of these.
+# Every page is checked in each of these windows.
 VIEWS = [(scheme, width) for scheme in ("light", "dark") for width in (400, 1400)]
 LOOK = """({
   wide: document.documentElement.scrollWidth, seen: innerWidth,
@@ -33,7 +33,7 @@ class Browser:
         to_us, from_browser = os.pipe()
 
         def connect():
-            # Behind all other numbers first: a pipe may be 3 or 4 itself.
+            # First duplicated to higher numbers: a pipe may itself be 3 or 4.
             reads, writes = os.dup2(to_browser, 100), os.dup2(from_browser, 101)
             os.dup2(reads, 3)
             os.dup2(writes, 4)
@@ -80,7 +80,7 @@ class Browser:
             self.events.append(self.read())
 
     def open(self, url, scheme, width):
-        """Loads a page in a window of this width, for a system of this scheme."""
+        """Loads a page in a window of this width with this color scheme."""
         self.events.clear()
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
@@ -89,14 +89,14 @@ class Browser:
         time.sleep(0.2)
 
     def evaluate(self, script):
-        """The value of a script, which may be a promise of it."""
+        """The value of a script, or of the promise it returns."""
         result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{script}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
     def problems(self, scheme):
-        """What is wrong with any page that was opened for this scheme."""
+        """The problems of all pages opened in this color scheme."""
         look = self.evaluate(LOOK)
         found = [f"on the console: {text}" for text in self.console()]
         if look["wide"] > look["seen"]:
@@ -109,23 +109,23 @@ class Browser:
         return found
 
     def save_screenshot(self, file, whole=True):
-        """Of the whole page, or of the window alone, which takes 0.2 s."""
+        """Captures the whole page, or only the window, which takes 0.2 s."""
         image = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(image["data"]))
 
     def console(self):
-        """What the page has written there since it was opened."""
+        """The console messages since the page was opened."""
         return [json.dumps(event["params"])[:300] for event in self.events if event.get("method") in CONSOLE]
 
     def requests(self):
-        """The addresses that the page has asked for."""
+        """The URLs that the page has requested."""
         return [event["params"]["request"]["url"] for event in self.events
                 if event.get("method") == "Network.requestWillBeSent"]
 
 
 @contextlib.contextmanager
 def opened():
-    """A browser, or None where there is none."""
+    """A browser, or None if none is installed."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if not program:
         print("SKIPPED: there is no " + ", ".join(NAMES))

@@ -5,7 +5,7 @@
 
 namespace tern::testing_support {
 
-/// Whether the condition is met within some seconds.
+/// Waits some seconds for the condition and returns whether it was met.
 template <class Condition>
 bool comes_true(const Condition& condition) {
   for (int i = 0; i < 5000 && !condition(); ++i) {

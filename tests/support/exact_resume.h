@@ -16,9 +16,9 @@
 
 namespace tern::testing_support {
 
-/// Two ranks train two epochs of seven steps as one run, and again as one that
-/// is stopped after step 9 and resumed: the weights are the same, bit for bit.
-/// \param make  A distributed Learner.
+/// Trains two epochs of seven steps on two ranks: once in one run, and once
+/// stopped after step 9 and resumed. Expects bit-identical weights.
+/// \param make  Creates a distributed Learner.
 inline void expect_exact_resume_on_ranks(
     const TempFolder& folder,
     const std::function<std::unique_ptr<Learner>()>& make) {

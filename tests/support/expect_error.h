@@ -10,7 +10,7 @@
 
 namespace tern {
 
-/// Runs `action`, which must throw an `Error`, and gives its sentence.
+/// Runs `action`, which must throw an `Error`, and returns its message.
 template <class Error, class Action>
 std::string error_of(Action&& action) {
   try {
@@ -25,8 +25,7 @@ std::string error_of(Action&& action) {
   return "";
 }
 
-/// Expects that `action` throws an `Error` whose sentence contains every one of
-/// `words`.
+/// Expects that `action` throws an `Error` whose message contains all `words`.
 template <class Error, class Action>
 void expect_error(
     Action&& action,

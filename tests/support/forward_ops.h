@@ -14,15 +14,15 @@
 
 namespace tern::testing_support {
 
-/// An operation that a forward pass called itself.
+/// An operation called directly by a forward pass.
 struct ForwardOp {
-  std::string name;                  // "aten::linear"
-  std::vector<std::string> weights;  // state-dict names of those it is given
+  std::string name;                      // "aten::linear"
+  std::vector<std::string> weights;      // state-dict names of its weights
   std::vector<torch::ScalarType> given;  // types of its floating inputs
   std::vector<torch::ScalarType> types;  // of its floating results
 };
 
-/// The operations of the forward pass of the first validation batch, in order.
+/// The operations of a forward pass on the first validation batch, in order.
 inline std::vector<ForwardOp> forward_ops(Learner& learn) {
   std::unordered_map<const c10::TensorImpl*, std::string> names;
   for (const ModelTensor& item : learn.model().state()) {

@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// For SetUp: without a GPU the test is skipped, or fails where the environment
-/// variable TERN_NEEDS_GPU says that there should be one.
+/// For SetUp: without a GPU, skips the test, or fails it if the environment
+/// variable TERN_NEEDS_GPU requires a GPU.
 inline void need_gpu(bool has_gpu) {
   if (has_gpu) return;
   if (std::getenv("TERN_NEEDS_GPU")) {

@@ -7,7 +7,7 @@
 
 namespace tern {
 
-/// `bytes` as a gzip file.
+/// Compresses `bytes` to a gzip file.
 inline std::vector<uint8_t> gzip_bytes(std::span<const uint8_t> bytes) {
   z_stream stream{};
   deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);

@@ -14,8 +14,8 @@
 
 namespace tern {
 
-/// A web server on this machine for one test. It answers each connection with
-/// what `respond` returns, byte for byte, and closes it.
+/// A local web server for one test. It sends each client the bytes that
+/// `respond` returns and closes the connection.
 ///
 ///   HttpServer server([](const HttpServer::Request& request) {
 ///     return HttpServer::ok("content");
@@ -24,10 +24,10 @@ namespace tern {
 class HttpServer {
  public:
   struct Request {
-    /// Number of the request, from 0 on.
+    /// Number of the request, starting at 0.
     int number = 0;
     std::string path;
-    /// Start of the range that is asked for; 0 if none is.
+    /// Start of the requested range; 0 without a range.
     size_t offset = 0;
   };
   using Responder = std::function<std::string(const Request&)>;
@@ -74,7 +74,7 @@ class HttpServer {
   static std::string ok(const std::string& body) {
     return response("200 OK", "", body);
   }
-  /// What a server that knows ranges answers.
+  /// The response of a server that supports ranges.
   static std::string range(const std::string& body, size_t offset) {
     if (offset == 0) return ok(body);
     if (offset >= body.size()) {

@@ -10,8 +10,8 @@
 
 namespace tern::testing_support {
 
-/// The samples in their order, with a short last batch, for training and for
-/// validation.
+/// Loads the samples in order for training and validation, with a short last
+/// batch.
 inline DataBunch
 in_order(torch::Tensor inputs, torch::Tensor targets, int64_t batch_size) {
   const auto set = std::make_shared<TensorDataset>(

@@ -1,6 +1,6 @@
 #pragma once
 
-// What torchrun does for its processes, for programs that fork their own.
+// Sets what torchrun sets for its processes, for programs that fork.
 
 #include <cstdint>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 namespace tern::testing_support {
 
-/// A port of the loopback device that nobody listened to just now.
+/// A free port on the loopback device.
 inline uint16_t free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -26,7 +26,7 @@ inline uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
-/// What torchrun would have set.
+/// Sets torchrun's environment variables.
 inline void export_environment(const LaunchEnvironment& environment) {
   const auto set = [](const char* name, const std::string& value) {
     ::setenv(name, value.c_str(), /*overwrite=*/1);

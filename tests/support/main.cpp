@@ -1,6 +1,6 @@
 // Several test files share a program. `program --file=learner/save,learner/fit`
-// runs the tests of tests/learner/checkpoint/save_test.cpp and fit_test.cpp
-// alone; without it, all run.
+// runs only the tests of tests/learner/checkpoint/save_test.cpp and
+// fit_test.cpp; without it, all tests run.
 
 #include <cstdio>
 #include <sstream>
@@ -19,7 +19,7 @@ std::string filter_of(const std::string& file) {
     const auto& suite = *all.GetTestSuite(s);
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const auto& test = *suite.GetTestInfo(t);
-      // Named from the project's folder on, or from the root.
+      // File paths are relative to the project's folder or absolute.
       if (("/" + std::string(test.file())).ends_with(end)) {
         filter += (filter.empty() ? "" : ":") +
                   (suite.name() + std::string(".")) + test.name();
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
         argv[0]);
     return 1;
   }
-  // CTest's SKIP_RETURN_CODE. A file of which one test was skipped has passed.
+  // CTest's SKIP_RETURN_CODE. A file with only one skipped test has passed.
   const bool has_run = all.successful_test_count() > 0;
   return all.skipped_test_count() > 0 && !has_run ? 77 : 0;
 }

@@ -11,7 +11,7 @@
 
 namespace tern::testing_support {
 
-/// 64 images [3, 8, 6] of two classes, 16 in a batch.
+/// 64 images [3, 8, 6] of two classes, in batches of 16.
 inline DataBunch picture_data() {
   auto generator = at::detail::createCPUGenerator(3);
   const torch::Tensor y = torch::arange(64) % 2;
@@ -35,7 +35,7 @@ inline torch::nn::Sequential picture_net() {
       torch::nn::Linear(8, 2));
 }
 
-/// What a mixing callback made of the training batches.
+/// The training batches as a mixing callback changed them.
 struct MixedBatches : Callback {
   struct Seen {
     torch::Tensor before, after, targets, outputs, loss;
@@ -57,7 +57,7 @@ struct MixedBatches : Callback {
   }
   int order() const override { return 1; }
 
-  /// Sees the batch before it is mixed.
+  /// Records the batch before it is mixed.
   std::shared_ptr<Callback> first() {
     return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
         .on_batch_begin =

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A network of machines on this one: network namespaces, joined by a bridge.
-# Needs root and iproute2. NAME has at most 8 characters, the last a letter.
+# Simulates a network of machines by network namespaces joined by a bridge. Needs root and iproute2.
+# NAME has at most 8 characters, the last a letter.
 #
-#   network.sh up NAME MACHINES [MEGABITS]  make it, with links of that speed
+#   network.sh up NAME MACHINES [MEGABITS]  create it, with links of that speed
 #   network.sh ranks NAME COMMAND...  run it on each machine, as torchrun would
-#   network.sh link NAME MACHINE up|down  plug a machine in, or out
+#   network.sh link NAME MACHINE up|down  connect or disconnect a machine
 #   network.sh down NAME  remove it
 #
 # Machine 0 has the address 10.77.0.1, the next one 10.77.0.2.
@@ -34,8 +34,8 @@ up() {
   done
 }
 
-# The links by name: with their namespace they would go some time later, and the
-# names be taken until then.
+# Deletes the links by name. The kernel removes a namespace's links only some time later; until
+# then, their names are in use.
 down() {
   local machine
   for machine in $(machines "$1"); do
@@ -45,7 +45,7 @@ down() {
   ! ip link show "$1" >/dev/null 2>&1 || ip link del "$1"
 }
 
-# From the inside, which works on every machine of the network too.
+# From the inside, so that it also works from every machine of the network.
 link() { ip -n "$1$2" link set eth0 "$3"; }
 
 ranks() {

@@ -10,10 +10,9 @@
 
 namespace tern {
 
-/// Writes shards s-0.tar, s-1.tar, ... into a folder, of samples that are
-/// numbered through: 0007.cls says 7, 0007.txt "seven is 7".
-/// \param sizes  Samples of each shard.
-/// \return their paths.
+/// Writes shards s-0.tar, s-1.tar, ... of consecutively numbered samples:
+/// 0007.cls contains 7, 0007.txt "seven is 7".
+/// \param sizes  Samples per shard. \return the shards' paths.
 inline std::vector<std::string> write_number_shards(
     const std::filesystem::path& folder,
     const std::vector<int>& sizes) {

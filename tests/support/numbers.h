@@ -7,7 +7,7 @@
 
 namespace tern::testing_support {
 
-/// In -1..1 and as if at random, as random_numbers.py draws them.
+/// Pseudo-random numbers in -1..1, the same as in random_numbers.py.
 inline torch::Tensor numbers(int64_t count) {
   const auto mixed = [](const torch::Tensor& x, int64_t shift, int64_t factor) {
     return ((x ^ x.bitwise_right_shift(shift)) * factor)
@@ -32,7 +32,7 @@ inline torch::Tensor some(c10::IntArrayRef shape, int64_t index) {
       .reshape(shape);
 }
 
-/// What `fill` of random_numbers.py gives entry `index` of a state dict.
+/// Entry `index` of a state dict, as `fill` of random_numbers.py sets it.
 inline torch::Tensor
 weight(const std::string& name, c10::IntArrayRef shape, int64_t index) {
   const torch::Tensor values = some(shape, index);

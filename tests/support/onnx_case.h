@@ -13,13 +13,12 @@
 
 namespace tern::testing_support {
 
-/// Writes NAME.onnx, exported with the first sample of `inputs`, and what the
-/// model gives for the first and for all of them, which check_onnx.py compares
-/// with what ONNX Runtime does: NAME.pth.
-///
-/// \param given   What the file takes, if that is not `inputs`.
-/// \param finish  What the file gives, of the model's outputs, if that is not
-///                these; the tolerance is then relative to the largest number.
+/// Writes NAME.onnx, exported with the first sample of `inputs`, and NAME.pth
+/// with the model's outputs for the first sample and for all samples.
+/// check_onnx.py compares them with ONNX Runtime's outputs.
+/// \param given   The inputs of the file, if they differ from `inputs`.
+/// \param finish  Computes the file's outputs from the model's, if they differ;
+///                the tolerance is then relative to the largest number.
 inline void write_onnx_case(
     const std::filesystem::path& folder,
     const std::string& name,

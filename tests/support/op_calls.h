@@ -10,8 +10,8 @@
 
 namespace tern::test {
 
-/// Counts the calls of one operation, in all threads, while it lives. One at a
-/// time.
+/// Counts the calls of one operation in all threads during its lifetime. Only
+/// one instance may exist at a time.
 ///
 ///   OpCalls casts("aten::_to_copy");
 ///   tensor.to(torch::kHalf);
@@ -53,7 +53,7 @@ class OpCalls {
     Counts counts = nullptr;
     std::atomic<int> count = 0;
   };
-  // The callback may capture nothing.
+  // The callback may not capture anything.
   static State& state() {
     static State state;
     return state;
@@ -62,14 +62,14 @@ class OpCalls {
   at::CallbackHandle handle_;
 };
 
-/// Counts how often a value is read from a tensor into the program, or the size
-/// of what a mask selects, which on a GPU waits for the device.
+/// Counts how often the program reads a value from a tensor, or the size of a
+/// mask's selection, which on a GPU synchronizes with the device.
 class HostReads : public OpCalls {
  public:
-  /// \param copies  Counts too what moves a tensor to the CPU, and each `copy_`
-  ///                that converts nothing, unless it is `non_blocking`. In a
-  ///                test on the CPU what is sent to the device counts as well:
-  ///                nothing says which tensor would lie there.
+  /// \param copies  Also counts transfers to the CPU, and each `copy_` that
+  ///                converts nothing, unless it is `non_blocking`. In a test on
+  ///                the CPU, transfers to the device count as well, because it
+  ///                is unknown which tensors would be on the device.
   explicit HostReads(bool copies = false)
       : OpCalls(copies ? &is_read_or_copy : &is_read) {}
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Time that a busy machine does not falsify.
+// Measures time so that a busy machine does not distort it.
 
 #include <algorithm>
 #include <atomic>
@@ -10,10 +10,10 @@
 
 namespace tern::testing_support {
 
-/// Seconds that this process has had: a thread of its own counts naps of 10 ms.
-/// While the machine stands still, or others hold its cores, next to none pass,
-/// so that "within five seconds" can be asked for on a busy machine too. Never
-/// ahead of the clock on the wall.
+/// Seconds in which this process could run: a separate thread counts naps of 10
+/// ms. While the machine is suspended or other processes use its cores, the
+/// count hardly advances, so a test can require "within five seconds" on a busy
+/// machine too. Never ahead of the wall clock.
 class OwnTime {
  public:
   double seconds() const {
@@ -33,8 +33,8 @@ class OwnTime {
   }};
 };
 
-/// Makes `least` the seconds that `f` takes, if they are fewer. Of several
-/// calls, most likely one has had a core to itself.
+/// Sets `least` to the seconds that `f` takes, if they are fewer. Of several
+/// calls, most likely one had a core to itself.
 template <class F>
 void keep_least(double& least, const F& f) {
   const auto begin = std::chrono::steady_clock::now();

@@ -1,10 +1,10 @@
 """Runs a command if the Python of ./dev bench peers has a module.
 
 peers.py MODULE SCRIPT.py ARGUMENT...   the script, by that Python
-peers.py MODULE PROGRAM ARGUMENT...     a program that reads what one has written
+peers.py MODULE PROGRAM ARGUMENT...     a program that reads files written by it
 
-It is looked for when a test runs, so that it may be installed after the build
-folder was configured. Exits with 77 where it is missing.
+The Python is located when a test runs, so that it may be installed after the build
+folder was configured. Exits with 77 if it is missing.
 """
 import os
 import pathlib

@@ -40,7 +40,7 @@ struct PickleBytes {
     for (const int64_t value : values) integer(value);
     return op('t');
   }
-  /// What torch.save puts for a storage of the legacy format.
+  /// What torch.save writes for a storage of the legacy format.
   PickleBytes& storage(
       const std::string& key,
       int64_t elements,
@@ -64,8 +64,8 @@ struct PickleBytes {
   std::string finish() { return bytes + "."; }
 };
 
-/// A file of torch.save's legacy format: a pickle of an object, and storages of
-/// so many floats, by the keys "0", "1", ...
+/// A file of torch.save's legacy format: a pickle of an object, and storages
+/// with these numbers of floats, by the keys "0", "1", ...
 inline std::string legacy_file(
     const std::string& object,
     const std::vector<int64_t>& floats) {

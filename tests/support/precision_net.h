@@ -16,7 +16,7 @@ namespace tern::testing_support {
 
 inline constexpr int64_t kWidth = 16;
 
-// first -> `fault` -> last, all of some 16 numbers.
+// first -> `fault` -> last, each for 16 features.
 struct NetImpl final : torch::nn::Module {
   using Fault = std::function<torch::Tensor(const torch::Tensor&)>;
   explicit NetImpl(Fault between) : fault(std::move(between)) {

@@ -10,12 +10,12 @@
 
 namespace tern {
 
-/// Calls `test(seed)` for seeds 1 to `count`, the same in each run, or those
-/// that the environment asks for: TERN_RANDOM_SECONDS=60 draws new seeds for
-/// that long, as `./dev test --long` does; TERN_RANDOM_SEED=7 repeats that one.
-/// With TERN_RANDOM_START=TEXT as well as seconds the new seeds follow from the
-/// text, so that what CI says of a commit is no matter of luck (`.ci/run` gives
-/// the commit). Stops at the first failure and names its seed.
+/// Calls `test(seed)` for seeds 1 to `count`, the same in each run, unless the
+/// environment selects other seeds: TERN_RANDOM_SECONDS=60 draws new seeds for
+/// that long, as `./dev test --long` does; TERN_RANDOM_SEED=7 repeats one seed.
+/// With TERN_RANDOM_START=TEXT as well as seconds, the new seeds are derived
+/// from the text, so that CI's result for a commit is reproducible (`.ci/run`
+/// passes the commit). Stops at the first failure and reports its seed.
 template <class Test>
 void for_random_cases(uint64_t count, const Test& test) {
   using Clock = std::chrono::steady_clock;

@@ -33,13 +33,13 @@
 
 namespace tern::testing_support {
 
-/// One step of a random module, and the C++ that it is.
+/// One step of a random module and its C++ code.
 struct RandomStep {
   std::string text;
   std::function<torch::Tensor(const torch::Tensor&)> run;
 };
 
-/// A module that takes one step after the other, in eval mode.
+/// A module that runs steps in sequence, in eval mode.
 struct RandomModuleImpl : torch::nn::Module {
   Tensors forward(const torch::Tensor& input) {
     torch::Tensor x = input;
@@ -57,7 +57,8 @@ struct RandomModuleImpl : torch::nn::Module {
     for (const RandomStep& step : steps) all += "  " + step.text + "\n";
     return all;
   }
-  /// Moves numbers as rounding does. Whole ones are mostly exact.
+  /// Perturbs numbers as rounding does. Integers are left alone, since they are
+  /// mostly exact.
   torch::Tensor moved(const torch::Tensor& x) const {
     if (!x.is_floating_point()) return x;
     return torch::where(
@@ -66,13 +67,13 @@ struct RandomModuleImpl : torch::nn::Module {
         x * (1 + noise * torch::randn_like(x)));
   }
   std::vector<RandomStep> steps;
-  torch::Tensor trained =  // a Learner wants one
+  torch::Tensor trained =  // a Learner requires a parameter
       register_parameter("trained", torch::zeros({1}));
-  size_t shown = SIZE_MAX;  // a step whose result is an output too
-  double noise = 0;         // added to the result of each step, relative to it
+  size_t shown = SIZE_MAX;  // index of a step whose result is an output too
+  double noise = 0;         // relative noise added to the result of each step
 };
 
-/// Draws the arguments of steps, and keeps their weights in the module.
+/// Draws the arguments of steps and registers their weights in the module.
 class RandomArguments {
  public:
   RandomArguments(std::mt19937_64& random, torch::nn::Module& owner)
@@ -82,7 +83,7 @@ class RandomArguments {
     return std::uniform_int_distribution<int64_t>(least, most)(random_);
   }
   bool yes() { return integer(0, 1) == 1; }
-  double real(double least, double most) {  // two digits, to be read
+  double real(double least, double most) {  // two digits, for readability
     return std::round(
                100 * std::uniform_real_distribution(least, most)(random_)) /
            100;
@@ -91,7 +92,7 @@ class RandomArguments {
   T one_of(std::vector<T> all) {
     return all[integer(0, std::ssize(all) - 1)];
   }
-  /// A dimension, not the batch's, counted from either end.
+  /// A dimension other than the batch, counted from either end.
   int64_t dim(const torch::Tensor& x, int64_t first = 1) {
     const int64_t dim = integer(first, x.dim() - 1);
     return yes() ? dim : dim - x.dim();
@@ -119,21 +120,21 @@ class RandomArguments {
   int64_t count_ = 0;
 };
 
-/// Draws a step for a tensor like `x`; none, if it does not take such.
+/// Draws a step for a tensor like `x`; nullopt if it does not support `x`.
 using DrawStep = std::function<
     std::optional<RandomStep>(RandomArguments& draw, const torch::Tensor& x)>;
 
-/// All steps by their names. The first dimension of what they take and give is
-/// the batch; images are [N, C, H, W], sequences [N, T, C], rows [N, C].
+/// All steps by name. The first dimension of their inputs and outputs is the
+/// batch; images are [N, C, H, W], sequences [N, T, C], rows [N, C].
 inline const std::map<std::string, DrawStep>& random_steps();
 
-/// A module of 2 to 8 steps, and its input for two samples.
+/// A random module and its input for two samples.
 struct RandomCase {
   std::shared_ptr<RandomModuleImpl> module;
   torch::Tensor input;
-  bool has_any_size = false;  // of its images
+  bool has_any_size = false;  // of the images
 
-  /// Inputs of other sizes, the same for the same arguments.
+  /// Inputs of other sizes; equal arguments give equal inputs.
   torch::Tensor inputs(int64_t samples, bool is_larger) const {
     auto generator = at::detail::createCPUGenerator(
         static_cast<uint64_t>(100 * samples + (is_larger ? 1 : 0)));
@@ -170,12 +171,12 @@ inline bool is_row(const Tensor& x) {
 
 using Steps = std::map<std::string, DrawStep>;
 
-/// Of equal numbers a norm makes what rounding left of them.
+/// The norm of equal numbers would depend on rounding only.
 inline bool is_varied(const Tensor& x) {
   return x.std(-1, /*unbiased=*/false).min().item<double>() > 0.05;
 }
 
-/// A step without arguments, of floats of any shape.
+/// A step without arguments, for floats of any shape.
 template <typename Function>
 void add_plain(Steps& steps, const std::string& text, Function function) {
   steps[text] = [=](Draw&, const Tensor& x) -> Step {
@@ -184,7 +185,7 @@ void add_plain(Steps& steps, const std::string& text, Function function) {
   };
 }
 
-/// Of those that `takes` says: floats of any shape by default.
+/// A step for the inputs that `takes` accepts: floats of any shape by default.
 struct Plain {
   const char* text;
   Tensor (*run)(const Tensor& x);
@@ -200,7 +201,7 @@ inline void add_table(Steps& steps, const std::vector<Plain>& table) {
   }
 }
 
-/// [N, C, D, H, W] of an image, and an image of such.
+/// Converts an image to a volume [N, C, D, H, W] and back.
 inline Tensor volume(const Tensor& x) {
   return torch::stack({x, x.sin(), x.cos()}, 2);
 }
@@ -410,7 +411,7 @@ inline void add_in_place(Steps& steps) {
     y.zero_();
     return y + x;
   });
-  // Writes into a part of what is read later.
+  // Writes into part of a tensor that is read later.
   add_plain(steps, "y = x.clone(); y.select(0, 0).relu_(); y", [](X x) {
     Tensor y = x.clone();
     y.select(0, 0).relu_();
@@ -509,7 +510,7 @@ inline void add_arithmetic(Steps& steps) {
                           }};
     }
   };
-  // Numbers of other types: PyTorch finds a common one.
+  // Numbers of mixed types, which PyTorch promotes.
   add_plain(steps, "(x * 4 + 0.17).round().to(kLong) / 3 + x", [](X x) {
     return (x * 4 + 0.17).round().to(torch::kLong) / 3 + x;
   });
@@ -539,7 +540,7 @@ inline void add_arithmetic(Steps& steps) {
 
 inline void add_comparisons(Steps& steps) {
   using X = const Tensor&;
-  // Of two booleans, and then as a number.
+  // Of two booleans, then converted to a number.
   struct Logic {
     const char* name;
     Tensor (*run)(X a, X b);
@@ -632,7 +633,7 @@ inline void add_comparisons(Steps& steps) {
       });
 }
 
-/// Of other types than kFloat, to which they are cast before and after.
+/// Computes in types other than kFloat, with casts before and after.
 inline void add_types(Steps& steps) {
   using X = const Tensor&;
   static const std::vector<Plain> kinds = {
@@ -729,7 +730,7 @@ inline void add_types(Steps& steps) {
 
 inline void add_reductions(Steps& steps) {
   using X = const Tensor&;
-  // Of the kinds below, some keep the dimension and some subtract from x.
+  // Some of these keep the dimension, and some are subtracted from x.
   struct Kind {
     const char* name;
     Tensor (*run)(X x, int64_t dim, bool keeps);
@@ -781,8 +782,8 @@ inline void add_reductions(Steps& steps) {
        [](X x, int64_t d, bool k) { return x.norm(1, d, k); }},
       {"cosine_similarity",
        [](X x, int64_t d, bool k) {
-         // Of numbers above 0: the direction of a sum that is 0 but for
-         // rounding may be any.
+         // For positive numbers: if a sum is 0 up to rounding, its direction is
+         // arbitrary.
          const Tensor above = x.sigmoid() + 0.1;
          const Tensor y = torch::cosine_similarity(above, above + 1, d);
          return k ? y.unsqueeze(d) : y;
@@ -963,7 +964,7 @@ inline void add_views(Steps& steps) {
                         return t.repeat_interleave(2, dim);
                       }};
   };
-  // ShuffleNet's.
+  // As in ShuffleNet.
   steps["channel shuffle"] = [](Draw& draw, const Tensor& x) -> Step {
     const int64_t groups = draw.integer(1, 3);
     if (!is_image(x)) return std::nullopt;
@@ -977,7 +978,7 @@ inline void add_views(Steps& steps) {
               .reshape({n, c, h, w});
         }};
   };
-  // Of one row each.
+  // Each window is one row.
   add("windows of 1 by W", is_image, [](X x) {
     const int64_t n = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
     return x.permute({0, 2, 3, 1})
@@ -1220,7 +1221,7 @@ inline void add_parts(Steps& steps) {
         "reflect",
         "replicate",
         "circular",
-        "constant"};  // in the order of ATen's numbers
+        "constant"};  // in the order of ATen's enum
     const int64_t k = draw.integer(0, 3);
     const std::string text = fmt::format("(x, {{{}}}, ", fmt::join(pads, ", "));
     const auto number = k == 3 ? std::optional(0.5) : std::nullopt;
@@ -1804,7 +1805,7 @@ inline void add_resizing(Steps& steps) {
           }};
     };
   }
-  // Of sequences [N, C, L], and of images as volumes.
+  // For sequences [N, C, L], and for images as volumes.
   static const std::vector<Kind> others = {
       {"upsample_nearest1d",
        [](X x, at::IntArrayRef size) {
@@ -2278,7 +2279,7 @@ inline void add_recurrent_layers(Steps& steps) {
   };
 }
 
-/// Of words [N, T] kLong.
+/// For words [N, T] kLong.
 inline void add_words(Steps& steps) {
   using X = const Tensor&;
   const auto is_words = [](X x) { return x.scalar_type() == torch::kLong; };
@@ -2340,8 +2341,8 @@ inline const std::map<std::string, DrawStep>& random_steps() {
   return all;
 }
 
-/// The example that steps of a kind are drawn for: images, sequences, rows or
-/// words.
+/// An example input: images, sequences, rows or words. Steps are drawn to fit
+/// it.
 inline torch::Tensor random_input(std::mt19937_64& random) {
   const auto size = [&](int64_t least, int64_t most) {
     return std::uniform_int_distribution<int64_t>(least, most)(random);
@@ -2358,8 +2359,8 @@ inline torch::Tensor random_input(std::mt19937_64& random) {
   }
 }
 
-/// \param names   Of the steps to draw from.
-/// \param length  Of the module.
+/// \param names   Names of the steps to draw from.
+/// \param length  Number of steps of the module.
 inline RandomCase random_case(
     std::mt19937_64& random,
     const std::vector<std::string>& names,
@@ -2369,7 +2370,8 @@ inline RandomCase random_case(
   RandomCase drawn{std::make_shared<RandomModuleImpl>(), random_input(random)};
   RandomArguments draw(random, *drawn.module);
   drawn.has_any_size = drawn.input.dim() == 4 && draw.yes();
-  // What has been computed at each size that the module is to take.
+  // The results of the steps so far, for each size that the module must
+  // support.
   Tensors states = {
       drawn.input,
       drawn.inputs(1, false),
@@ -2398,7 +2400,7 @@ inline RandomCase random_case(
       if (!fits(next.back(), next[0])) continue;
       states = next;
       drawn.module->steps.push_back(*step);
-    } catch (const std::exception&) {  // it does not take such a tensor
+    } catch (const std::exception&) {  // the step does not support this tensor
     }
   }
   if (draw.integer(0, 3) == 0) {

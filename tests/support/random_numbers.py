@@ -5,7 +5,7 @@ import torch
 
 
 def numbers(count):
-    """In -1..1 and as if at random, the same in C++."""
+    """Pseudo-random numbers in -1..1, the same as in C++."""
     bits = 0xFFFFFFFF
     h = torch.arange(1, count + 1, dtype=torch.int64) * 2654435761 & bits
     h = (h ^ (h >> 15)) * 1103515245 & bits

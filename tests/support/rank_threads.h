@@ -16,14 +16,14 @@
 
 namespace tern::testing_support {
 
-/// Threads, each of which is a rank; their tensors are added up.
+/// Simulates ranks by threads; all-reduces sum their tensors.
 class RankThreads {
  public:
   explicit RankThreads(int64_t count)
       : count_(count), barrier_(count, AddedUp{this}) {}
 
-  /// Of metrics, or of what else has a `sync`. No rank waits for one that throws
-  /// or returns early.
+  /// Syncs metrics or other objects with `sync`. No rank waits for a rank that
+  /// throws or returns early.
   template <class Counted>
   void sync(std::vector<Counted>& metrics) {
     std::vector<std::thread> threads;
@@ -65,7 +65,7 @@ class RankThreads {
       sum_ = tensor.clone();
       return;
     }
-    // NCCL does not look.
+    // NCCL does not check this.
     TORCH_CHECK(
         sum_.sizes() == tensor.sizes() && sum_.dtype() == tensor.dtype());
     sum_ += tensor;

@@ -22,8 +22,8 @@
 
 namespace tern::testing_support {
 
-/// A count in memory that the ranks share; created before they are. With it one
-/// waits for what another has done instead of for a time.
+/// A counter in memory shared by the ranks; create it before them. Ranks use it
+/// to wait for each other instead of for a time.
 class SharedCount {
  public:
   SharedCount()
@@ -38,7 +38,8 @@ class SharedCount {
   SharedCount(const SharedCount&) = delete;
 
   void add_one() { ++*count_; }
-  /// Until it is at least that; `run_ranks` ends a rank that waits in vain.
+  /// Waits until the count is at least that; `run_ranks` ends a rank whose wait
+  /// never ends.
   void wait_for(int64_t count) const {
     while (*count_ < count) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -50,10 +51,10 @@ class SharedCount {
   std::atomic<int64_t>* count_;
 };
 
-/// Runs `f` in `world_size` processes of their own. Each may use EXPECT; what
-/// it throws fails the test. The test itself must not compute with tensors: a
-/// child has none of its parent's threads.
-/// \return how each ended: 0, 1 when it failed, or minus the signal.
+/// Runs `f` in `world_size` processes. Each may use EXPECT; an exception fails
+/// the test. The test itself must not compute with tensors, because a child has
+/// none of its parent's threads. \return the exit status of each: 0, 1 if it
+/// failed, or minus the signal.
 inline std::vector<int> run_ranks(
     int64_t world_size,
     const std::function<void(const LaunchEnvironment&)>& f) {
@@ -90,14 +91,14 @@ inline std::vector<int> run_ranks(
   return results;
 }
 
-/// The same; all of them must end well.
+/// As `run_ranks`, but expects that all ranks succeed.
 inline void expect_ranks(
     int64_t world_size,
     const std::function<void(const LaunchEnvironment&)>& f) {
   EXPECT_EQ(run_ranks(world_size, f), std::vector<int>(world_size, 0));
 }
 
-/// A group of all ranks, for tests that have no Learner.
+/// A process group of all ranks, for tests without a Learner.
 inline std::shared_ptr<ProcessGroup> connect(
     const LaunchEnvironment& environment,
     std::chrono::milliseconds timeout = std::chrono::seconds(30)) {

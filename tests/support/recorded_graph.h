@@ -24,14 +24,15 @@
 
 namespace tern::testing_support {
 
-/// Stands in for a CUDA graph on the CPU. `record` notes each operation of ATen
-/// and each kernel of Tern that the work calls in this thread, autograd's too,
-/// with the memory that it reads and writes, and restores that memory in the
-/// end. `replay` runs these operations on the same memory; it runs no other
-/// code and does not notice that a tensor has been given other memory since.
+/// Replaces a CUDA graph on the CPU. `record` records each ATen operation and
+/// each Tern kernel that the work calls in this thread, including those of
+/// autograd, with the memory that it reads and writes, and restores that memory
+/// at the end. `replay` runs these operations on the same memory. It runs no
+/// other code and does not notice that a tensor has been assigned different
+/// memory since.
 ///
-/// `nonzero`, which waits for the device, is refused as CUDA does. Reading a
-/// value is allowed: code may do that with tensors on the CPU, as these are.
+/// Rejects `nonzero`, which synchronizes with the device, as CUDA does. Reading
+/// a value is allowed: code may do that with CPU tensors, as these are.
 class RecordedGraph final : public DeviceGraph {
  public:
   void warm_up(const std::function<void()>& work) override { work(); }
@@ -78,14 +79,15 @@ class RecordedGraph final : public DeviceGraph {
   struct Call {
     std::function<void(Stack&)> run;  // replaces arguments by results
     Stack arguments = {};
-    Tensors results = {};  // undefined where it is memory of an argument
+    Tensors results = {};  // undefined if it is in the memory of an argument
   };
 
-  // And its content before the recording; empty if it was allocated in that.
+  // The memory's content before the recording; empty if it was allocated during
+  // it.
   using Memory = std::pair<c10::Storage, std::vector<char>>;
 
-  // Below autograd, so that what it saves and computes is seen, and above the
-  // devices. LibTorch has no kernels of its own for this key.
+  // Below autograd, so that its operations are recorded, and above the devices.
+  // LibTorch registers no kernels for this key.
   static constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
   static void intercept_operations() {
@@ -100,7 +102,7 @@ class RecordedGraph final : public DeviceGraph {
       const c10::OperatorHandle& op,
       c10::DispatchKeySet keys,
       Stack* stack) {
-    // The operations that it calls itself are a part of it.
+    // The operation includes the operations that it calls.
     const c10::impl::ExcludeDispatchKeyGuard once(kKey);
     const std::string& name = op.operator_name().name;
     TORCH_CHECK(
@@ -122,13 +124,13 @@ class RecordedGraph final : public DeviceGraph {
       if (is_new) recording_->seen_.try_emplace(memory_of(t), t.storage(), 0);
       call.results.push_back(is_new ? t.variable_data() : torch::Tensor());
     });
-    // Allocating is no work of the device.
+    // Allocation is not device work.
     if (!name.starts_with("aten::empty")) {
       recording_->calls_.push_back(std::move(call));
     }
   }
 
-  // Kernels do not go through LibTorch's dispatcher, but tell its profiler.
+  // Tern's kernels bypass LibTorch's dispatcher but report to its profiler.
   static at::CallbackHandle intercept_kernels() {
     struct WithinKernel final : at::ObserverContext {
       c10::impl::ExcludeDispatchKeyGuard once{kKey};
@@ -148,7 +150,8 @@ class RecordedGraph final : public DeviceGraph {
             .scopes({at::RecordScope::FUNCTION}));
   }
 
-  // Copies of `values` whose tensors have the same memory, which is saved.
+  // Copies of `values` whose tensors share the original memory, whose content
+  // is saved.
   Stack keep(c10::ArrayRef<const c10::IValue> values) {
     visit(values, [this](const torch::Tensor& t) {
       if (seen_.contains(memory_of(t))) return;

@@ -10,9 +10,8 @@
 
 namespace tern::testing_support {
 
-/// Runs a kernel of Tern again, by the name and the inputs that it told
+/// Runs a Tern kernel again, by the name and inputs that it reported to
 /// LibTorch's profiler; leaves `inputs` empty.
-///
 /// \throws c10::Error for an optimizer whose learning rate is not on the
 /// device.
 inline void run_recorded_kernel(

@@ -12,7 +12,7 @@
 namespace tern::testing_support {
 
 /// A scaled step whose gradients are averaged over the ranks.
-/// \param overflows  Puts an infinity into this rank's part of the batch.
+/// \param overflows  Adds an infinity to this rank's part of the batch.
 inline void reduced_step(
     GradientReducer& reducer,
     torch::nn::Sequential& net,

@@ -9,21 +9,21 @@ namespace tern {
 
 struct ProgramResult {
   int code = -1;
-  std::string output;  // and errors
+  std::string output;  // and stderr
 
   bool says(const std::string& words) const {
     return output.find(words) != std::string::npos;
   }
 };
 
-/// A program of this build, as a command line begins: after the emulator that
-/// a build for another processor has.
+/// Start of the command line of a program of this build. Includes the emulator
+/// if the build is for a different processor.
 inline std::string program_command(const std::string& program) {
   const char* emulator = std::getenv("TERN_EMULATOR");
   return emulator ? std::string(emulator) + " " + program : program;
 }
 
-/// Runs a command line of the shell.
+/// Runs a shell command.
 inline ProgramResult run_program(const std::string& command) {
   ProgramResult result;
   FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");

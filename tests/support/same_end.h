@@ -12,7 +12,8 @@
 
 namespace tern::testing_support {
 
-/// Two Learners have the same bits in everything that a checkpoint holds.
+/// Expects equal bits in everything that a checkpoint of the two Learners
+/// holds.
 inline void expect_same_end(Learner& actual, Learner& expected) {
   const Checkpoint a = capture_checkpoint(actual);
   const Checkpoint e = capture_checkpoint(expected);
@@ -27,7 +28,7 @@ inline void expect_same_end(Learner& actual, Learner& expected) {
   const auto same = [&](const StateDict& x, const StateDict& y) {
     ASSERT_EQ(names(x), names(y));
     for (const auto& entry : x) {
-      // Wall-clock times are not a part of the result.
+      // Wall-clock times may differ.
       if (entry.key().ends_with("/seconds")) continue;
       if (entry.key().starts_with("empty/")) continue;
       EXPECT_TRUE(test::bit_equal(entry.value(), y[entry.key()]))

@@ -8,7 +8,7 @@
 
 namespace tern::testing_support {
 
-/// Gives the epochs of all fits these validation losses.
+/// Replaces the validation losses of the epochs of all fits by these.
 inline std::shared_ptr<Callback> scripted_valid_loss(
     std::vector<double> losses) {
   return std::make_shared<LambdaCallback>(LambdaCallbackOptions{

@@ -1,6 +1,6 @@
 #pragma once
 
-// State dicts that tests/parity/oracle/weight_files.py makes too.
+// The same state dicts as in tests/parity/oracle/weight_files.py.
 
 #include <algorithm>
 #include <string>
@@ -14,8 +14,8 @@
 
 namespace tern::test {
 
-/// A tensor of each type, [2, 3], by its name in Python; and some of unusual
-/// shape.
+/// A tensor [2, 3] of each type, under its Python name, and some tensors of
+/// unusual shapes.
 inline StateDict types_state() {
   const torch::Tensor count = torch::arange(6).reshape({2, 3});
   StateDict state;
@@ -45,7 +45,7 @@ inline StateDict types_state() {
   return state;
 }
 
-/// Views: what shares memory, and in which order.
+/// Views: shared memory and strides.
 inline StateDict layout_state() {
   const torch::Tensor base = torch::arange(24.f).reshape({4, 6});
   StateDict state;
@@ -63,7 +63,7 @@ inline StateDict layout_state() {
   return state;
 }
 
-/// `state` without these names.
+/// Removes these names from `state`.
 inline StateDict without(
     const StateDict& state,
     const std::vector<std::string>& names) {
@@ -76,7 +76,7 @@ inline StateDict without(
   return rest;
 }
 
-/// Names in order, types, shapes and every bit.
+/// Compares names in order, types, shapes and every bit.
 inline testing::AssertionResult same_state(
     const StateDict& actual,
     const StateDict& expected) {

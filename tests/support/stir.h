@@ -9,8 +9,8 @@
 
 namespace tern::testing_support {
 
-/// Weights and statistics unlike initial ones, which would hide what is left
-/// out.
+/// Changes weights and statistics from their initial values, which would hide
+/// omissions.
 inline void stir(Model model) {
   const torch::NoGradGuard no_grad;
   for (const ModelTensor& t : model.parameters()) {

@@ -10,7 +10,7 @@
 
 namespace tern {
 
-/// Writes tar archives by hand, also such as no tar program would write.
+/// Writes tar archives byte by byte, including ones that no tar program writes.
 ///
 ///   TarBytes tar;
 ///   tar.add("a/b.txt", "hello").finish();
@@ -38,13 +38,13 @@ struct TarBytes {
     return add_raw(header, content);
   }
 
-  /// Records such as {"path", "a.txt"} for the entry that follows.
+  /// Pax records such as {"path", "a.txt"} for the next entry.
   TarBytes& add_pax(
       const std::vector<std::pair<std::string, std::string>>& records) {
     std::string text;
     for (const auto& [key, value] : records) {
       const std::string record = " " + key + "=" + value + "\n";
-      // The length counts its own digits.
+      // The length includes its own digits.
       size_t length = record.size() + 1;
       while (record.size() + std::to_string(length).size() > length) ++length;
       text += std::to_string(length) + record;
@@ -52,7 +52,7 @@ struct TarBytes {
     return add("PaxHeaders/x", text, 'x');
   }
 
-  /// A header of 512 bytes whose checksum is filled in here, and its content.
+  /// A header of 512 bytes, with its checksum filled in, and its content.
   TarBytes& add_raw(char* header, const std::string& content) {
     std::memset(header + 148, ' ', 8);
     unsigned sum = 0;

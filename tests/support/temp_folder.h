@@ -14,7 +14,7 @@
 
 namespace tern {
 
-/// A new, empty folder for one test, removed with all it holds at the end.
+/// A new, empty folder for one test, removed with its content at the end.
 ///
 ///   TempFolder temp;
 ///   write_file(temp / "a.txt", "hello");
@@ -40,7 +40,7 @@ class TempFolder {
     return path_ / name;
   }
 
-  /// How many files and folders it holds, at any depth.
+  /// Number of files and folders in it, at any depth.
   int64_t entries() const {
     const std::filesystem::recursive_directory_iterator begin(path_), end;
     return std::distance(begin, end);
@@ -50,7 +50,7 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-/// Every file in a folder, at any depth, with its bytes.
+/// All files in a folder, at any depth, with their bytes.
 inline std::map<std::filesystem::path, std::vector<uint8_t>> files_of(
     const std::filesystem::path& folder) {
   std::map<std::filesystem::path, std::vector<uint8_t>> files;

@@ -11,7 +11,7 @@
 
 namespace tern::testing_support {
 
-/// A protocol buffer, read: its fields by number, numbers as 8 bytes.
+/// A parsed protocol buffer: its fields by number; numbers as 8 bytes.
 struct ProtoMessage {
   explicit ProtoMessage(std::string_view bytes) {
     size_t at = 0;
@@ -71,7 +71,7 @@ inline uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-/// The events of a file, both checksums of each checked.
+/// The events of a file, after checking both checksums of each.
 inline std::vector<ProtoMessage> read_events(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(stream), {}};

@@ -8,9 +8,9 @@
 
 #include "tern/data/download/untar_data.h"
 
-/// Defines `folder` as the folder of the real data, named by TERN_DATA. Where
-/// that is unset the test is skipped; under CI it fails, unless
-/// TERN_DATA_OPTIONAL says that the data cannot be had there.
+/// Defines `folder` as the folder of the real data, from TERN_DATA. If it is
+/// not set, the test is skipped; under CI it fails, unless TERN_DATA_OPTIONAL
+/// states that the data is not available there.
 #define TERN_REQUIRE_DATA(folder)                                          \
   if (std::getenv("TERN_DATA") == nullptr) {                               \
     if (std::getenv("CI") && !std::getenv("TERN_DATA_OPTIONAL")) {         \
@@ -24,8 +24,8 @@
 
 namespace tern {
 
-/// The folder with the content of an archive of the real data: extracted once
-/// for all tests of a build, so only to be read.
+/// The folder with the content of an archive of the real data. It is extracted
+/// once for all tests of a build; do not write to it.
 inline std::filesystem::path unpacked(const std::filesystem::path& archive) {
   const std::string name = archive.stem().string();
   const std::string url = "https://none/" + archive.filename().string();

@@ -5,7 +5,7 @@
 
 namespace tern {
 
-extern const char* const kTestsFolder;  // in a file that CMake writes
+extern const char* const kTestsFolder;  // defined in a file that CMake writes
 
 /// The path of tests/`name`, such as "vision/golden".
 inline std::filesystem::path in_tests_folder(const std::string& name) {

@@ -22,7 +22,7 @@
 
 namespace tern::testing_support {
 
-/// Two clouds of points, [N, 2] kFloat, told apart by the sign of x + y.
+/// Two clusters of points, [N, 2] kFloat, separated by the sign of x + y.
 inline std::shared_ptr<Dataset> points(int64_t size, uint64_t seed = 1) {
   auto generator = at::detail::createCPUGenerator(seed);
   const torch::Tensor x = torch::randn({size, 2}, generator);
@@ -53,7 +53,8 @@ inline torch::nn::Sequential point_net(uint64_t seed = 7) {
       torch::nn::Linear(16, 2));
 }
 
-/// The same without BatchNorm, which makes a batch differ from its parts.
+/// The same without BatchNorm, because of which the results of a batch differ
+/// from those of its parts.
 inline torch::nn::Sequential plain_net(uint64_t seed = 7) {
   torch::manual_seed(seed);
   return torch::nn::Sequential(
@@ -62,7 +63,7 @@ inline torch::nn::Sequential plain_net(uint64_t seed = 7) {
       torch::nn::Linear(16, 2));
 }
 
-/// Keeps everything that it is told.
+/// Stores all output.
 class MemorySink final : public SinkImpl {
  public:
   void line(const std::string& text) override { lines.push_back(text); }
@@ -72,7 +73,7 @@ class MemorySink final : public SinkImpl {
 
   std::vector<std::string> lines, warnings;
   std::vector<Progress> progresses;
-  std::optional<int64_t> width;  // unset: any
+  std::optional<int64_t> width;  // unset: unlimited
 };
 
 inline LearnerOptions quiet(LearnerOptions options = {}) {
@@ -80,7 +81,8 @@ inline LearnerOptions quiet(LearnerOptions options = {}) {
   return options;
 }
 
-/// Makes the loss that backward sees infinite in the numbered training batches.
+/// Makes the loss infinite for backward in the training batches with these
+/// numbers.
 inline std::shared_ptr<Callback> overflow_at(std::set<int64_t> iterations) {
   return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_backward_begin =

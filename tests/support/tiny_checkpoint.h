@@ -12,7 +12,7 @@
 
 namespace tern::testing_support {
 
-/// A checkpoint of a few hundred bytes; its tensors tell which step it is of.
+/// A checkpoint of a few hundred bytes; its tensors identify its step.
 inline Checkpoint tiny_checkpoint(int64_t step, std::string run = "ab12") {
   Checkpoint checkpoint;
   checkpoint.run = std::move(run);

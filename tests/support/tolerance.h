@@ -12,7 +12,7 @@ struct Tolerance {
   double rtol, atol;
 };
 
-/// What a few roundings may cost in this type; torch.testing's numbers.
+/// Error of a few roundings in this type; torch.testing's numbers.
 inline Tolerance tolerance(torch::ScalarType dtype) {
   switch (dtype) {
     case torch::kDouble:
@@ -26,8 +26,8 @@ inline Tolerance tolerance(torch::ScalarType dtype) {
   }
 }
 
-/// EXPECT_TRUE(all_close(actual, expected)); equal NaNs and infinities count
-/// as close. The tolerance is that of `actual`'s type.
+/// EXPECT_TRUE(all_close(actual, expected)). Equal NaNs and infinities count as
+/// close. The type of `actual` determines the tolerance.
 inline testing::AssertionResult all_close(
     const torch::Tensor& actual,
     const torch::Tensor& expected,
@@ -58,8 +58,8 @@ inline testing::AssertionResult all_close(
   return all_close(actual, expected, tolerance(actual.scalar_type()));
 }
 
-/// EXPECT_TRUE(bit_equal(actual, expected)): type, sizes and every bit, so
-/// NaNs match and -0 differs from 0.
+/// EXPECT_TRUE(bit_equal(actual, expected)): compares type, sizes and every
+/// bit, so NaNs match and -0 differs from 0.
 inline testing::AssertionResult bit_equal(
     const torch::Tensor& actual,
     const torch::Tensor& expected) {

@@ -11,7 +11,7 @@
 
 namespace tern::testing_support {
 
-/// Rank 0 has one sample, rank 1 two, and so on.
+/// Rank 0 has one sample, rank 1 has two, and so on.
 struct UnevenBatch {
   UnevenBatch(const ProcessGroup& group, std::vector<int64_t> shape)
       : begin(group.rank() * (group.rank() + 1) / 2), size(group.rank() + 1) {
@@ -25,7 +25,8 @@ struct UnevenBatch {
   }
 
   int64_t begin, size;
-  torch::Tensor inputs, weights;  // of all ranks; the weights are the loss's
+  torch::Tensor inputs,
+      weights;  // of all ranks; `weights` are the loss weights
 };
 
 }  // namespace tern::testing_support

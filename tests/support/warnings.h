@@ -7,7 +7,7 @@
 
 namespace tern::test {
 
-/// Collects LibTorch's warnings of this thread while it lives.
+/// Collects LibTorch's warnings of this thread during its lifetime.
 class Warnings : c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {

@@ -6,7 +6,7 @@
 
 namespace tern::testing_support {
 
-/// The bytes of all weights and buffers, to compare two trainings.
+/// The bytes of all weights and buffers, to compare two training runs.
 inline std::string bytes_of(Learner& learn) {
   std::string bytes;
   for (const ModelTensor& t : learn.model().state()) {

@@ -13,7 +13,7 @@
 namespace tern {
 
 /// The records of a zip archive: a header before each entry, a table of
-/// contents with a row for each, and the end. Source: PKWARE's APPNOTE.TXT,
+/// contents with one row per entry, and the end. Source: PKWARE's APPNOTE.TXT,
 /// sections 4.3 to 4.5.
 namespace zip {
 
@@ -23,7 +23,7 @@ inline constexpr uint32_t kEnd64Signature = 0x06064b50;
 inline constexpr uint32_t kLocatorSignature = 0x07064b50;
 inline constexpr uint32_t kEndSignature = 0x06054b50;
 
-/// Sizes without names, extra fields and comments.
+/// Sizes of the records without names, extra fields and comments.
 inline constexpr uint64_t kHeaderBytes = 30;
 inline constexpr uint64_t kRowBytes = 46;
 inline constexpr uint64_t kEnd64Bytes = 56;
@@ -34,12 +34,12 @@ inline constexpr uint64_t kEndBytes = 22;
 inline constexpr uint32_t kEncrypted = 1;
 inline constexpr uint32_t kUtf8Name = 1 << 11;
 
-/// Stands for a number that the zip64 extra field holds.
+/// Placeholder for a number in the zip64 extra field.
 inline constexpr uint32_t kIn64 = 0xffffffff;
 inline constexpr uint16_t kZip64Field = 0x0001;
 
 inline constexpr uint16_t kVersion = 20, kVersionZip64 = 45;  // 2.0, 4.5
-inline constexpr uint16_t kPaddingField = 0x4246;  // as PyTorch has it
+inline constexpr uint16_t kPaddingField = 0x4246;  // the ID that PyTorch uses
 inline constexpr uint64_t kFieldHead = 4;
 
 // Numbers in little-endian order.
@@ -56,7 +56,7 @@ inline void add64(std::string& text, uint64_t number) {
 }
 
 // Version, flags, method and time: the same in an entry's header and row. The
-// time is the first that zip knows, so that equal weights are equal files.
+// time is zip's earliest, so that equal weights give equal files.
 inline void add_kind(std::string& text, bool is_zip64) {
   add16(text, is_zip64 ? kVersionZip64 : kVersion);
   add16(text, kUtf8Name);
@@ -70,13 +70,13 @@ inline void add_kind(std::string& text, bool is_zip64) {
 /// Writes a zip archive of stored files, front to back.
 class ZipWriter {
  public:
-  /// \param zip64_from  Sizes and offsets from here on are written as zip64;
-  ///     other than the format's own limit only in tests.
+  /// \param zip64_from  Sizes and offsets from this value on are written as
+  ///     zip64; only tests use a value other than the format's limit.
   explicit ZipWriter(AtomicFile& file, uint64_t zip64_from = 0xffffffff)
       : file_(file), zip64_from_(zip64_from) {}
 
   /// Adds a file whose bytes begin at a multiple of `alignment`, so that they
-  /// can be mapped.
+  /// can be memory-mapped.
   void add(
       const std::string& name,
       std::span<const uint8_t> bytes,
@@ -181,7 +181,7 @@ inline void ZipWriter::finish() {
       entries_.size() >= std::min<uint64_t>(zip64_from_, 0xffff);
   if (is_zip64) {
     zip::add32(text, zip::kEnd64Signature);
-    zip::add64(text, zip::kEnd64Bytes - 12);  // what follows in this record
+    zip::add64(text, zip::kEnd64Bytes - 12);  // size of the rest of this record
     zip::add16(text, zip::kVersionZip64);
     zip::add16(text, zip::kVersionZip64);
     zip::add32(text, 0);  // this disk, and that of the table

@@ -15,7 +15,8 @@
 #include "tern/tests/support/test_data.h"
 
 namespace tern {
-extern const char* const kTernConvert;  // a path, in a file that CMake writes
+extern const char* const
+    kTernConvert;  // a path, defined in a file that CMake writes
 }
 
 namespace tern::convert_test {
@@ -35,7 +36,7 @@ bool says(const Result& result, const std::string& words) {
   return result.says(words);
 }
 
-TEST(Convert, WritesTheOtherFormatBothWays) {
+TEST(Convert, ConvertsBetweenTheFormats) {
   const TempFolder temp;
   save_pth(temp / "a.pth", layout_state());
   const std::string folder = temp.path().string();
@@ -68,13 +69,13 @@ TEST(Convert, ListsNamesTypesAndShapes) {
   EXPECT_TRUE(says(result, "7 tensors, 119 elements")) << result.output;
 }
 
-TEST(Convert, RefusesAChangedFileAndAnUnknownEnding) {
+TEST(Convert, RejectsAChangedFileAndAnUnknownExtension) {
   const TempFolder temp;
   const std::string file = (temp / "a.pth").string();
   save_pth(file, layout_state());
   EXPECT_EQ(convert("verify " + file).code, 0);
   std::vector<uint8_t> bytes = read_file(file);
-  // Between the tensors are zeros that nobody reads.
+  // The bytes between the tensors are zeros that are never read.
   const float in_base[] = {9, 10, 11};
   const auto number = std::ranges::search(
       bytes,
@@ -90,7 +91,7 @@ TEST(Convert, RefusesAChangedFileAndAnUnknownEnding) {
   EXPECT_FALSE(std::filesystem::exists("b.onnx"));
 }
 
-TEST(Convert, WritesTheSumBesideEitherFormat) {
+TEST(Convert, WritesTheChecksumBesideEitherFormat) {
   const TempFolder temp;
   save_pth(temp / "a.pth", layout_state());
   for (const char* name : {"b.safetensors", "b.pth"}) {
@@ -103,7 +104,7 @@ TEST(Convert, WritesTheSumBesideEitherFormat) {
   }
 }
 
-TEST(Convert, ComparesAFileWithTheSumInItsName) {
+TEST(Convert, ChecksAFileAgainstTheChecksumInItsName) {
   TERN_REQUIRE_DATA(data);
   const std::filesystem::path file = data / "weights/resnet20-12fca82f.th";
   const Result good = convert("verify " + file.string());

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests of ./dev and tools/setup.sh without a network and without installing
-# anything: HOME is an empty folder, apt-get and its like are stubs.
-# shellcheck disable=SC2016 # what with_setup is given expands in its shell
+# Tests ./dev and tools/setup.sh without a network and without installing anything: HOME is an empty
+# folder; apt-get and similar tools are stubs.
+# shellcheck disable=SC2016 # the argument of with_setup is expanded in its shell
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-# expect NAME TEXT WORDS... : TEXT has each of the words.
+# expect NAME TEXT WORDS... : TEXT contains all the words.
 expect() {
   local name=$1 text=$2 words
   shift 2
@@ -26,13 +26,13 @@ expect_none() {
   failures=$((failures + 1))
 }
 
-# stub NAME SCRIPT : a command of this name, found before the machine's.
+# stub NAME SCRIPT : a command with this name that shadows the machine's.
 stub() {
   printf '#!/bin/bash\n%s\n' "$2" >"$work/bin/$1"
   chmod +x "$work/bin/$1"
 }
 
-# A machine on which everything is missing and nothing can be installed.
+# A machine without any tools, on which nothing can be installed.
 fresh_machine() {
   rm -rf "${work:?}"/{home,bin}
   mkdir -p "$work/home" "$work/bin"
@@ -50,7 +50,7 @@ on_machine() {
     echo "exit $?"
 }
 
-# Functions of setup.sh, in a shell as ./dev's.
+# Runs functions of setup.sh in a shell like ./dev's.
 with_setup() {
   on_machine bash -c "set -euo pipefail; source '$root/tools/setup.sh'; $1"
 }
@@ -62,7 +62,7 @@ expect "an unknown row of the matrix" "$text" "no row '2.8-gcc-core'; there are:
 text=$(on_machine "$root/dev" examples mnist typo)
 expect "an unknown example" "$text" "no example 'typo'; there are:" \
   " checkpoints " " effective/modules " "exit 1"
-expect_none "an unknown example" "$text" find_digits  # serves the examples
+expect_none "an unknown example" "$text" find_digits  # used by the examples
 text=$(on_machine "$root/dev" notebooks typo)
 expect "an unknown notebook" "$text" "no notebook 'typo'; there are:" " amp_by_hand " "exit 1"
 text=$(on_machine "$root/dev" bench typo)
@@ -78,7 +78,7 @@ expect "doctor on a bare machine" "$text" "problem: These packages are not" \
 expect_none "doctor on a bare machine" "$text" "apt-get was called"
 expect_none "doctor on a bare machine" "$text" "No problem found"
 
-# What a download leaves that was cut short.
+# The state after an interrupted download.
 fresh_machine
 mkdir -p "$work/home/.cache/tern/torch-2.11.0/bin"
 printf '%s\n' "" "first attempt" "ERROR: an old one" "" "second attempt" \
@@ -90,7 +90,7 @@ printf '%s\n' "" "third attempt" >>"$work/home/.cache/tern/pip.log"
 expect_none "an error of an earlier attempt" \
   "$(on_machine "$root/dev" doctor)" "ended with"
 
-# A file of a wheel that was cut short after it was installed.
+# A file of a wheel that was truncated after its installation.
 fresh_machine
 env=$work/home/.cache/tern/torch-2.11.0
 python3 -m venv --without-pip "$env"
@@ -110,7 +110,7 @@ text=$(with_setup 'stamp "$torch_env" torch "${torch_wheels[@]}"
 expect "doctor on a damaged file" "$text" "is damaged ($site/libtorch.so" \
   "rm -rf $env"
 
-# Before anything is installed, everything is announced.
+# ./dev announces everything before it installs anything.
 fresh_machine
 stub apt-get '
   case "$*" in
@@ -134,8 +134,7 @@ expect "what is announced for tests" \
   "$(with_setup 'for_tests=1 announce doxygen')" "Debian packages, with apt-get: doxygen" \
   "tensorboard==2.21.0" "zensical==0.0.73"
 
-# The sysroot of ./dev arm: what is downloaded is said before, and one that
-# was cut short is made again.
+# The sysroot of ./dev arm: the download is announced first, and an incomplete sysroot is rebuilt.
 mkdir -p "$work/home/.cache/tern/arm64/usr"
 text=$(with_setup "source '$root/tools/sysroot.sh'; use_sysroot")
 expect "a sysroot without a network" "$text" "430 MB of LibTorch to download" \
@@ -143,14 +142,14 @@ expect "a sysroot without a network" "$text" "430 MB of LibTorch to download" \
 [ ! -e "$work/home/.cache/tern/arm64/usr" ] ||
   expect "a sysroot that was cut short" "its files" "nothing"
 
-# What others say goes to the log alone when all goes well.
+# The output of other programs goes only to the log if they succeed.
 stub apt-get 'echo "debconf: delaying package configuration" >&2'
 text=$(with_setup 'install_packages clang-16')
 expect_none "quiet packages" "$text" debconf
 expect "quiet packages" "$text" "Installing Debian packages: clang-16" "exit 0"
 expect "apt's log" "$(cat "$work/home/.cache/tern/apt.log")" "debconf: delaying"
 
-# What takes long says so.
+# Slow steps report their progress.
 text=$(with_setup 'progress_every=1
   logged "$HOME/log" "$HOME" \
   bash -c "echo fetching torch; sleep 2.5"')
@@ -158,8 +157,8 @@ expect "progress" "$text" " s, " " MB, fetching torch" "exit 0"
 text=$(with_setup 'logged "$HOME/log" "" bash -c "echo no route; exit 7"')
 expect "a failure's words and code" "$text" "no route" "exit 7"
 
-# What ./dev installs for a test is looked for when the test runs: the build folder
-# may have been configured before.
+# Tests look for the tools that ./dev installs when they run, since the build folder may have been
+# configured earlier.
 found=$(grep -rnF --include=CMakeLists.txt --include='*.cmake' '.cache/tern' \
   "$root/tests" "$root/examples" || true)
 [ -z "$found" ] || expect "tools looked for by CMake" "$found" "nothing"
@@ -188,13 +187,13 @@ expect "no doxygen" "$(PATH=$work/empty "$python" \
   "$root/tools/site/build.py" "$root" "$work/pages" "$work/site" 2>&1)" \
   "There is no doxygen"
 
-# Nothing is left behind that keeps a pipe open.
+# No background process keeps a pipe open.
 started=$SECONDS
 text=$(with_setup 'progress_every=3600
   logged "$HOME/log" "" bash -c "sleep 0.3"')
 expect "the end of progress" "$((SECONDS - started < 600)) $text" "1 exit 0"
 
-# How OpenMP's threads wait: less spinning than by default, or as the user says.
+# Waiting OpenMP threads spin less than by default, unless the user sets it.
 spinning() {
   with_setup "source <(sed -n '/^let_cores_go()/,/^}/p' '$root/dev')
     $1 let_cores_go; echo \"spins \${GOMP_SPINCOUNT:-by default}\""
@@ -206,7 +205,7 @@ expect "a spin count given" "$(spinning 'unset OMP_WAIT_POLICY; GOMP_SPINCOUNT=7
 expect "a policy given" \
   "$(spinning 'unset GOMP_SPINCOUNT; OMP_WAIT_POLICY=active;')" "spins by default"
 
-# The settings of ./dev test --isa: which of them hide anything on which processor.
+# The settings of ./dev test --isa: which of them hide instructions on which processor.
 hides() {
   with_setup "source '$root/tools/isa.sh'; for name in \"\${isa_names[@]}\"; do
     ! isa_hides \$name 'flags : fpu $1' || printf '%s ' \$name; done"
@@ -224,7 +223,7 @@ expect "all settings" "$text" "ran release -R x with none" "ran release -R x wit
   "native         no variable: passed" "avx2           ATEN_CPU_CAPABILITY=avx2" "not run" \
   "baseline       ATEN_CPU_CAPABILITY=default TERN_CPU_ISA=baseline: FAILED" "exit 1"
 
-# What ./dev test prints at its end.
+# The summary that ./dev test prints at the end.
 cat >"$work/tests.xml" <<'XML'
 <testsuite><testcase name="quick" time="0.5"><system-out>[ RUN      ] A.B
 /a/b_test.cpp:7: Skipped
@@ -242,7 +241,7 @@ expect "the summary" "$text" "31.2 s  slow" "Skipped: 2" \
   "1    TERN_DATA is not set, so there is no real data" "so there is no \${ARCHIVE}"
 [[ ${text%quick*} == *slow* ]] || expect "the order of the summary" "$text" "slow before quick"
 
-# Under CI, real data that are missing are an error unless they are declared optional.
+# Under CI, missing real data is an error unless it is declared optional.
 example() {
   env -u TERN_DATA -u TERN_DATA_OPTIONAL "$@" cmake -DARCHIVE=a.tar -P "$root/examples/run_example.cmake" 2>&1 &&
     echo "exit 0" || echo "exit $?"
@@ -251,7 +250,7 @@ expect "an example without its data under CI" "$(example CI=true)" "TERN_DATA_OP
 expect "optional data" "$(example CI=true TERN_DATA_OPTIONAL=1)" "SKIPPED: TERN_DATA is not set" "exit 0"
 expect "no data elsewhere" "$(example -u CI)" "SKIPPED: TERN_DATA is not set" "exit 0"
 
-# What cannot be packed for a GPU machine is said before anything is installed.
+# ./dev gpu pack reports missing data before anything is installed.
 fresh_machine
 text=$(TERN_DATA=$work/empty on_machine "$root/dev" gpu pack)
 expect "no digits to pack" "$text" "There is no folder mnist in '$work/empty'" "exit 1"

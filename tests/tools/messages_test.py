@@ -1,4 +1,4 @@
-"""tools/messages.py finds the messages of the sources, and they are well formed."""
+"""tools/messages.py finds the messages in the sources, and they are well-formed."""
 import pathlib
 import re
 import sys
@@ -8,26 +8,26 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import messages
 
-# Of each way to report one, at least one: file, and words of the message.
+# At least one message of each kind: file, and words of the message.
 KNOWN = (
     ("kernels/images/normalize_images", "[{}] dtype is k{}; expected kFloat, kHalf or kBFloat16."),  # TERN_CHECK_VALUE
     ("kernels/load_cuda", "[load_cuda] this machine has an NVIDIA driver, but {} does not load: {}."),  # TORCH_WARN
     ("data/formats/error", "cannot {}: {} (errno {})"),  # an exception's constructor
     ("data/formats/atomic_file", "rename the finished file to this name"),  # IoError
     ("data/formats/sha256", "has the SHA-256 {}; expected {}. The file is damaged"),  # DataError
-    ("data/formats/csv", "a quote is opened and not closed"),  # a file's own fail
+    ("data/formats/csv", "a quote is opened and not closed"),  # a file's own `fail`
     ("data/download/fetch_weights", "{} is damaged, so it is fetched again"),  # a warning
     ("learner/callback", "[Learner::add] this is not a callback;"),  # static_assert
     ("learner/distributed/process_group", "[ProcessGroup] rank 0 calls {}, but rank {} calls {};"),  # DistributedError
     ("learner/checkpoint/resume", "Resuming at step {} from {}."),  # a log message
-    ("learner/export/onnx", "it draws random numbers in evaluation"),  # a text that a helper returns
+    ("learner/export/onnx", "it draws random numbers in evaluation"),  # a text returned by a helper
     ("callbacks/monitor", "EarlyStopping: {}; training stops."),
     ("vision/data_block", "has no label; expected one."),  # throw_data_error
     ("tools/doctor", "The NVIDIA driver is too old"),
     ("examples/support/synthetic_digits", "using GENERATED data"),
 )
 LEAST = {"kernels": 45, "data": 340, "learner": 480, "callbacks": 160, "vision": 350, "tools": 20, "examples": 2}
-# Parts of messages that begin as whole ones do.
+# Parts of messages that begin like complete messages.
 PARTS = {"[shard_images] the annotations"}
 
 SOURCE = r'''
@@ -91,7 +91,7 @@ class Messages(unittest.TestCase):
                     re.search(r"[\w,.;:)]$", left) and re.match(r"[\w(\[{]", right),
                     f"expected a blank between '{left[-20:]}' and '{right[:20]}' in {place}",
                 )
-                # As clang-format leaves them when a word is added to the line above.
+                # As clang-format leaves them after a word is added to the line above.
                 self.assertGreater(len(left), 12, f"'{left}' fits into the next line of {place}; join the literals")
 
 

@@ -1,4 +1,4 @@
-"""How tools/notebook.py cuts, runs and writes programs."""
+"""How tools/notebook.py splits, runs and writes programs."""
 import base64
 import json
 import os
@@ -200,7 +200,7 @@ class Outputs(unittest.TestCase):
 
 
 def tool(folder, *arguments):
-    """Runs it. What it says is in the error, if it fails."""
+    """Runs the command. On failure, its output is in the error."""
     return subprocess.run([sys.executable, TOOL, *map(str, arguments)], cwd=folder, check=True, capture_output=True, text=True)
 
 

@@ -10,7 +10,8 @@
 #include "tern/tests/vision/test_images.h"
 
 namespace tern {
-extern const char* const kTernShard;  // a path, in a file that CMake writes
+extern const char* const
+    kTernShard;  // a path, defined in a file that CMake writes
 }
 
 namespace tern::shard_tool_test {
@@ -44,7 +45,7 @@ TEST(Shard, WritesVerifiesAndLists) {
   EXPECT_TRUE(again.says("exists already")) << again.output;
 }
 
-TEST(Shard, ShufflesUnlessToldToKeepTheOrder) {
+TEST(Shard, ShufflesUnlessTheOrderIsKept) {
   const TempFolder temp;
   for (int i = 0; i < 8; ++i) {
     write_image(

@@ -13,7 +13,8 @@
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern {
-extern const char* const kTernWeights;  // a path, in a file that CMake writes
+extern const char* const
+    kTernWeights;  // a path, defined in a file that CMake writes
 }
 
 namespace tern::weights_test {
@@ -25,7 +26,7 @@ ProgramResult weights(const std::string& arguments, const TempFolder& folder) {
       folder.path().string());
 }
 
-TEST(Weights, ListsNetworksAndWhichAreHere) {
+TEST(Weights, ListsNetworksAndMarksDownloadedOnes) {
   const TempFolder temp;
   const std::string file = "resnet18-f37072fd.pth";
   EXPECT_FALSE(weights("list", temp).says((temp / file).string()));
@@ -37,7 +38,7 @@ TEST(Weights, ListsNetworksAndWhichAreHere) {
       << result.output;
 }
 
-TEST(Weights, VerifiesWhatIsHere) {
+TEST(Weights, VerifiesDownloadedWeights) {
   const TempFolder temp;
   EXPECT_EQ(weights("verify", temp).code, 0);
   ProgramResult result = weights("verify resnet34", temp);
@@ -50,7 +51,7 @@ TEST(Weights, VerifiesWhatIsHere) {
       << result.output;
 }
 
-TEST(Weights, FetchesOnceAndVerifiesThatTheNetworkLoads) {
+TEST(Weights, DownloadsOnceAndVerifiesThatTheNetworkLoads) {
   const TempFolder temp, authors;
   const std::string name = "mobilenet_v3_small-047dcff4.pth";
   const VisionArch arch("mobilenet_v3_small");
@@ -60,7 +61,7 @@ TEST(Weights, FetchesOnceAndVerifiesThatTheNetworkLoads) {
   HttpServer server([&](const HttpServer::Request& request) {
     return HttpServer::range({bytes.begin(), bytes.end()}, request.offset);
   });
-  // Of other bytes than the published ones.
+  // A file whose bytes differ from the published ones.
   write_file(temp / (name + ".sha256"), hash + "  " + name + "\n");
   const std::string fetch =
       "fetch mobilenet_v3_small --mirror " + server.url("/weights");
@@ -81,7 +82,7 @@ TEST(Weights, FetchesOnceAndVerifiesThatTheNetworkLoads) {
     EXPECT_TRUE(result.says("mobilenet_v3_small: SHA-256 " + hash + ", "))
         << result.output;
   }
-  // Bytes other than its name says.
+  // A file whose bytes do not match the hash in its name.
   const ProgramResult other =
       weights("fetch resnet18 --mirror " + server.url(""), temp);
   EXPECT_EQ(other.code, 1);
@@ -89,7 +90,7 @@ TEST(Weights, FetchesOnceAndVerifiesThatTheNetworkLoads) {
       << other.output;
 }
 
-TEST(Weights, NamesTheNetworksThatItKnows) {
+TEST(Weights, ListsTheSupportedNetworks) {
   const TempFolder temp;
   const ProgramResult result = weights("fetch vgg", temp);
   EXPECT_EQ(result.code, 1);

@@ -12,7 +12,7 @@ pack_for_gpu() {
   local -a variants=()
   # Checks for missing files before anything is installed or built.
   data=${TERN_DATA:-$root/../shared/data}
-  [ -d "$data/mnist" ] || die "There is no folder mnist in '$data', and the trainings that compare" \
+  [ -d "$data/mnist" ] || die "There is no folder mnist in '$data', and the training runs that compare" \
     "precisions need its digits: set TERN_DATA to the folder that contains mnist."
   set_up
   install_packages patch xz-utils

@@ -6,7 +6,7 @@
 #   build     builds on that machine instead of using the packed programs; only if
 #             named, or if the packed programs do not run
 #   tests     all GPU tests
-#   combos    random trainings, like ./dev combos
+#   combos    random training runs, like ./dev combos
 #   variants  the optimizer's kernels, unchanged and with each patch of
 #             tools/gpu/variants, tested and then timed alternately
 #   rows      comparisons with PyTorch, the most important first
@@ -295,7 +295,7 @@ if is_wanted tests; then
   fi
 fi
 
-# ---- Random trainings, in several processes ----
+# ---- Random training runs, in several processes ----
 
 if is_wanted combos; then
   program=$pre/tests/learner_combos_combos_test
@@ -449,7 +449,7 @@ if is_wanted sanitize; then
   fi
 fi
 
-# ---- Convergence: measures accuracy only, so all trainings run concurrently ----
+# ---- Convergence: measures accuracy only, so all runs are concurrent ----
 
 if is_wanted converge; then
   if [ ! -d "${TERN_DATA:-}/mnist" ]; then

@@ -1,4 +1,4 @@
-"""What tests/bench/amp_timed.cpp does, in Python PyTorch."""
+"""The job of tests/bench/amp_timed.cpp in Python."""
 import argparse
 import json
 
@@ -48,8 +48,8 @@ def checkerboard(steps):
 
 
 def optimizer(steps):
-    """Fused Adam on fp32 weights through GradScaler, and the casts of weights
-    to bfloat16 and of gradients back that autocast makes."""
+    """Fused Adam on fp32 weights through GradScaler, and autocast's casts of
+    weights to bfloat16 and of gradients back."""
     params = [
         p.detach().clone().requires_grad_()
         for p in torchvision.models.resnet50().parameters()

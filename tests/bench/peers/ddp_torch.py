@@ -1,4 +1,4 @@
-"""What tests/bench/ddp_timed.cpp does, in Python PyTorch."""
+"""The job of tests/bench/ddp_timed.cpp in Python."""
 import argparse
 import json
 import os
@@ -56,7 +56,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--json", required=True)
     arguments = parser.parse_args()
-    if "RANK" in os.environ:  # one of several
+    if "RANK" in os.environ:  # one of the processes
         how = {"init_method": "env://"}
         train(int(os.environ["RANK"]), arguments.steps, how, arguments.json)
         return

@@ -1,5 +1,5 @@
-"""What tests/bench/deploy_timed.cpp does, with what people deploy: the file
-that it exported in ONNX Runtime or OpenCV, or torchvision's network."""
+"""The job of tests/bench/deploy_timed.cpp with common deployment tools: the exported
+file in ONNX Runtime or OpenCV, or torchvision's network."""
 import argparse
 import json
 

@@ -23,7 +23,7 @@ CLASSES = 10
 
 
 class Photographs(torch.utils.data.Dataset):
-    """Each with a box that follows from its number."""
+    """Photos, each with a box derived from its number."""
 
     def __init__(self, files, first, flip):
         self.files, self.first = files, first
@@ -64,7 +64,7 @@ def loader(files, first, trains):
 
 
 def evaluate(model, batches):
-    """COCO's twelve measures of all detections."""
+    """COCO's twelve metrics over all detections."""
     images, annotations, results = [], [], []
     model.eval()
     with torch.inference_mode():

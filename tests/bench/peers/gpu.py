@@ -1,11 +1,10 @@
-"""The last part of ./dev gpu: Tern beside Python PyTorch on a GPU, into
-docs/gpu.md, or into $OUT/gpu.md where OUT is set: a section for each comparison
-that was measured, a table of those that wait.
+"""The last part of ./dev gpu: compares Tern with Python PyTorch on a GPU and writes
+docs/gpu.md, or $OUT/gpu.md if OUT is set: a section per measured comparison, and a
+table of the comparisons that are not measured yet.
 
-Comparisons run in the order in which they are named, and the page is written
-after each. One that fails, or takes longer than `--limit`, does not end the
-others; the exit code is 1 then. `--device cpu --page FILE` rehearses them
-without a GPU, with small sizes.
+Comparisons run in the order given, and the page is written after each. If one fails
+or takes longer than `--limit`, the others still run, and the exit code is 1.
+`--device cpu --page FILE` rehearses them without a GPU, with small sizes.
 """
 import importlib.util
 import os
@@ -31,7 +30,7 @@ from run import (
 TERN_PROGRAM = "tests/bench/gpu_timed"
 COMMAND = "./dev gpu"
 STEP = "step_seconds"
-# The programs start, and a round of a small comparison.
+# Time to start the programs and for one round of a small comparison.
 LEAST_SECONDS = 10
 
 
@@ -46,8 +45,8 @@ def comparison(
     is_compiled=False,
     peer="torch",
 ):
-    """graph: whether Tern's step is a CUDA graph, whether the peer's is.
-    is_compiled: whether the peer's network goes through torch.compile."""
+    """graph: whether Tern's and the peer's steps are CUDA graphs.
+    is_compiled: whether the peer's network is compiled by torch.compile."""
     with_fp32 = any(row.key in OF_ITS_FP32 for row in rows)
     return Comparison(
         name=name,
@@ -69,20 +68,20 @@ OF_ITS_FP32 = ("memory_saved", "times_fp32")
 
 
 def graph_steps(goal):
-    """Without memory: a graph holds more than what is allocated at once."""
+    """Without memory: a graph holds more memory than is allocated at any time."""
     return [Row(STEP, "the step", goal=goal, unit="ms")]
 
 
 def steps(goal=0, precision="fp32", times_fp32=0):
-    """times_fp32: how many times the speed of its own fp32 is the goal."""
+    """times_fp32: goal for the speedup over its own fp32."""
     rows = [
         Row(STEP, "the step", goal=goal, unit="ms"),
         Row("peak_megabytes", "memory", unit="MB"),
     ]
     if precision not in ("fp32", "tf32"):
-        saved = "share of the memory of its own fp32 that is saved"
+        saved = "fraction of its own fp32's memory saved"
         rows.append(Row("memory_saved", saved, goal=0.3, is_time=False))
-        faster = "times as fast as its own fp32, without TF32"
+        faster = "speedup over its own fp32 without TF32"
         rows.append(Row("times_fp32", faster, goal=times_fp32, is_time=False))
     return rows
 
@@ -126,7 +125,7 @@ COMPARISONS = [
         comparison(
             f"resnet50_{precision}_graph",
             f"{RESNET_STEP.format('ResNet-50')}: `to_cuda_graph`, "
-            f"`to_{precision}`, against PyTorch AMP launch by launch",
+            f"`to_{precision}`, against eager PyTorch AMP",
             graph_steps(1.05),
             "resnet50",
             precision,
@@ -147,9 +146,9 @@ COMPARISONS = [
             ("mlp", "an MLP for MNIST (784-256-256-10)"),
         ]
         for name, goal, graph, how in [
-            ("eager", 2, (0, 0), "both launch by launch"),
-            ("graph", 2, (1, 0), "`to_cuda_graph`, PyTorch launch by launch"),
-            ("graphs", 1, (1, 1), "`to_cuda_graph` and PyTorch's CUDA graph"),
+            ("eager", 2, (0, 0), "both eager"),
+            ("graph", 2, (1, 0), "`to_cuda_graph` against eager PyTorch"),
+            ("graphs", 1, (1, 1), "`to_cuda_graph` against PyTorch's CUDA graph"),
         ]
     ),
     *(
@@ -160,7 +159,7 @@ COMPARISONS = [
             + precision,
             [
                 *steps(precision=precision),
-                Row("loss", "loss at the end", is_time=False),
+                Row("loss", "final loss", is_time=False),
             ],
             "checkerboard",
             precision,
@@ -179,7 +178,7 @@ COMPARISONS = [
             ("base", "MattingBase, 8 images of 512 px,"),
             (
                 "refine",
-                "MattingRefine, an image of 2048 px, 80,000 pixels refined,",
+                "MattingRefine, 1 image of 2048 px, 80,000 pixels refined,",
             ),
         ]
         for precision in ("fp32", "fp16", "amp")
@@ -199,8 +198,8 @@ COMPARISONS = [
                 ),
                 Row(
                     "share_of_copy",
-                    "share of a device copy's bandwidth, at 30 bytes a "
-                    "parameter",
+                    "fraction of a device copy's bandwidth, at 30 bytes "
+                    "per parameter",
                     goal=0.85,
                     is_time=False,
                 ),
@@ -217,17 +216,17 @@ COMPARISONS = [
     comparison(
         "feed",
         "Decoded images of 224 px, from the loader's 4 workers to normalized "
-        "half on the device; 150,528 bytes an image over the bus",
-        [Row("image_seconds", "an image", unit="us")],
+        "half on the device; 150,528 bytes per image over the bus",
+        [Row("image_seconds", "one image", unit="us")],
         "feed",
     ),
     *(
         comparison(
             name,
-            "Augmentation of 256 images of 224 px on the device, each turned, "
-            "zoomed, flipped, moved and lit in its own way, to normalized half "
+            "Augmentation of 256 images of 224 px on the device, each with its "
+            "own rotation, zoom, flip, shift and lighting, to normalized half "
             f"in channels-last: one launch against {how}",
-            [Row(STEP, "a batch", goal=3, unit="ms")],
+            [Row(STEP, "one batch", goal=3, unit="ms")],
             "augment",
             peer_job=name,
             peer=peer,
@@ -237,12 +236,12 @@ COMPARISONS = [
             (
                 "augment_v2",
                 "torchvision",
-                "torchvision's transforms v2 of each image",
+                "torchvision's transforms v2 per image",
             ),
             (
                 "augment_v2_together",
                 "torchvision",
-                "torchvision's transforms v2 of the batch, with one random "
+                "torchvision's transforms v2 on the batch, with one random "
                 "change for all images",
             ),
         ]
@@ -260,9 +259,8 @@ def goals_of(comparisons):
 
 
 def waiting_table(waiting, trainings):
-    """A line for those that measure the same thing in several ways, which is
-    what their titles say before the colon; `trainings` are of gpu_converge.
-    """
+    """One line per group of comparisons with the same title before the colon;
+    `trainings` are of gpu_converge."""
     if not waiting and not trainings:
         return ["Every comparison is measured."]
     subjects = {}
@@ -285,7 +283,7 @@ def waiting_table(waiting, trainings):
 
 
 def list_waiting(page):
-    """Those that the page has no figures of."""
+    """Lists the comparisons without figures on the page."""
     text = page.read_text() if page.exists() else ""
 
     def wait(those):
@@ -296,7 +294,7 @@ def list_waiting(page):
 
 
 def measure(comparison, arguments, seconds):
-    """Both programs take turns, a round each."""
+    """Runs alternating rounds of both programs."""
     program = arguments.build.resolve() / comparison.tern_program
     options = [*comparison.options, "--device", arguments.device]
     commands = {
@@ -317,7 +315,7 @@ def measure(comparison, arguments, seconds):
                     print(f"{comparison.name} round {round_} {side}: "
                           f"{', '.join(numbers)}")
     finally:
-        # Whole rounds count, whatever has ended the others.
+        # Complete rounds count, even if the measurement ended early.
         rounds = len(reports["peer"])
         if rounds:
             tern, peer = reports["tern"][:rounds], reports["peer"]
@@ -327,7 +325,7 @@ def measure(comparison, arguments, seconds):
 
 
 def run_all(those, arguments, end):
-    """The names of those that failed. end: of time.monotonic()."""
+    """Returns the names of failed comparisons. end: in time.monotonic()."""
     failed, late = [], []
     for one in those:
         left = end - time.monotonic()
@@ -340,7 +338,7 @@ def run_all(those, arguments, end):
                 measure(one, arguments, min(arguments.limit, left))
             else:
                 one.run(arguments, COMMAND, min(arguments.limit, left))
-        except Exception as error:  # a missing data file, too, ends only one
+        except Exception as error:  # a missing data file also ends only this comparison
             failed.append(one.name)
             what = error if isinstance(error, Failed) else repr(error)
             print(f"{one.name} FAILED: {what}")
@@ -354,7 +352,7 @@ def run_all(those, arguments, end):
 
 
 def page_of(arguments):
-    """docs/gpu.md, or a copy of it in the folder that OUT names."""
+    """docs/gpu.md, or a copy of it in the folder OUT."""
     page = ROOT / "docs" / "gpu.md"
     if arguments.page:
         return arguments.page
@@ -368,7 +366,7 @@ def page_of(arguments):
 
 
 def has_gpu():
-    import torch  # here, so that the page can be written without it
+    import torch  # imported here, so that the page can be written without it
 
     return torch.cuda.is_available()
 
@@ -383,7 +381,7 @@ def main(words=None):
         type=float,
         default=120,
         metavar="SECONDS",
-        help="for each comparison, of which whole rounds then count "
+        help="time limit for each comparison; its complete rounds count "
         "(default: %(default)s)",
     )
     parser.add_argument(
@@ -391,7 +389,8 @@ def main(words=None):
         type=float,
         default=float("inf"),
         metavar="SECONDS",
-        help="for all together; what no longer fits is named and skipped",
+        help="time limit for all comparisons; those that no longer fit are "
+        "listed and skipped",
     )
     arguments = parser.parse_args(words)
     arguments.page = page_of(arguments)
@@ -399,12 +398,11 @@ def main(words=None):
     those = chosen(everything, arguments.names)
     if arguments.device == "cuda" and not has_gpu():
         print("There is no GPU: nothing was measured. The page keeps its "
-              "figures and lists what waits.")
+              "figures and lists what is not measured yet.")
         list_waiting(arguments.page)
         return 0
     if arguments.device == "cpu":
-        # Work this small takes ten times longer when threads have to wait for
-        # each other on a busy CPU.
+        # Work this small takes ten times longer if threads wait for each other on a busy CPU.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     warn_if_busy()
     there = []

@@ -1,9 +1,9 @@
-"""What ./dev gpu trains to the end: classifiers in each precision, with three
-seeds, and the checkerboard, with the pictures of what its nets have learnt.
+"""Training runs of ./dev gpu to the end: classifiers in each precision with three
+seeds, and the checkerboard with the images that its nets learned.
 
-    gpu_converge.py FILE    writes the photographs of TERN_DATA/clothing at 64 px
-                            there, where Pillow is; TERN_CLOTHING names the file
-                            on a machine without it
+    gpu_converge.py FILE    writes the photos of TERN_DATA/clothing at 64 px to FILE
+                            (needs Pillow); TERN_CLOTHING names the file on a machine
+                            without Pillow
 """
 import gzip
 import io
@@ -30,7 +30,8 @@ PRECISIONS = ["fp32", "fp16_static", "fp16", "bf16", "amp"]
 SEEDS = [1, 2, 3]
 
 
-# ---- Files: safetensors, IDX and PNG, of which each is a few lines ----
+#
+# ---- Files: safetensors, IDX and PNG; each takes a few lines ----
 
 
 def write_safetensors(path, tensors):
@@ -49,7 +50,7 @@ def write_safetensors(path, tensors):
 
 
 def read_floats(path, name):
-    """The shape and the numbers of an F32 tensor."""
+    """Shape and numbers of an F32 tensor."""
     data = pathlib.Path(path).read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     entry = json.loads(data[8 : 8 + size])[name]
@@ -58,7 +59,7 @@ def read_floats(path, name):
 
 
 def write_png(path, width, gray):
-    """gray: bytes, row by row."""
+    """gray: the bytes, row by row."""
 
     def chunk(kind, data):
         return (
@@ -94,9 +95,8 @@ def mnist_file(path):
 
 
 def clothing_file(path):
-    """What TERN_CLOTHING names, or from TERN_DATA by Pillow: the short side to
-    64 pixels, the middle of the long one.
-    """
+    """The file TERN_CLOTHING, or created from TERN_DATA by Pillow: the shorter side
+    resized to 64 pixels, then center-cropped."""
     ready = os.environ.get("TERN_CLOTHING")
     if ready:
         shutil.copy(ready, path)
@@ -108,7 +108,7 @@ def clothing_file(path):
     with tarfile.open(archive / "clothing.tar") as tar:
         members = [m for m in tar.getmembers() if m.isfile()]
         classes = sorted({m.name.split("/")[1] for m in members})
-        random.Random(1).shuffle(members)  # the first are of all classes
+        random.Random(1).shuffle(members)  # so that the first members cover all classes
         for member in members:
             split, label, _ = member.name.split("/")
             image = Image.open(io.BytesIO(tar.extractfile(member).read()))
@@ -125,7 +125,8 @@ def clothing_file(path):
     write_safetensors(path, tensors)
 
 
-# ---- Trainings ----
+#
+# ---- Training runs ----
 
 
 @dataclass
@@ -138,12 +139,12 @@ class Convergence:
     make_file: object  # writes the data
     goal: str = "accuracies within the spread of fp32's"
     tern_program: str = "tests/bench/gpu_timed"
-    peer: str = "torch"  # whose version the page names
+    peer: str = "torch"  # the package whose version the page shows
     is_long: bool = False
 
     def run(self, arguments, command, seconds):
-        """All trainings at the same time: accuracies do not depend on what
-        else the GPU does, and one training leaves most of it idle."""
+        """All runs at the same time: accuracies do not depend on other load, and
+        one run uses only a small part of the GPU."""
         program = str(arguments.build.resolve() / self.tern_program)
         end = time.monotonic() + seconds
         with tempfile.TemporaryDirectory() as folder:
@@ -182,11 +183,10 @@ class Convergence:
 
 
 def train_together(name, commands, seconds):
-    """commands: name of a training -> command. The reports of those that ended
-    well, by their names, and a line for each of the others; they are printed as
-    they end."""
+    """commands: name of a run -> command. Returns the reports of successful runs by
+    name, and a line for each failed run; prints them as they end."""
     reports, failed = {}, []
-    # The programs end before the pool waits for the threads that read them.
+    # The programs end before the pool waits for the threads that read from them.
     with (
         ThreadPoolExecutor(len(commands)) as pool,
         running(commands, seconds, {"OMP_NUM_THREADS": "1"}) as programs,
@@ -209,13 +209,13 @@ def train_together(name, commands, seconds):
 
 
 def convergence_table(results):
-    """Within: not below fp32's mean by more than from its worst to its best.
-    Empty where fp32, or the precision, has no training that ended well."""
+    """"Within" means not below fp32's mean by more than the range of fp32's
+    accuracies. Empty if all runs in fp32, or in this precision, failed."""
     fp32 = [report["accuracy"] for report in results["fp32"]]
     least = statistics.mean(fp32) - (max(fp32) - min(fp32)) if fp32 else None
     lines = [
         "| precision | accuracy, mean (worst to best) | within fp32's spread "
-        "| loss scale at each tenth of the way, first seed |",
+        "| loss scale at each tenth of the run, first seed |",
         "|---|---|---|---|",
     ]
     for precision, reports in results.items():
@@ -243,16 +243,16 @@ class Checkerboard:
 
     name: str = "checkerboard_pictures"
     title: str = (
-        "The checkerboard net at 512 x 512, 500 steps, fp32 and mixed: what "
-        "they have learnt"
+        "The checkerboard net at 512 x 512, 500 steps, fp32 and mixed: "
+        "learned images"
     )
-    goal: str = "both pictures look alike"
+    goal: str = "both images look alike"
     tern_program: str = "tests/bench/gpu_timed"
-    peer: str = "torch"  # whose version the page names
+    peer: str = "torch"  # the package whose version the page shows
     is_long: bool = False
 
     def run(self, arguments, command, seconds):
-        """One after the other, since their times count."""
+        """Runs one after the other, because their times count."""
         program = str(arguments.build.resolve() / self.tern_program)
         end = time.monotonic() + seconds
         steps = 10 if arguments.device == "cpu" else 500
@@ -285,7 +285,7 @@ class Checkerboard:
             "",
             facts_of(self.name, 1, "run", command, arguments),
             "",
-            "| precision | a step | memory | loss at the end |",
+            "| precision | step | memory | final loss |",
             "|---|---|---|---|",
             *rows,
             "",
@@ -311,7 +311,7 @@ TRAININGS = [
     ),
     Convergence(
         "converge_clothing",
-        "Photographs of clothes at 64 px, ResNet-18 from random weights, one "
+        "Photos of clothes at 64 px, ResNet-18 from scratch, one "
         "cycle of 8 epochs at 4e-3, batch 64, three seeds",
         8,
         clothing_file,

@@ -1,5 +1,5 @@
-"""How ./dev gpu runs its comparisons, with small programs in place of Tern's and
-PyTorch's, and what it writes into docs/gpu.md; without a GPU and without torch.
+"""Tests how ./dev gpu runs its comparisons, with small programs in place of Tern's and
+PyTorch's, and what it writes to docs/gpu.md; without a GPU and without torch.
 """
 import argparse
 import contextlib
@@ -106,8 +106,7 @@ class GpuPage(unittest.TestCase):
         self.assertEqual(rows, bytes([0, 0, 128, 255, 0, 1, 2, 3]))
 
 
-# In place of both programs. It notes in the file `diary` what it does; its job
-# says how it behaves.
+# Replaces both programs. It logs its actions in the file `diary`; its job determines its behavior.
 PROGRAM = """#!{python}
 import json, os, pathlib, sys, time
 
@@ -154,7 +153,7 @@ for round_, _ in enumerate(sys.stdin):
 
 
 def is_running(pid):
-    """Not where it is dead and its parent has not read its exit code."""
+    """False for a dead process whose parent has not read its exit code."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -186,14 +185,14 @@ class Rows(unittest.TestCase):
         self.enterContext(mock.patch.object(gpu, "COMPARISONS", comparisons))
 
     def comparison(self, name):
-        """`json` stands for a peer that is installed."""
+        """`json` is used as a peer that is installed."""
         rows = gpu.steps()[:1]
         one = gpu.comparison(name, f"This one {name}", rows, name, peer="json")
         one.peer_program = str(self.peer)
         return one
 
     def run_gpu(self, *words):
-        """The exit code and what it prints."""
+        """Returns the exit code and the output."""
         words = [*words, "--device", "cpu", "--build", str(self.folder)]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -216,7 +215,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(code, 0, printed)
         diary = self.diary()
         self.assertEqual(len({pid for *_, pid in diary}), 2)
-        # Both have started before either measures.
+        # Both are ready before either measures.
         self.assertEqual(
             {what for _, _, what, _ in diary[:4]}, {"starts", "is ready"}
         )
@@ -297,7 +296,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(docs.read_text(), before)
         page = self.page.read_text()
         self.assertEqual(page[:1000], before[:1000])
-        # That comparison found the section of the one before.
+        # The second comparison found the section of the first on the page.
         begun = [what for *_, what, _ in self.diary() if isinstance(what, int)]
         sections = before.count("written by ./dev gpu -->")
         self.assertEqual(begun, 2 * [sections + 1])
@@ -364,7 +363,7 @@ class Rows(unittest.TestCase):
             says = "bf16_2: .*\n.*the loss is NaN"
             with self.assertRaisesRegex(Failed, says):
                 self.train(seconds=60)
-        # Each has seen all 15 begin before it answered.
+        # Each run saw all 15 start before it reported.
         lines = printed.getvalue().splitlines()
         self.assertEqual(sum("accuracy 15" in line for line in lines), 14, lines)
         page = self.page.read_text()

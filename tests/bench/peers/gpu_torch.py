@@ -1,8 +1,8 @@
-"""What tests/bench/gpu_timed.cpp does, in Python PyTorch, also line by line:
+"""The jobs of tests/bench/gpu_timed.cpp in Python, also line by line:
 
     echo go | gpu_torch.py --job mlp
 
-Only torch is needed: the networks are written out."""
+Requires only torch; the networks are written out."""
 import argparse
 import contextlib
 import copy
@@ -94,13 +94,13 @@ def wait_for(device):
 
 
 def give_back_unused_memory(device):
-    gc.collect()  # networks hold themselves in circles
+    gc.collect()  # networks contain reference cycles
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def graph_of(step):
-    """As PyTorch's notes on CUDA graphs have it: a whole training step."""
+    """A whole training step as a CUDA graph, as in PyTorch's notes on CUDA graphs."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -120,7 +120,7 @@ def graph_of(step):
 
 def compiled(net, device):
     if device.type == "cpu":
-        # As far as generating kernels, which takes minutes on a CPU.
+        # Stops before generating kernels, which takes minutes on a CPU.
         return torch.compile(net, backend="aot_eager")
     compilers = [os.environ.get("CC"), "gcc", "clang"]
     if not any(name and shutil.which(name) for name in compilers):
@@ -138,8 +138,8 @@ def compiled(net, device):
 
 
 def train(arguments, make_net, x, y, loss_function, make_optimizer, steps):
-    """With `with_fp32`, also how much less memory and time it takes than the
-    same in fp32."""
+    """With `with_fp32`, also reports the memory and time saved relative to the
+    same job in fp32."""
     work = make_net, x, y, loss_function, make_optimizer
     numbers = train_once(arguments, *work, steps)
     if arguments.with_fp32:
@@ -156,8 +156,8 @@ def train(arguments, make_net, x, y, loss_function, make_optimizer, steps):
 
 
 def train_once(arguments, make_net, x, y, loss_function, make_optimizer, steps):
-    """As PyTorch's recipes have it: autocast and GradScaler. `x` is the net's
-    only input, or a tuple of several."""
+    """Autocast and GradScaler as in PyTorch's recipes. `x` is the net's only
+    input, or a tuple of several."""
     device, precision = arguments.device, arguments.precision
     net = make_net().to(device)
     inputs = [t.to(device) for t in (x if isinstance(x, tuple) else (x,))]
@@ -209,7 +209,7 @@ def train_once(arguments, make_net, x, y, loss_function, make_optimizer, steps):
 
 
 def adamw(arguments):
-    """With fastai's defaults, which are Tern's."""
+    """With fastai's defaults, which Tern shares."""
     return lambda p: torch.optim.AdamW(
         p,
         lr=3e-3,
@@ -324,8 +324,8 @@ def matting(arguments, make_net, n, side):
 
 
 def adam(arguments, shapes, **how):
-    """On fp32 weights through GradScaler, and the casts of weights to half and
-    of gradients back that autocast makes."""
+    """Adam on fp32 weights through GradScaler, and autocast's casts of weights to
+    half and of gradients back."""
     device = arguments.device
     params = [
         torch.randn(shape, device=device, requires_grad=True)
@@ -352,7 +352,7 @@ def adam(arguments, shapes, **how):
 
 
 def blocks(arguments):
-    """The shapes of 100 million parameters."""
+    """Shapes with 100 million parameters in total."""
     return [10_000 if arguments.is_small else 1_000_000] * 100
 
 
@@ -393,7 +393,7 @@ def feed(arguments):
 
 
 def augment(arguments):
-    """Each image in its own way, by what torchvision's transforms call."""
+    """A different change for each image, through the functions of torchvision's transforms."""
     n, side = (8, 32) if arguments.is_small else (256, 224)
     device = arguments.device
     images = torch.randint(
@@ -438,8 +438,8 @@ def augment(arguments):
 
 
 def augment_v2(arguments, is_together):
-    """By torchvision.transforms.v2, which draws once a call: for each image, or
-    one change for all, which is less than Tern does."""
+    """By torchvision.transforms.v2, which draws once per call: for each image, or
+    one change for all images, which is less work than Tern's."""
     from torchvision.transforms import v2
 
     n, side = (8, 32) if arguments.is_small else (256, 224)
@@ -520,7 +520,7 @@ def main():
     is_tf32 = arguments.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = is_tf32
     torch.backends.cudnn.allow_tf32 = is_tf32
-    torch.zeros(1, device=arguments.device)  # starts CUDA
+    torch.zeros(1, device=arguments.device)  # initializes CUDA
     print("ready", flush=True)
     for _ in sys.stdin:
         torch.manual_seed(1)

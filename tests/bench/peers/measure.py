@@ -1,11 +1,11 @@
-"""How the programs beside measure; as tests/bench/measure.h."""
+"""Timing functions of the programs beside this file, as in tests/bench/measure.h."""
 import resource
 import statistics
 import sys
 import time
 
 WARM_UP = 2
-# With --cpu-time the time on the processor, not the waiting for it.
+# With --cpu-time, processor time instead of wall-clock time.
 clock = time.process_time if "--cpu-time" in sys.argv else time.perf_counter
 
 
@@ -20,5 +20,5 @@ def median_seconds(steps, step):
 
 
 def peak_megabytes():
-    """The most memory that this process has had."""
+    """Peak memory of this process, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

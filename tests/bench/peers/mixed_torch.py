@@ -1,4 +1,4 @@
-"""What tests/bench/mixed_timed.cpp does, with torchvision's networks: autocast
+"""The job of tests/bench/mixed_timed.cpp with torchvision's networks: autocast
 in bfloat16, channels-last, fused AdamW, eager or compiled."""
 import argparse
 import json
@@ -12,7 +12,7 @@ SIDE, CLASSES = 224, 10
 
 def network(name):
     if name == "unet_resnet18":
-        # fastai's class is plain PyTorch, and torchvision has no U-Net.
+        # fastai's U-Net is plain PyTorch; torchvision has none.
         from fastai.vision.learner import create_unet_model
 
         return create_unet_model(

@@ -5,7 +5,7 @@ import time
 
 
 def seconds_since_start():
-    """How long this process has lived."""
+    """Seconds since the start of this process."""
     with open("/proc/self/stat") as stat:
         ticks = int(stat.read().rsplit(")", 1)[1].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / 100

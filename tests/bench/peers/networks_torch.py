@@ -1,4 +1,4 @@
-"""What tests/bench/networks_timed.cpp does, with torchvision's networks."""
+"""The job of tests/bench/networks_timed.cpp with torchvision's networks."""
 import argparse
 import json
 
@@ -40,7 +40,7 @@ def main():
     model = torchvision.models.get_model(arguments.net, weights=None)
     model = model.to(memory_format=layout)
     images = torch.rand(IMAGES, 3, SIDE, SIDE).to(memory_format=layout)
-    # The peak is one of the process: evaluation goes first.
+    # The peak covers the whole process, so evaluation runs first.
     report = {
         "evaluation_seconds": evaluate(model, images, arguments.steps),
         "evaluation_megabytes": peak_megabytes(),

@@ -1,12 +1,12 @@
-"""Programs that measure once for each line that they read, and print the
-numbers as a line of JSON: gpu_timed and gpu_torch.py. They start once for all
-rounds, since loading torch and starting CUDA takes longer than most rounds.
+"""Programs that measure once for each line that they read and print the numbers
+as a line of JSON: gpu_timed and gpu_torch.py. They start once for all rounds,
+since loading torch and initializing CUDA take longer than most rounds.
 
-The programs of both sides are on the GPU together, but never work at the same
-time: the next is asked when the last has answered, which it does after it has
-waited for the device. Each counts the memory of its own process, and gives
-what its allocator keeps back to the GPU before it answers: the one that waits
-holds only its CUDA context, half a GB, and the other has the rest of the GPU.
+The programs of both sides share the GPU but never work at the same time: the next
+one starts only after the previous one has synchronized with the device and
+reported. Each counts the memory of its own process and empties its allocator's
+cache before it reports, so the idle program holds only its CUDA context, half a
+GB, and the other program can use the rest of the GPU.
 """
 import contextlib
 import json
@@ -27,8 +27,8 @@ class Failed(Exception):
 class Program:
     def __init__(self, command, log, environment):
         self.command = command
-        self.log = log  # path of what it writes to stderr
-        self.time_out = ""  # says so once its time is over
+        self.log = log  # path of its stderr
+        self.time_out = ""  # the message once its time is over
         try:
             with open(log, "w") as file:
                 self.process = subprocess.Popen(
@@ -48,8 +48,8 @@ class Program:
         self.read_line("ready")
 
     def measure(self):
-        """Its numbers: name -> number."""
-        with contextlib.suppress(BrokenPipeError):  # read_line says why
+        """Measures once and returns name -> number."""
+        with contextlib.suppress(BrokenPipeError):  # read_line reports the reason
             self.process.stdin.write("go\n")
             self.process.stdin.flush()
         return json.loads(self.read_line("{"))
@@ -57,7 +57,7 @@ class Program:
     def read_line(self, beginning):
         for line in self.process.stdout:
             if line.startswith(beginning):
-                return line  # others are a library's
+                return line  # other lines are printed by libraries
         code = self.process.wait()
         if self.time_out:
             raise Failed(self.time_out)
@@ -68,7 +68,7 @@ class Program:
         )
 
     def kill(self):
-        """With its workers."""
+        """Kills the program and its workers."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -83,9 +83,8 @@ class Program:
 @contextlib.contextmanager
 def running(commands, seconds, environment={}):
     """Starts programs (name -> command) and yields them (name -> Program). They
-    end with the block, or when `seconds` are over: what waits for their numbers
-    then fails with TIME OUT.
-    """
+    end with the block, or after `seconds`: waiting for their numbers then
+    fails with TIME OUT."""
     programs = {}
 
     def stop_all():
@@ -108,7 +107,7 @@ def running(commands, seconds, environment={}):
 
 
 def end_on_sigterm():
-    """Has SIGTERM, as `timeout` sends it, leave the blocks of `running`."""
+    """On SIGTERM, as `timeout` sends it, exits through the blocks of `running`."""
 
     def end(*_):
         raise SystemExit("ended by SIGTERM")

@@ -1,8 +1,8 @@
-"""./dev bench peers: Tern beside Python libraries, on the same work.
+"""./dev bench peers: compares Tern with Python libraries on the same work.
 
-Both programs run in turn, round after round, so that what else the machine
-does hits both. Each writes its numbers to the JSON file that it is given; the
-medians go into docs/benchmarks.md, between the markers of the comparison.
+Both programs run in alternating rounds, so that other load on the machine affects
+both. Each writes its numbers to a given JSON file; the medians go into
+docs/benchmarks.md, between the markers of the comparison.
 """
 import argparse
 import contextlib
@@ -29,11 +29,11 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 
 @dataclass
 class Row:
-    key: str  # in the JSON of both programs; process_seconds is taken here
+    key: str  # in the JSON of both programs; process_seconds is measured here
     what: str
-    goal: float = 0  # how many times faster Tern shall be; 0: no goal
+    goal: float = 0  # goal for Tern's speedup; 0: no goal
     is_time: bool = True
-    unit: str = "s"  # ms and us: the JSON has seconds all the same
+    unit: str = "s"  # for ms and us, the JSON still has seconds
 
 
 @dataclass
@@ -48,23 +48,23 @@ class Comparison:
     tern_options: list = field(default_factory=list)
     peer_options: list = field(default_factory=list)
     rows: list = field(default_factory=list)
-    # Machines and megabits/s of a network, on each of which both programs run;
-    # see tests/support/network.sh.
+    # Number of machines and megabits/s of a network; both programs run on each machine. See
+    # tests/support/network.sh.
     network: tuple = ()
     is_warm: bool = False  # each process warms itself up, so no round does
-    is_long: bool = False  # is_warm, and runs only when it is named
-    has_cpu_time: bool = False  # both programs know --cpu-time
-    needs: str = ""  # instructions, by their name in INSTRUCTIONS
+    is_long: bool = False  # as is_warm, and runs only when named
+    has_cpu_time: bool = False  # both programs support --cpu-time
+    needs: str = ""  # an instruction set of INSTRUCTIONS
 
 
-# From the first message of a step to the last answer; c10d::Logger's clocks.
+# From the first message of a step to the last reply, by c10d::Logger's clocks.
 TRAVEL = [
-    Row("travel_seconds", "the gradients' travel"),
-    Row("unhidden_seconds", "of it not behind backward", goal=1),
-    Row("hidden_share", "share of it behind backward", is_time=False),
+    Row("travel_seconds", "gradient all-reduce"),
+    Row("unhidden_seconds", "of it not hidden by backward", goal=1),
+    Row("hidden_share", "fraction hidden by backward", is_time=False),
 ]
 
-# What computes faster where it is there, and its name in /proc/cpuinfo.
+# Instruction sets that speed up computation, and their names in /proc/cpuinfo.
 INSTRUCTIONS = {
     "AVX2": "avx2",
     "AVX-512": "avx512f",
@@ -72,14 +72,14 @@ INSTRUCTIONS = {
     "AMX": "amx_bf16",
 }
 
-# Of `deploy_*`: its name there, the package, and what it does.
+# For `deploy_*`: name, package, and description.
 DEPLOY_PEERS = [
-    ("onnxruntime", "onnxruntime", "the same exported as ONNX"),
-    ("opencv", "opencv-python-headless", "the same in cv::dnn"),
+    ("onnxruntime", "onnxruntime", "the same network exported as ONNX"),
+    ("opencv", "opencv-python-headless", "the same network in cv::dnn"),
     ("torchvision", "torchvision", "PyTorch, channels-last"),
 ]
 
-# A further comparison is one more entry here and one Python file beside.
+# To add a comparison, add an entry here and a Python file in this folder.
 COMPARISONS = [
     Comparison(
         name="mnist",
@@ -106,8 +106,8 @@ COMPARISONS = [
         tern_program="tests/bench/weights_timed",
         rows=[
             Row("read_seconds", "read into memory", goal=1),
-            Row("mapped_seconds", "mapped", goal=1),
-            Row("open_seconds", "mapped and not used"),
+            Row("mapped_seconds", "memory-mapped", goal=1),
+            Row("open_seconds", "memory-mapped, not read"),
             Row("write_seconds", "written, not synced"),
         ],
     ),
@@ -139,7 +139,8 @@ COMPARISONS = [
                 "optimizer",
                 "Optimizer side of a mixed-precision step on ResNet-50's 161 "
                 "parameters: unscale, check, Adam, 16-bit weights; Tern with "
-                "fp32 masters, PyTorch with fused Adam and autocast's casts",
+                "fp32 master weights, PyTorch with fused Adam and autocast's "
+                "casts",
                 1,
             ),
         ]
@@ -147,7 +148,7 @@ COMPARISONS = [
     Comparison(
         name="ddp",
         title="Training step of ResNet-18 in two processes with one thread "
-        "each, over Gloo: fp32, 8 images of 128 px a process, fused SGD",
+        "each, over Gloo: fp32, 8 images of 128 px per process, fused SGD",
         peer="torch",
         peer_program="ddp_torch.py",
         tern_program="tests/bench/ddp_timed",
@@ -157,8 +158,8 @@ COMPARISONS = [
     *(
         Comparison(
             name=f"ddp_network_{machines}",
-            title=f"The same on {machines} machines, which are network "
-            "namespaces with links of 2 Gbit/s and share these cores",
+            title=f"The same on {machines} machines: network namespaces with "
+            "links of 2 Gbit/s that share these cores",
             peer="torch",
             peer_program="ddp_torch.py",
             tern_program="tests/bench/ddp_timed",
@@ -191,11 +192,11 @@ COMPARISONS = [
                 for job, network in [
                     (
                         "base",
-                        "MattingBase on mobilenet_v2, 4 pictures of 256 px",
+                        "MattingBase on mobilenet_v2, 4 images of 256 px",
                     ),
                     (
                         "refine",
-                        "MattingRefine on mobilenet_v2, 2 pictures of 512 px, "
+                        "MattingRefine on mobilenet_v2, 2 images of 512 px, "
                         "80,000 pixels of each refined",
                     ),
                 ]
@@ -207,9 +208,9 @@ COMPARISONS = [
             (
                 "patches",
                 ["--job", "patches"],
-                "Matting's choice of 5,000 squares in each of 2 pictures of "
-                "512 px, cut from 42 channels at half size and 6 at full "
-                "size, put back, with gradients",
+                "Matting's selection of 5,000 patches in each of 2 images of "
+                "512 px, cropped from 42 channels at half size and 6 at full "
+                "size and pasted back, with gradients",
             ),
         ]
     ),
@@ -246,13 +247,13 @@ COMPARISONS = [
         Comparison(
             name=f"deploy_{net}_{batch}_{peer}",
             title=f"Predictor on {net}, {batch} image{'s' * (batch > 1)} of "
-            f"224 px in fp32, beside {what}",
+            f"224 px in fp32, against {what}",
             peer=package,
             peer_program="deploy_python.py",
             tern_program="tests/bench/deploy_timed",
             options=["--net", net, "--batch", str(batch)],
             peer_options=["--peer", peer],
-            rows=[Row("seconds", "the answers", goal=goal, unit="ms")],
+            rows=[Row("seconds", "prediction", goal=goal, unit="ms")],
             is_warm=True,
         )
         for net, peers in [
@@ -271,14 +272,14 @@ COMPARISONS = [
         Comparison(
             name=f"deploy_bfloat16_{net}_{batch}",
             title=f"Predictor on {net}, {batch} image{'s' * (batch > 1)} of "
-            "224 px in bfloat16, beside the same exported as ONNX, in fp32",
+            "224 px in bfloat16, against the same network exported as ONNX, in fp32",
             peer="onnxruntime",
             peer_program="deploy_python.py",
             tern_program="tests/bench/deploy_timed",
             options=["--net", net, "--batch", str(batch)],
             tern_options=["--bfloat16"],
             peer_options=["--peer", "onnxruntime"],
-            rows=[Row("seconds", "the answers", goal=goal, unit="ms")],
+            rows=[Row("seconds", "prediction", goal=goal, unit="ms")],
             is_warm=True,
             needs="AMX",
         )
@@ -288,7 +289,7 @@ COMPARISONS = [
     *(
         Comparison(
             name=f"mixed_{net}_{precision}_{batch}_{how}",
-            title=f"A Learner's step of {net} on {batch} images of 224 px, "
+            title=f"A Learner step of {net} on {batch} images of 224 px, "
             f"{precision_text}, AdamW; PyTorch {how_text}, channels-last, "
             "fused AdamW",
             peer="torchvision",
@@ -316,11 +317,11 @@ COMPARISONS = [
         )
         for precision, precision_text in (
             ("fp32", "fp32"),
-            ("amp", "to_amp() beside bfloat16 autocast"),
-            ("bf16", "to_bf16() beside bfloat16 autocast"),
+            ("amp", "to_amp() against bfloat16 autocast"),
+            ("bf16", "to_bf16() against bfloat16 autocast"),
             (
                 "bf16_alone",
-                "to_bf16() without master weights beside bfloat16 autocast",
+                "to_bf16() without master weights against bfloat16 autocast",
             ),
         )
         for batch in (16, 32)
@@ -328,9 +329,9 @@ COMPARISONS = [
     ),
     Comparison(
         name="clothing",
-        title="The recipe of docs/vision.md, from random weights: clothes, "
-        "ten classes, ResNet-18 at 128 px, 30 epochs; Tern in bfloat16, "
-        "fastai in fp32, both from shrunk photographs",
+        title="The recipe of docs/vision.md, from scratch: clothes, ten "
+        "classes, ResNet-18 at 128 px, 30 epochs; Tern in bfloat16, "
+        "fastai in fp32, both from downscaled photos",
         peer="fastai",
         peer_program="vision_python.py",
         tern_program="tests/bench/vision_timed",
@@ -339,25 +340,25 @@ COMPARISONS = [
         peer_options=["--peer", "fastai"],
         rows=[
             Row("accuracy", "validation accuracy", is_time=False),
-            Row("seconds", "all of it"),
+            Row("seconds", "the whole run"),
         ],
         is_long=True,
     ),
     Comparison(
         name="detection",
-        title="RetinaNet on ResNet-18 with FPN, ten classes, photographs of "
+        title="RetinaNet on ResNet-18 with FPN, ten classes, photos of "
         "clothes as 256 x 256 pixels, batch 8, fp32, channels-last, fused AdamW, "
-        "each with its own loader of 2 workers; 64 images to train with and 64 "
-        "to evaluate, where all candidates are kept (score threshold 0). Tern "
-        "computes the validation loss too, torchvision's detections are "
-        "evaluated by pycocotools",
+        "each with its own loader of 2 workers; 64 training and 64 validation "
+        "images; evaluation keeps all candidates (score threshold 0). Tern also "
+        "computes the validation loss; pycocotools evaluates torchvision's "
+        "detections",
         peer="torchvision",
         peer_program="detection_torch.py",
         tern_program="tests/bench/detection_timed",
         archive="clothing/clothing.tar",
         rows=[
             Row("train_seconds", "training", goal=1),
-            Row("valid_seconds", "evaluation with COCO's measures", goal=1),
+            Row("valid_seconds", "evaluation with COCO metrics", goal=1),
         ],
         is_warm=True,
     ),
@@ -372,7 +373,7 @@ COMPARISONS = [
             peer_options=["--peer", peer],
             archive="" if job == "augment" else "clothing/clothing.tar",
             rows=[Row("seconds", what, goal=goal)]
-            + [Row("peak_megabytes", "memory, with loader", 1, unit="MB")]
+            + [Row("peak_megabytes", "memory including the loader", 1, unit="MB")]
             * (job == "train"),
         )
         for name, job, peer, what, goal, title in [
@@ -382,7 +383,7 @@ COMPARISONS = [
                 peer,
                 "1000 images",
                 goal,
-                "Photographs of clothes (JPEG, median 400 x 533), random "
+                "Photos of clothes (JPEG, median 400 x 533), random "
                 "resized crop to 128 px, flip, normalize, batch 64, 2 workers; "
                 f"decoded by {decoder}",
             )
@@ -399,7 +400,7 @@ COMPARISONS = [
                 "torchvision",
                 "1000 images",
                 1,
-                "Training ResNet-18 on those photographs, fp32, channels-last, "
+                "Training ResNet-18 on those photos, fp32, channels-last, "
                 "batch 32, fused AdamW, each with its own loader of 2 workers",
             ),
             (
@@ -426,7 +427,7 @@ COMPARISONS = [
 
 
 def run_once(command, scratch):
-    """One run of a program: what it wrote, and the seconds it took."""
+    """Runs a program once; returns its report with the elapsed seconds."""
     report = scratch / "report.json"
     report.unlink(missing_ok=True)
     start = time.perf_counter()
@@ -444,11 +445,11 @@ def run_once(command, scratch):
 
 
 def unpack(archive, scratch):
-    """The folder that an archive of TERN_DATA holds, or that holds it all."""
+    """The only folder in an archive of TERN_DATA, or the folder with its content."""
     source = pathlib.Path(os.environ.get("TERN_DATA", "")) / archive
     if not source.is_file():
         sys.exit(
-            f"There is no {source}: set TERN_DATA to the folder with {archive}."
+            f"{source} does not exist. Set TERN_DATA to the folder with {archive}."
         )
     target = scratch / "data"
     with tarfile.open(source) as tar:
@@ -459,7 +460,7 @@ def unpack(archive, scratch):
 
 @contextlib.contextmanager
 def network(comparison):
-    """What to put before a command so that each machine runs it."""
+    """The start of a command line that runs the command on each machine."""
     if not comparison.network:
         yield []
         return
@@ -487,7 +488,7 @@ def measure(comparison, build, rounds):
         peer_program = str(HERE / comparison.peer_program)
         peer = [*on_each, sys.executable, peer_program, *comparison.peer_options, *data]
         reports = {"tern": [], "peer": []}
-        # The first round warms the disk's cache and is not counted.
+        # The first round warms the disk cache and is not counted.
         is_warm = comparison.is_warm or comparison.is_long
         for round_ in range(int(is_warm), rounds + 1):
             for side, command in ("tern", tern), ("peer", peer):
@@ -503,7 +504,7 @@ def measure(comparison, build, rounds):
 
 
 def cell(reports, row):
-    """The median and its text; what a program does not measure is empty."""
+    """The median and its text; empty if a program does not measure it."""
     if row.key not in reports[0]:
         return None, ""
     factor = {"ms": 1e3, "us": 1e6}.get(row.unit, 1)
@@ -559,14 +560,14 @@ def instructions():
 
 
 def cpu():
-    """Its name, and the widest of its instructions."""
+    """The CPU's name and its widest instruction set."""
     name = cpuinfo("model name") or platform.machine()
     return f"{name} with {instructions()[-1]}" if instructions() else name
 
 
 def compiler(build):
-    """What a build folder's programs were compiled with. They may come from
-    another machine, without that file or without that compiler."""
+    """The compiler of the programs in a build folder. They may come from another
+    machine, without CMakeCache.txt or without that compiler."""
     cache = build / "CMakeCache.txt"
     text = cache.read_text() if cache.exists() else ""
     found = re.search(r"CMAKE_CXX_COMPILER:\w+=(.*)", text)
@@ -577,7 +578,7 @@ def compiler(build):
 
 
 def commit():
-    """TERN_COMMIT names it where the sources are without their repository."""
+    """The commit, or TERN_COMMIT if the sources have no repository."""
     given = os.environ.get("TERN_COMMIT")
     if given:
         return given
@@ -595,14 +596,14 @@ def version_of(package):
         return f"{package} of unknown version"
 
 
-@functools.cache  # once for all comparisons: it may take a second
+@functools.cache  # once for all comparisons, because it may take a second
 def gpus():
     command = "nvidia-smi --query-gpu=name --format=csv,noheader 2>&-"
     return output("sh", "-c", command) or "no GPU"
 
 
 def facts(comparison, rounds, command, build):
-    """What a reader needs to take the numbers again."""
+    """What a reader needs to reproduce the numbers."""
     peers = dict.fromkeys([comparison.peer, "torch"])
     versions = [version_of(name) for name in peers]
     return (
@@ -616,8 +617,8 @@ def facts(comparison, rounds, command, build):
 
 
 def kind_of(line):
-    """The kind of machine that a line of facts() is about: its GPU, or who made
-    its processor and whether that multiplies matrices. None of other lines."""
+    """The kind of machine that a line of facts() describes: its GPU, or its CPU's
+    maker and whether it has AMX. None for other lines."""
     found = re.match(r"(\w+).*?( with AMX)?, \d+ cores, (.+?); ", line)
     if not found:
         return None
@@ -626,8 +627,8 @@ def kind_of(line):
 
 
 def of_other_machines(old, lines):
-    """The blocks of an old section, facts and their table, that are about other
-    kinds of machines than the new lines are."""
+    """The blocks of an old section, each facts with their table, that describe
+    kinds of machines other than those of the new lines."""
     kinds = {kind_of(line) for line in lines}
     kept = []
     is_kept = False
@@ -642,8 +643,8 @@ def of_other_machines(old, lines):
 
 
 def write(name, lines, page, command):
-    """Where it was before, beside what other kinds of machines gave; a new one
-    comes last, but before those not measured yet."""
+    """Replaces the section and keeps its results on other kinds of machines; a new
+    section comes last, but before those not measured yet."""
     begin = f"<!-- {name}: written by {command} -->"
     end = f"<!-- end of {name} -->"
     text = page.read_text() if page.exists() else "# Benchmarks\n"
@@ -660,14 +661,14 @@ def write(name, lines, page, command):
         if waiting:
             text += "\n" + waiting + list_
     page.parent.mkdir(parents=True, exist_ok=True)
-    # A process that is killed here leaves the page as it was.
+    # A process that is killed here leaves the old page unchanged.
     new = page.with_name(page.name + ".new")
     new.write_text(text)
     new.replace(page)
 
 
 def section_of(comparison, tern, peer, command, build):
-    """The lines of a page about a comparison's reports."""
+    """The lines of a page for a comparison's reports."""
     return [
         f"### {comparison.title}",
         "",
@@ -680,13 +681,13 @@ def section_of(comparison, tern, peer, command, build):
 def warn_if_busy():
     load = os.getloadavg()[0]
     if load > 0.5:
-        print(f"The machine is busy (load {load:.1f}); the ratios are worth "
-              "more than the seconds.")
+        print(f"The machine is busy (load {load:.1f}); the ratios are more "
+              "reliable than the seconds.")
 
 
 def chosen(comparisons, patterns):
-    """Those that the patterns name, in their order; without any, all but the
-    long ones."""
+    """The comparisons that match the patterns, in their order; without patterns,
+    all but the long ones."""
     if not patterns:
         return [one for one in comparisons if not one.is_long]
     found = {}
@@ -705,15 +706,15 @@ def compare(comparisons, page, command, arguments):
     warn_if_busy()
     for comparison in chosen(comparisons, arguments.names):
         if comparison.needs and comparison.needs not in instructions():
-            print(f"{comparison.name} waits for a processor with "
+            print(f"{comparison.name} needs a processor with "
                   f"{comparison.needs}; this is {cpu()}.")
             continue
         if arguments.cpu_time:
             if not comparison.has_cpu_time:
-                sys.exit(f"{comparison.name} does not know --cpu-time.")
+                sys.exit(f"{comparison.name} does not support --cpu-time.")
             os.environ["OMP_NUM_THREADS"] = "1"
             comparison.options.append("--cpu-time")
-            comparison.title += "; one thread, its time on the processor"
+            comparison.title += "; one thread, processor time"
         build = arguments.build.resolve()
         tern, peer = measure(comparison, build, arguments.rounds)
         lines = section_of(comparison, tern, peer, command, build)
@@ -738,7 +739,7 @@ def main():
     parser.add_argument(
         "--cpu-time",
         action="store_true",
-        help="where there is load: one thread, and its time on the processor "
+        help="for a busy machine: measure processor time with one thread "
         "(network_*)",
     )
     compare(COMPARISONS, PAGE, command, parser.parse_args())

@@ -61,7 +61,7 @@ def fastai_loader(folder):
 
 
 def load(loader):
-    """Seconds for 1000 images of one epoch, the second."""
+    """Seconds for 1000 images, measured in the second epoch."""
     for _ in range(2):
         begin, images = time.perf_counter(), 0
         for batch in loader:
@@ -92,7 +92,7 @@ def train(folder):
 
 
 def shrunk(folder):
-    """Copies with a shorter side of 160 pixels, as Tern's pack has them."""
+    """Copies with a shorter side of 160 pixels, as in Tern's pack."""
     from PIL import Image, ImageOps
 
     copies = pathlib.Path("shrunk")
@@ -109,7 +109,7 @@ def shrunk(folder):
 
 
 def recipe(folder, epochs, seed):
-    """The recipe of docs/vision.md with fastai's own parts, in fp32: its mixed
+    """The recipe of docs/vision.md with fastai's components, in fp32: its mixed
     precision is for GPUs only."""
     from fastai.vision.all import (
         Brightness,
@@ -158,13 +158,13 @@ def recipe(folder, epochs, seed):
 
 
 def peak_megabytes():
-    """Of this process and of its largest worker."""
+    """Peak memory of this process and of its largest worker."""
     kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024
 
 
 def augment():
-    """The nearest to fastai's get_transforms, image by image as it must be."""
+    """The closest equivalent of fastai's get_transforms, image by image."""
     from torchvision.transforms import v2
 
     transform = v2.Compose(

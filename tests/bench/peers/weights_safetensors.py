@@ -1,4 +1,4 @@
-"""What weights_timed.cpp times, with Python's safetensors."""
+"""The job of weights_timed.cpp with Python's safetensors."""
 import argparse
 import json
 import statistics
@@ -20,7 +20,7 @@ def median_seconds(times, f):
 
 
 def total(state):
-    """Uses every value once."""
+    """Reads every value once."""
     return sum(tensor.sum().item() for tensor in state.values())
 
 

@@ -1,4 +1,4 @@
-"""What `conan create` builds and runs against the package: the outside project."""
+"""The external project that `conan create` builds and runs against the package."""
 import os
 
 from conan import ConanFile

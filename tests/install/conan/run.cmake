@@ -1,5 +1,5 @@
-# `conan create` of the recipe, in a Conan home of its own; the outside project is
-# its test package.
+# Runs `conan create` of the recipe in a separate Conan home, with the external
+# project as the test package.
 if(NOT EXISTS "${CONAN}")
   message("SKIPPED: there is no conan")
   return()

@@ -1,5 +1,5 @@
-# Generates the project beside this file, without a CUDA toolkit, and looks at how
-# it would link; with RUN it is built too, and its programs run.
+# Generates the project beside this file, without a CUDA toolkit, and checks how
+# it would link. With RUN, also builds it and runs its programs.
 set(programs line)
 if(VISION)
   list(APPEND programs images)

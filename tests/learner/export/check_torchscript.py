@@ -1,4 +1,4 @@
-"""Runs what export_torchscript wrote. Usage: check_torchscript.py FOLDER"""
+"""Runs the files of export_torchscript in Python. Usage: check_torchscript.py FOLDER"""
 
 import pathlib
 import sys
@@ -15,7 +15,7 @@ actual = model.state_dict()
 assert list(actual) == list(state), (list(actual), list(state))
 assert all(torch.equal(actual[name], state[name]) for name in state)
 
-lstm = torch.jit.load(folder / "lstm.pt")  # exported for two samples
+lstm = torch.jit.load(folder / "lstm.pt")  # exported for a fixed batch of two samples
 assert lstm(torch.rand(2, 6, 8)).shape == (2, 6, 16)
 try:
     lstm(torch.rand(3, 6, 8))

@@ -1,4 +1,5 @@
-// Modules drawn at random, exported in every way, against themselves.
+// Exports random modules in every format and compares the files with the
+// modules.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -42,13 +43,14 @@ std::vector<std::string> names_of_steps() {
   return names;
 }
 
-// ---- The ways to export ----
+//
+// ---- Export formats ----
 
 OnnxOptions onnx_options_of(const RandomCase& drawn) {
   return {.dynamic_size = drawn.has_any_size};
 }
 
-// As a Learner exports it without an architecture.
+// As a Learner exports a model without an architecture.
 Model one_file_of(const RandomCase& drawn) {
   const auto data = std::make_shared<TensorDataset>(
       Tensors{drawn.input},
@@ -62,8 +64,8 @@ Model one_file_of(const RandomCase& drawn) {
 
 // ---- Comparisons ----
 
-// Relative to the largest number; infinite where shapes, types or what is NaN
-// differ.
+// The largest difference relative to the largest number; infinite if shapes,
+// types or NaN positions differ.
 double distance(const Tensors& expected, const Tensors& actual) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (expected.size() != actual.size()) return kInfinity;
@@ -83,7 +85,7 @@ double distance(const Tensors& expected, const Tensors& actual) {
   return farthest;
 }
 
-// Numbers of samples, and whether images are larger than the example's.
+// Number of samples, and whether images are larger than the example's.
 const std::vector<std::pair<int64_t, bool>> kSizes = {
     {1, false},
     {2, false},
@@ -93,7 +95,7 @@ const std::vector<std::pair<int64_t, bool>> kSizes = {
     {1, true},
     {3, true}};
 
-// What the module gives in double, as far as its steps take that.
+// Outputs of the module in double; empty if a step does not support double.
 Tensors exact_outputs(const RandomCase& drawn, const Tensor& input) {
   Model model(drawn.module);
   std::vector<std::pair<Tensor, Tensor>> kept;
@@ -107,16 +109,16 @@ Tensors exact_outputs(const RandomCase& drawn, const Tensor& input) {
   try {
     outputs = model.forward(
         {input.is_floating_point() ? input.to(torch::kDouble) : input});
-  } catch (const std::exception&) {  // of two types
+  } catch (const std::exception&) {  // the steps mix two types
   }
   for (auto& [tensor, original] : kept) tensor.set_data(original);
   return outputs;
 }
 
-// Whether rounding decides what the module gives: it rounds or compares what
-// lies on an edge, or divides by a difference of nothing. In double it then gives
-// other numbers, or where inputs, weights and the results of its steps have
-// changed a little.
+// True if the output depends on rounding: the module rounds or compares a value
+// at a threshold, or divides by a vanishing difference. Then double, or small
+// changes of the inputs, the weights or the results of its steps, give
+// different outputs.
 bool stands_on_an_edge(const RandomCase& drawn, const Tensor& input) {
   Model model(drawn.module);
   const Tensors expected = model.forward({input});
@@ -152,13 +154,13 @@ bool stands_on_an_edge(const RandomCase& drawn) {
     if (is_larger && !drawn.has_any_size) return false;
     try {
       return stands_on_an_edge(drawn, drawn.inputs(samples, is_larger));
-    } catch (const std::exception&) {  // It takes no inputs of this size.
+    } catch (const std::exception&) {  // size not accepted
       return false;
     }
   });
 }
 
-// How often each step is drawn by itself.
+// How many modules are drawn for each single step.
 constexpr uint64_t kDraws = 2;
 
 struct Counts {
@@ -166,7 +168,7 @@ struct Counts {
   std::map<std::string, int64_t> compared, refused;
 };
 
-// Compares `run` at every size that the module itself takes.
+// Compares `run` with the module at every size that the module accepts.
 template <typename Run>
 void compare(
     const std::string& form,
@@ -204,7 +206,8 @@ void compare(
   }
 }
 
-// Counts a refusal, which is a sentence; gives whether there was none.
+// Runs an export and returns whether it succeeded. Counts a rejection, whose
+// message must be a sentence.
 template <typename Export>
 bool exported(
     const std::string& form,
@@ -260,8 +263,8 @@ exports_as_onnx(const RandomCase& drawn, const fs::path& file, Counts& counts) {
 
 // ---- For Python ----
 
-// A folder that ctest names, without what an earlier run has left there; or one
-// that goes.
+// A folder set by ctest, emptied of files of an earlier run, or a temporary
+// folder.
 struct Folder {
   explicit Folder(const char* variable) {
     const char* const shared = std::getenv(variable);
@@ -309,7 +312,7 @@ void save_expected(
 
 // ---- The tests ----
 
-// Steps that the exporter writes alone, for some arguments.
+// Steps that can be exported on their own for some arguments.
 std::vector<std::string> written_names() {
   std::vector<std::string> written;
   for (const std::string& name : names_of_steps()) {
@@ -332,7 +335,7 @@ std::vector<std::string> written_names() {
   return written;
 }
 
-TEST(RandomExports, AreWhatTheModelGives) {
+TEST(RandomExports, EqualTheirModules) {
   const torch::NoGradGuard no_grad;
   const torch::jit::GraphOptimizerEnabledGuard no_optimizer(false);
   const Folder onnx_folder("TERN_ONNX_FOLDER"),
@@ -405,15 +408,16 @@ TEST(RandomExports, AreWhatTheModelGives) {
         counts.refused[form],
         counts.modules);
   }
-  std::cout << counts.on_edges << " not compared, for they stand on an edge\n";
+  std::cout << counts.on_edges
+            << " not compared because rounding decides their output\n";
   if (counts.modules >= 100) {
     EXPECT_LT(counts.refused["ONNX"], counts.modules / 2);
     EXPECT_LT(counts.on_edges, counts.modules / 10);
   }
 }
 
-// The shortest modules first: a failure names the operator.
-TEST(RandomExports, EachStepAloneIsWhatItGives) {
+// The shortest modules run first, so that a failure shows the operator.
+TEST(RandomExports, OfSingleStepsEqualTheirModules) {
   const torch::NoGradGuard no_grad;
   const TempFolder temp;
   Counts counts;
@@ -426,11 +430,11 @@ TEST(RandomExports, EachStepAloneIsWhatItGives) {
       if (++drawn_steps == kDraws) break;
     }
   }
-  std::cout << counts.refused["ONNX"] << " steps refused\n";
+  std::cout << counts.refused["ONNX"] << " steps rejected\n";
 }
 
-// So that an operator which the exporter learns is drawn too.
-TEST(RandomExports, DrawEveryOperatorOfTheTable) {
+// Ensures that the random modules cover each new operator of the exporter.
+TEST(RandomExports, CoverEveryOperatorOfTheTable) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::string> all = names_of_steps();
   std::set<std::string> used;

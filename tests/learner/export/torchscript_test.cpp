@@ -39,7 +39,7 @@ using testing_support::point_net;
 using testing_support::quiet;
 namespace fs = std::filesystem;
 
-// Nested modules, a buffer of its own, a tensor of two names.
+// Nested modules, a buffer, and a tensor with two names.
 struct NestedImpl : torch::nn::Module {
   NestedImpl()
       : body(register_module(
@@ -60,7 +60,7 @@ struct NestedImpl : torch::nn::Module {
   torch::Tensor shift;
 };
 
-/// Where Python looks too, if the tests of a build are run together.
+/// If all tests of a build run together, Python checks this folder too.
 fs::path shared_folder(const TempFolder& temp) {
   const char* const shared = std::getenv("TERN_TORCHSCRIPT_FOLDER");
   const fs::path folder = shared != nullptr ? fs::path(shared) : temp.path();
@@ -68,12 +68,13 @@ fs::path shared_folder(const TempFolder& temp) {
   return folder;
 }
 
-TEST(TorchScript, GivesBackOutputsAndNames) {
+TEST(TorchScript, PreservesOutputsAndNames) {
   const TempFolder temp;
   const fs::path folder = shared_folder(temp);
   torch::manual_seed(5);
   Model model(std::make_shared<NestedImpl>());
-  model.forward({torch::randn({8, 3, 6, 6})});  // running statistics
+  model.forward(
+      {torch::randn({8, 3, 6, 6})});  // updates the running statistics
   const torch::Tensor input = torch::randn({5, 3, 6, 6});
 
   export_torchscript(model, folder / "nested.pt", {input.slice(0, 0, 2)});
@@ -107,7 +108,7 @@ struct PairImpl : torch::nn::Module {
   }
 };
 
-TEST(TorchScript, TakesAndGivesSeveralTensors) {
+TEST(TorchScript, SupportsSeveralInputsAndOutputs) {
   const TempFolder temp;
   const Tensors inputs = {torch::randn({2, 3}), torch::randn({2, 3})};
   Model model(std::make_shared<PairImpl>());
@@ -120,7 +121,7 @@ TEST(TorchScript, TakesAndGivesSeveralTensors) {
       model.forward(inputs)));
 }
 
-TEST(TorchScript, ALoadedModelGoesOnLearning) {
+TEST(TorchScript, ALoadedModelCanBeTrainedFurther) {
   const TempFolder temp;
   Learner first(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
   first.export_torchscript(temp / "a.pt", {torch::randn({4, 2})});
@@ -132,8 +133,9 @@ TEST(TorchScript, ALoadedModelGoesOnLearning) {
   EXPECT_GT(second.validate().metrics[0].value, 0.9);
 }
 
-// A trace keeps the mode in which it was made, whatever is called later.
-TEST(TorchScript, SaysThatATraceKeepsItsMode) {
+// A trace keeps the mode in which it was recorded; `train` and `eval` do not
+// change it.
+TEST(TorchScript, WarnsThatATraceKeepsItsMode) {
   const auto said_of = [](const torch::jit::Module& module) {
     std::string said;
     Learner learn(point_data(), module, {.sink = [&](const std::string& line) {
@@ -174,7 +176,8 @@ TEST(TorchScript, SaysThatATraceKeepsItsMode) {
     EXPECT_EQ(contains(in_fit, "TorchScript"), !trains) << in_fit;
   }
 
-  // What asks for its mode, and layers that have none, say nothing.
+  // No warning for modules that read their mode, or without mode-dependent
+  // layers.
   torch::jit::Module scripted("net");
   scripted.register_parameter(
       "weight",
@@ -192,7 +195,7 @@ TEST(TorchScript, SaysThatATraceKeepsItsMode) {
   }
 }
 
-TEST(TorchScript, A16BitTrainingIsExportedInFp32AndGoesOn) {
+TEST(TorchScript, A16BitModelIsExportedInFp32AndKeepsTraining) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet());
   learn.to_bf16().fit(1);
@@ -215,7 +218,7 @@ struct DiceImpl : torch::nn::Module {
   }
 };
 
-TEST(TorchScript, SaysWhatALoadedModelCannotTake) {
+TEST(TorchScript, ALoadedModelReportsUnsupportedInputs) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet());
   learn.export_torchscript(temp / "net.pt", {torch::ones({1, 2})});
@@ -235,7 +238,7 @@ TEST(TorchScript, SaysWhatALoadedModelCannotTake) {
   EXPECT_EQ(loaded.forward({torch::ones({4, 2})})[0].size(0), 4);
 }
 
-TEST(TorchScript, RefusesWhatATraceCannotHold) {
+TEST(TorchScript, RejectsModelsThatATraceCannotRepresent) {
   const TempFolder temp;
   expect_error<c10::ValueError>(
       [&] {
@@ -251,7 +254,7 @@ TEST(TorchScript, RefusesWhatATraceCannotHold) {
   EXPECT_FALSE(fs::exists(temp / "a.pt"));
 }
 
-TEST(TorchScript, RefusesATraceThatKeepsTheSizeOfItsBatch) {
+TEST(TorchScript, RejectsATraceThatHardCodesItsBatchSize) {
   const TempFolder temp;
   for (const auto& net : testing_support::nets_of_one_batch_size()) {
     SCOPED_TRACE(net.name);
@@ -271,9 +274,10 @@ TEST(TorchScript, RefusesATraceThatKeepsTheSizeOfItsBatch) {
   }
 }
 
-// Before: the file answered another batch with numbers of its own, and an LSTM
-// in it wrote past its state; then it was refused.
-TEST(TorchScript, AnswersBatchesOfAnySize) {
+// Regression: the file returned wrong outputs for other batch sizes, and an
+// LSTM in it wrote past the end of its state. Later versions rejected such
+// models.
+TEST(TorchScript, SupportsAnyBatchSize) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   auto nets = testing_support::nets_of_any_batch_size();
@@ -297,7 +301,7 @@ TEST(TorchScript, AnswersBatchesOfAnySize) {
   }
 }
 
-TEST(TorchScript, AFixedBatchAnswersThatSizeAlone) {
+TEST(TorchScript, AFixedBatchSupportsOnlyThatSize) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   auto nets = testing_support::nets_of_one_batch_size();
@@ -314,7 +318,7 @@ TEST(TorchScript, AFixedBatchAnswersThatSizeAlone) {
           loaded.forward({torch::randn({7, 6, 8})});
         },
         {"[Model] the batch has 7 samples; expected 3", "dynamic_batch"});
-    // As LibTorch runs it, and Python.
+    // As LibTorch and Python run the file.
     torch::jit::Module module = torch::jit::load((temp / "a.pt").string());
     expect_error<std::exception>(
         [&] {
@@ -324,7 +328,7 @@ TEST(TorchScript, AFixedBatchAnswersThatSizeAlone) {
   }
 }
 
-TEST(TorchScript, PythonAnswersAFixedBatchAlone) {
+TEST(TorchScript, PythonSupportsOnlyTheFixedBatchSize) {
   const TempFolder temp;
   const fs::path file = shared_folder(temp) / "lstm.pt";
   const auto lstm = testing_support::nets_that_read_the_batch_size()[0];
@@ -333,14 +337,14 @@ TEST(TorchScript, PythonAnswersAFixedBatchAlone) {
       file,
       {torch::randn({2, 6, 8})},
       {.dynamic_batch = false});
-  EXPECT_TRUE(fs::exists(file));  // the rest is in check_torchscript.py
+  EXPECT_TRUE(fs::exists(file));  // check_torchscript.py does the rest
 }
 
 struct FixedImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return x.view({2, 3}) * 2; }
 };
 
-TEST(TorchScript, SaysThatAModelTakesNoOtherNumberOfSamples) {
+TEST(TorchScript, ReportsThatAModelAcceptsNoOtherBatchSize) {
   const TempFolder temp;
   const Model model(std::make_shared<FixedImpl>());
   const Tensors two = {torch::randn({2, 3})};
@@ -364,7 +368,7 @@ struct WithStateImpl : torch::nn::Module {
       torch::nn::GRU(torch::nn::GRUOptions(8, 16).batch_first(true)));
 };
 
-TEST(TorchScript, AStateThatIsAnInputFitsAnyBatch) {
+TEST(TorchScript, AnInputStateAdaptsToAnyBatchSize) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   Model model(std::make_shared<WithStateImpl>());
@@ -386,7 +390,8 @@ TEST(TorchScript, AStateThatIsAnInputFitsAnyBatch) {
        "input 0 a size of 5"});
 }
 
-/// Its first dimension is time: another number of those tells nothing.
+/// Its first dimension is time, so changing that size does not change the
+/// batch.
 struct ByTimeImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return std::get<0>(lstm(x)); }
   torch::nn::LSTM lstm = register_module("lstm", torch::nn::LSTM(8, 16));
@@ -406,7 +411,7 @@ TEST(TorchScript, ABatchMayBeInTheSecondDimension) {
   }
 }
 
-/// What a network makes of images [N, 3, H, W] or of rows [N, T, 8].
+/// A network for images [N, 3, H, W] or rows [N, T, 8].
 struct SizedImpl : torch::nn::Module {
   using Forward = std::function<torch::Tensor(SizedImpl&, torch::Tensor)>;
 
@@ -431,8 +436,8 @@ struct SizedNet {
   SizedImpl::Forward forward;
 };
 
-// Before: the file answered another size with the numbers of the example's.
-TEST(TorchScript, AnswersInputsOfOtherSizes) {
+// Regression: the file used the example's sizes for inputs of other sizes.
+TEST(TorchScript, SupportsOtherInputSizes) {
   using torch::Tensor;
   const auto check = [](const SizedNet& net,
                         std::vector<int64_t> example,
@@ -488,7 +493,7 @@ TEST(TorchScript, AnswersInputsOfOtherSizes) {
   }
 }
 
-TEST(TorchScript, SaysWhichSizeANetworkTakesAlone) {
+TEST(TorchScript, ReportsTheOnlySupportedSize) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   const auto halves = [](SizedImpl& net, const torch::Tensor& x) {
@@ -509,14 +514,14 @@ TEST(TorchScript, SaysWhichSizeANetworkTakesAlone) {
     expect_error<c10::ValueError>(
         [&] { loaded.forward(higher); },
         {"[Model]", words, "Give it inputs of that size"});
-    // As LibTorch runs it, and Python.
+    // As LibTorch and Python run the file.
     torch::jit::Module module = torch::jit::load((temp / "a.pt").string());
     expect_error<std::exception>([&] { module.forward({higher[0]}); }, {words});
   }
 }
 
-// The numbers of two sizes do not tell.
-TEST(TorchScript, ANumberThatFollowsASizeForAWhileIsNoMultipleOfIt) {
+// The numbers at two sizes do not determine how they depend on the size.
+TEST(TorchScript, ANumberThatMatchesTwoSizesIsNotTakenForAMultiple) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   Model few(std::make_shared<SizedImpl>([](auto& net, const torch::Tensor& x) {
@@ -537,7 +542,8 @@ TEST(TorchScript, ANumberThatFollowsASizeForAWhileIsNoMultipleOfIt) {
   const Model padded(
       std::make_shared<SizedImpl>([](auto&, const torch::Tensor& x) {
         const int64_t threes = (x.size(0) + 2) / 3;
-        return x / static_cast<double>(3 * threes - 1);  // 2 for 2, 5 for 5
+        return x / static_cast<double>(
+                       3 * threes - 1);  // equals the batch size for 2 and 5
       }));
   expect_error<c10::ValueError>(
       [&] {
@@ -548,7 +554,8 @@ TEST(TorchScript, ANumberThatFollowsASizeForAWhileIsNoMultipleOfIt) {
        "for a batch of 3"});
 }
 
-/// Of token ids, with a mask of all pairs of them that no sample has.
+/// For token ids, with a mask over all pairs of positions. The mask has no
+/// batch dimension.
 struct MaskedImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& mask) {
     const torch::Tensor x =
@@ -561,7 +568,7 @@ struct MaskedImpl : torch::nn::Module {
       register_module("places", torch::nn::Embedding(9, 8));
 };
 
-TEST(TorchScript, SequencesOfOtherLengthsTakeTheirMasks) {
+TEST(TorchScript, MasksFollowTheSequenceLength) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   Model model(std::make_shared<MaskedImpl>());
@@ -570,7 +577,8 @@ TEST(TorchScript, SequencesOfOtherLengthsTakeTheirMasks) {
         torch::randint(20, {samples, length}),
         torch::ones({length, length}, torch::kBool).tril()};
   };
-  for (const int64_t length : {5, 9}) {  // the longest that it has places for
+  for (const int64_t length :
+       {5, 9}) {  // the second is the number of learned positions
     export_torchscript(model, temp / "a.pt", inputs(3, length));
     Model loaded = load_torchscript_trusted(temp / "a.pt");
     for (const auto& [samples, other] : {std::pair(1, 9), {4, 2}, {2, 7}}) {
@@ -586,9 +594,9 @@ TEST(TorchScript, SequencesOfOtherLengthsTakeTheirMasks) {
       {"dimension 1 of input 0 has a size of 10; expected at most 9"});
 }
 
-// Before: the numbers of one input's size were read from another's that had the
-// same by chance.
-TEST(TorchScript, SizesThatAreTheSameByChanceAreToldApart) {
+// Regression: numbers that depend on one input's size were read from a
+// different input whose size was equal by chance.
+TEST(TorchScript, SizesThatAreEqualByChanceAreDistinguished) {
   struct TwoImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& a, const torch::Tensor& b) {
       return a.mean(1) + b.sum(1) / static_cast<double>(b.size(1));
@@ -610,7 +618,7 @@ TEST(TorchScript, SizesThatAreTheSameByChanceAreToldApart) {
         torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]))
         << first << " " << second;
   }
-  // Which of them is the batch, the program cannot know.
+  // If both sizes are equal, the export cannot know which of them is the batch.
   struct PrototypesImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& other) {
       return x.mm(other.t()).sum(1) / static_cast<double>(other.size(0));
@@ -636,9 +644,9 @@ TEST(TorchScript, SizesThatAreTheSameByChanceAreToldApart) {
       torch::allclose(apart.forward(three)[0], prototypes.forward(three)[0]));
 }
 
-// A half that is rounded down is not one that is rounded up, and what pads to a
-// multiple of 32 pads nothing of a multiple.
-TEST(TorchScript, AnswersOddSizesOrRefusesThem) {
+// A size that is halved and rounded down differs from one that is rounded up.
+// Padding to a multiple of 32 adds nothing to a multiple.
+TEST(TorchScript, OddSizesGiveCorrectOutputsOrAnError) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   const auto rounded = [](SizedImpl& net, const torch::Tensor& x) {
@@ -666,7 +674,7 @@ TEST(TorchScript, AnswersOddSizesOrRefusesThem) {
   }
 }
 
-TEST(TorchScript, SaysOfWhatASizeIsToBeAMultiple) {
+TEST(TorchScript, ReportsWhichMultipleASizeMustBe) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   struct PairsImpl : torch::nn::Module {
@@ -686,8 +694,8 @@ TEST(TorchScript, SaysOfWhatASizeIsToBeAMultiple) {
       {"dimension 1 of input 0 has a size that is not a multiple of 2"});
 }
 
-// Numbers of values may be those of sizes by chance.
-TEST(TorchScript, ANumberThatValuesDecideIsNoSize) {
+// A number that depends on values may equal a size by chance.
+TEST(TorchScript, ANumberThatDependsOnValuesIsNotTakenForASize) {
   struct MeanImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
       return x.sum(1) / static_cast<double>(mask.sum().item<int64_t>());
@@ -702,7 +710,7 @@ TEST(TorchScript, ANumberThatValuesDecideIsNoSize) {
             {torch::randn({2, 6}), torch::ones({2, 6}, torch::kBool)});
       },
       {"aten::div", "no number that depends on values"});
-  // What is chosen by them may be all rows of the example.
+  // A selection by value may select all rows of the example.
   struct ChosenImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) {
       return x.index({x.sum(1) > 0});
@@ -718,8 +726,8 @@ TEST(TorchScript, ANumberThatValuesDecideIsNoSize) {
   EXPECT_EQ(loaded.forward({torch::eye(4)})[0].size(0), 4);
 }
 
-// Neither two small batches nor two short sequences tell of a bound.
-TEST(TorchScript, ABoundBeyondTheFirstSizesIsSeen) {
+// Two small batches or two short sequences do not reveal an upper bound.
+TEST(TorchScript, FindsABoundBeyondTheFirstSizes) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   const auto bounded = [](int64_t dimension) {
@@ -744,8 +752,8 @@ TEST(TorchScript, ABoundBeyondTheFirstSizesIsSeen) {
        "28 for a size of 32"});
 }
 
-// Of a graph: an edge may name any node, so that two rows are too few.
-TEST(TorchScript, ANetworkThatTakesNoTwoSamplesIsTracedWithTheExamples) {
+// For a graph: an edge may refer to any node, so two rows are too few.
+TEST(TorchScript, ANetworkThatNeedsMoreThanTwoSamplesIsTracedWithTheExamples) {
   struct GraphImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& edges) {
       const torch::Tensor from = x.index_select(0, edges[0]);
@@ -767,8 +775,8 @@ TEST(TorchScript, ANetworkThatTakesNoTwoSamplesIsTracedWithTheExamples) {
   }
 }
 
-// What a first call makes is there for the next ones.
-TEST(TorchScript, WhatAFirstCallKeepsIsNoOtherPath) {
+// Tensors that the first call creates exist in later calls.
+TEST(TorchScript, TensorsCachedByTheFirstCallAreNotADifferentPath) {
   struct LazyImpl : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) {
       if (!later_.defined()) later_ = torch::ones({6, 6}).tril();
@@ -786,7 +794,7 @@ TEST(TorchScript, WhatAFirstCallKeepsIsNoOtherPath) {
       torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]));
 }
 
-TEST(TorchScript, AnEmptyExampleIsRefused) {
+TEST(TorchScript, RejectsAnEmptyExample) {
   const TempFolder temp;
   expect_error<c10::ValueError>(
       [&] {
@@ -796,8 +804,8 @@ TEST(TorchScript, AnEmptyExampleIsRefused) {
        "inputs that are not empty"});
 }
 
-// Two small batches do not tell that it computes 32 samples at a time.
-TEST(TorchScript, AnAnswerHasARowForEachSample) {
+// Two small batches do not reveal that the model computes 32 samples at a time.
+TEST(TorchScript, ChecksThatTheOutputHasOneRowPerSample) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   Model model = testing_support::net_of_chunks().make();
@@ -814,16 +822,16 @@ TEST(TorchScript, AnAnswerHasARowForEachSample) {
       {"for a batch of 2", "for a batch of 64"});
 }
 
-/// As older versions wrote it, and as Python's tracer may: with the state of
-/// two samples, and no check.
+/// As older versions and possibly Python's tracer wrote it: with the state of
+/// two samples and without a check.
 torch::jit::Module unchecked_trace(Model model) {
   const torch::NoGradGuard no_grad;
   model.eval();
   return trace(model, {torch::randn({2, 6, 8})});
 }
 
-// Before: heap corruption.
-TEST(TorchScript, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
+// Regression: heap corruption.
+TEST(TorchScript, AnOlderFileWithAStateRejectsOtherBatchSizes) {
   const TempFolder temp;
   for (const auto& net : testing_support::nets_that_read_the_batch_size()) {
     const size_t in = net.place.find(" in its module ");
@@ -842,7 +850,7 @@ TEST(TorchScript, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
           {"[Model] " + net.place.substr(0, in),
            "has a state for 2 samples and got " + std::to_string(size)});
     }
-    // The caller's module has no check of ours in it.
+    // The caller's module is unchanged and contains no check.
     const auto graph = module.get_method("forward").graph();
     for (const torch::jit::Node* node : graph->nodes()) {
       EXPECT_NE(node->kind(), c10::prim::If);
@@ -850,7 +858,7 @@ TEST(TorchScript, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
   }
 }
 
-TEST(TorchScript, AModelWithAStateLearnsOnBatchesOfItsSize) {
+TEST(TorchScript, AModelWithAStateTrainsOnBatchesOfItsSize) {
   const auto data = [](int64_t batch_size) {
     const auto set = std::make_shared<TensorDataset>(
         Tensors{torch::randn({4, 6, 8})},
@@ -873,7 +881,7 @@ TEST(TorchScript, AModelWithAStateLearnsOnBatchesOfItsSize) {
       {"has a state for 2 samples and got 4"});
 }
 
-// Before: what the second device answered was a constant of the file.
+// Regression: the output of the second device was a constant of the file.
 TEST(TorchScript, AModelOnSeveralDevicesIsExportedAsOnOne) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
@@ -888,8 +896,8 @@ TEST(TorchScript, AModelOnSeveralDevicesIsExportedAsOnOne) {
   }
 }
 
-// Before: it read a module that was not there.
-TEST(TorchScript, ALearnerOfTorchScriptExportsNoGraph) {
+// Regression: the export read a module that did not exist.
+TEST(TorchScript, ALearnerOfTorchScriptCannotExportAGraph) {
   const TempFolder temp;
   export_torchscript(point_net(), temp / "a.pt", {torch::randn({4, 2})});
   Learner learn(point_data(), load_torchscript_trusted(temp / "a.pt"), quiet());
@@ -912,7 +920,7 @@ TEST(TorchScript, AnExportDrawsNoRandomNumbers) {
   EXPECT_TRUE(torch::equal(torch::rand({4}), expected));
 }
 
-TEST(TorchScript, ItsSumIsWrittenBesideIt) {
+TEST(TorchScript, ItsChecksumIsWrittenBesideIt) {
   const TempFolder temp;
   const auto write = [&](bool sha256_file) {
     export_torchscript(
@@ -931,11 +939,11 @@ TEST(TorchScript, ItsSumIsWrittenBesideIt) {
   expect_error<DataError>(
       [&] { load_torchscript_trusted(temp / "net.pt"); },
       {"net.pt", "SHA-256", sha256(whole)});
-  write(false);  // the old sum would refuse it
+  write(false);  // the old checksum would reject it
   EXPECT_FALSE(fs::exists(temp / "net.pt.sha256"));
 }
 
-TEST(TorchScript, WhatIsNoTorchScriptIsNamed) {
+TEST(TorchScript, ReportsFilesThatAreNotTorchScript) {
   const TempFolder temp;
   write_file(temp / "a.pt", "no program");
   expect_error<DataError>(

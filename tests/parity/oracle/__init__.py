@@ -1,1 +1,1 @@
-"""One module for each fixture; `fixture()` computes its content."""
+"""One module per fixture; `fixture()` computes its content."""

@@ -1,7 +1,7 @@
 """How this CPU rounds.
 
-Instruction sets and BLAS libraries add up in different orders. Where these few
-operations give other bits than here, nothing else can be compared bit by bit.
+Instruction sets and BLAS libraries sum in different orders. If these few operations
+give different bits from here, no other result can be compared bit for bit.
 """
 
 import torch

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from .tensors import DTYPES, name_of
 
-# Each takes two matrices [4, 4]; most use the first alone.
+# Each takes two matrices [4, 4]; most use only the first.
 OPERATIONS = {
     "mm": torch.mm,
     "matmul": torch.matmul,

@@ -5,13 +5,13 @@ from torch.amp import custom_bwd, custom_fwd
 
 from .tensors import DTYPES, encode, name_of
 
-FUNCTIONS = ("plain", "float32", "bfloat16")  # the last two: cast_inputs
+FUNCTIONS = ("plain", "float32", "bfloat16")  # the last two set cast_inputs
 AUTOCASTS = ("off", "bfloat16", "float16")
 INPUTS = (("float32", "float32"), ("bfloat16", "float32"), ("float64", "float64"))
 
 
 def product(cast_inputs):
-    """A function of one's own, and a note of what it saw."""
+    """A custom function that records what it saw."""
     seen = {}
 
     class Product(torch.autograd.Function):
@@ -57,7 +57,7 @@ def run(function: str, autocast: str, inputs: tuple, a, b) -> dict:
     try:
         with torch.autocast("cpu", dtype=dtype, enabled=autocast != "off"):
             out = Product.apply(a, b)
-        out.sum().backward()  # outside
+        out.sum().backward()  # outside autocast
     except RuntimeError:
         return {**names, "error": True}
     return {

@@ -1,5 +1,5 @@
 """Two processes under DistributedDataParallel: gradients of the last step and
-weights after twenty, plain and with torch's compression hooks."""
+weights after twenty steps, without hooks and with torch's compression hooks."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ HOOKS = {
 def fixture() -> dict:
     world = World(seed=0)
     with tempfile.TemporaryDirectory() as folder:
-        # Spawned, not forked: this process has run backward already.
+        # Spawned, not forked: this process has already run backward.
         torch.multiprocessing.spawn(run_rank, (folder,), RANKS)
         runs = torch.load(pathlib.Path(folder) / "runs.pt")
     return {**world.encode(), "steps": STEPS, "runs": runs}
@@ -41,7 +41,7 @@ def run_rank(rank: int, folder: str) -> None:
         torch.save(runs, pathlib.Path(folder) / "runs.pt")
     dist.barrier()
     dist.destroy_process_group()
-    # Python's own end sometimes destroys a thread of Gloo's that still runs.
+    # Python's exit sometimes destroys a Gloo thread that is still running.
     os._exit(0)
 
 

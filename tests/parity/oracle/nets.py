@@ -1,4 +1,4 @@
-"""The net that is trained, its data, and its optimizers."""
+"""The net, its data and its optimizers."""
 
 import contextlib
 import copy
@@ -13,8 +13,8 @@ BATCHES = 10
 
 
 def new_net() -> torch.nn.Sequential:
-    # No bias before BatchNorm: its gradient is pure rounding error, which Adam
-    # would blow up to full steps.
+    # No bias before BatchNorm: its gradient is pure rounding error, which Adam would amplify to
+    # full steps.
     return torch.nn.Sequential(
         torch.nn.Conv2d(1, 3, 3, bias=False),
         torch.nn.BatchNorm2d(3),
@@ -54,7 +54,7 @@ def autocast(precision: str):
 
 
 def new_optimizer(name: str, writing: str, params) -> torch.optim.Optimizer:
-    """`writing`: python (its single-tensor loops), python_fused, or one of
+    """`writing`: python (single-tensor loops), python_fused, or one of
     written.py: libtorch, tern."""
     options = {
         "sgd": dict(lr=0.1, momentum=0.9),
@@ -74,7 +74,7 @@ def new_optimizer(name: str, writing: str, params) -> torch.optim.Optimizer:
 
 
 def encode_nets(nets) -> dict:
-    """What training has changed."""
+    """The tensors that training changes."""
     return {
         "parameters": [encode_all(net.parameters()) for net in nets],
         "running": [

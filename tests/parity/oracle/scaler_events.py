@@ -1,4 +1,4 @@
-"""What happens to a scaler, as JSON.
+"""Events of a scaler, as JSON.
 
     {"gradients": ["finite", "nan"]}   a step of two optimizers, then update()
     {"update": 8.0}                    update(8.0)
@@ -24,7 +24,7 @@ def overflow(kind: str = "inf") -> list:
 
 
 def play(scaler: torch.amp.GradScaler, events: list) -> list:
-    """[scale, tracker] after each event."""
+    """Returns [scale, tracker] after each event."""
     trace = []
     scaler.scale(torch.ones(()))
     for event in events:
@@ -35,7 +35,7 @@ def play(scaler: torch.amp.GradScaler, events: list) -> list:
 
 def happen(scaler: torch.amp.GradScaler, event: dict) -> None:
     if "gradients" in event:
-        # Kept until update(): the scaler knows optimizers by their address.
+        # Kept until update(): the scaler identifies optimizers by their id.
         optimizers = [optimizer_with(GRADIENTS[kind]) for kind in event["gradients"]]
         for optimizer in optimizers:
             scaler.step(optimizer)

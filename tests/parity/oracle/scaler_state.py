@@ -1,4 +1,4 @@
-"""state_dict() of a scaler in use, and what the scaler does next."""
+"""state_dict() of a scaler in use, and the scaler's next trace."""
 
 import torch
 

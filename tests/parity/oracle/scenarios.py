@@ -12,7 +12,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 
 class Run:
-    """Nets, their optimizers and a scaler that grows at every clean step."""
+    """Nets, their optimizers and a scaler that grows after each step without overflow."""
 
     def __init__(self, world: World, optimizer: tuple, precision: str):
         self.world, self.precision = world, precision

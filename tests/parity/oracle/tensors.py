@@ -2,7 +2,7 @@
 
 import torch
 
-# The names that the fixtures use.
+# The type names used in fixtures.
 DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
@@ -26,5 +26,5 @@ def encode(tensor: torch.Tensor) -> dict:
 
 
 def encode_all(tensors) -> dict:
-    """Many tensors of one type, one after the other."""
+    """Many tensors of one type, concatenated."""
     return encode(torch.cat([t.detach().flatten() for t in tensors]))

@@ -27,15 +27,15 @@ def fixture() -> dict:
 
 
 def is_broken(optimizer: str, writing: str, precision: str) -> bool:
-    """Python's fused SGD, when the first step overflows, goes on with a
-    momentum buffer that nobody has initialized: here, to NaN."""
+    """If the first step overflows, Python's fused SGD continues with an
+    uninitialized momentum buffer; here it turns to NaN."""
     return optimizer.startswith("sgd") and writing == "python_fused" and precision == "float16"
 
 
 def run(world: World, optimizer: str, writing: str, precision: str) -> dict:
     net = world.new_nets()[0]
     opt = new_optimizer(optimizer, writing, net.parameters())
-    # So high that float16 gradients overflow by themselves at first.
+    # So high that the first float16 gradients overflow.
     scaler = torch.amp.GradScaler(
         "cpu",
         init_scale=2.0**20,

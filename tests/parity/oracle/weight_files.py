@@ -1,4 +1,4 @@
-"""State dicts that Python and C++ both know how to make, and files of them."""
+"""State dicts that both Python and C++ can create, and files with them."""
 
 import argparse
 import importlib.util
@@ -32,7 +32,7 @@ def types() -> dict:
 
 
 def layout() -> dict:
-    """Views: what shares memory, and in which order."""
+    """Views: shared memory and strides."""
     base = torch.arange(24.0).reshape(4, 6)
     return {
         "base": base,
@@ -48,7 +48,7 @@ def layout() -> dict:
 
 
 class Net(torch.nn.Module):
-    """Tensors of its own and modules in it; WeightNet in weight_net.h."""
+    """Tensors of its own and submodules; WeightNet in weight_net.h."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ class Net(torch.nn.Module):
 
 
 class Canary:
-    """What runs code where a pickle is trusted."""
+    """Runs code when its pickle is loaded with full trust."""
 
     def __reduce__(self):
         return os.system, ("touch canary",)
@@ -120,13 +120,13 @@ def write(out: pathlib.Path) -> None:
     if importlib.util.find_spec("safetensors"):
         from safetensors.torch import save_file
 
-        # The format has no complex128.
+        # The format does not support complex128.
         known = {k: v for k, v in types().items() if k != "complex128"}
         save_file(known, out / "types.safetensors", {"format": "pt"})
 
 
 def write_fastai(out: pathlib.Path) -> None:
-    """Learner.save: the model, and an optimizer with NumPy's numbers."""
+    """A file of Learner.save: the model, and an optimizer state with NumPy numbers."""
     from fastai.callback import progress, schedule  # noqa: F401: methods of Learner
     from fastai.basics import DataLoaders, Learner, MSELossFlat
 

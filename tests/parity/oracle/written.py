@@ -1,10 +1,10 @@
-"""Optimizers that compute what torch.optim's do, with the roundings of another.
+"""Optimizers that compute torch.optim's formulas with the roundings of other implementations.
 
-Python's Adam moves its first moment with lerp, LibTorch's C++ one with mul and
-add; Tern's kernel divides in another order, uses no fused multiply-add, and
-rounds square roots correctly. All are right, and differ in the last bit.
-Writing their formulas down in single tensor operations shows that there is no
-other difference: the C++ optimizers equal these bit by bit.
+Python's Adam updates its first moment with lerp, LibTorch's C++ Adam with mul and
+add. Tern's kernel divides in a different order, uses no fused multiply-add, and
+rounds square roots correctly. All are correct and differ in the last bit. Writing
+their formulas in single tensor operations shows that there is no other difference:
+the C++ optimizers equal these bit for bit.
 """
 
 import torch
@@ -51,7 +51,7 @@ class TernAdam(Written):
         m.mul_(self.beta1).add_(grad * (1 - self.beta1))
         v.mul_(self.beta2).add_(grad * (1 - self.beta2) * grad)
         step_size = self.lr / (1 - self.beta1**t)
-        # Correctly rounded, which sqrt() in float32 (MKL) is not.
+        # Correctly rounded; float32 sqrt() (MKL) is not.
         root = v.double().sqrt().float() * (1 / (1 - self.beta2**t) ** 0.5)
         param.sub_(m / (root + self.eps) * step_size)
 

@@ -33,7 +33,7 @@ Model calling(std::function<Tensor(const Tensor&)> function) {
   return std::make_shared<CallImpl>(std::move(function));
 }
 
-// The graph of one model beside another one.
+// Compares the graph of `written` with the model `checked`.
 void check_as(const Model& written, const Model& checked) {
   const torch::NoGradGuard no_grad;
   Model model = written, other = checked;
@@ -58,7 +58,7 @@ void expect_told(
   expect_error<c10::ValueError>([&] { check_as(written, checked); }, words);
 }
 
-TEST(CheckGraph, TellsAnotherModelsGraph) {
+TEST(CheckGraph, RejectsTheGraphOfADifferentModel) {
   const Model twice = calling([](const Tensor& x) { return 2 * x; });
   EXPECT_NO_THROW(check_as(twice, twice));
   EXPECT_NO_THROW(
@@ -83,7 +83,7 @@ TEST(CheckGraph, TellsAnotherModelsGraph) {
       {"would be [2, 4] Float", "expected [2, 4] Double"});
 }
 
-TEST(CheckGraph, TellsOneWrongNumberOfMany) {
+TEST(CheckGraph, FindsASingleWrongNumber) {
   const auto with = [](float number) {
     return calling([number](const Tensor& x) {
       return torch::cat({x.flatten().slice(0, 1), torch::full({1}, number)});
@@ -99,7 +99,7 @@ TEST(CheckGraph, TellsOneWrongNumberOfMany) {
   expect_told(with(infinity), with(-infinity), {"off by up to inf"});
 }
 
-TEST(CheckGraph, TellsAnotherPlace) {
+TEST(CheckGraph, FindsADifferentIndex) {
   const Model last = calling([](const Tensor& x) { return x.argmax(1); });
   EXPECT_NO_THROW(check_as(last, last));
   expect_told(
@@ -108,8 +108,9 @@ TEST(CheckGraph, TellsAnotherPlace) {
       {"off by"});
 }
 
-// At whole numbers rounding decides, at others not.
-TEST(CheckGraph, AllowsWhatRoundingDecides) {
+// The floor of a whole number depends on rounding; the floor of x + 0.5 does
+// not.
+TEST(CheckGraph, AllowsDifferencesDueToRounding) {
   const Model below =
       calling([](const Tensor& x) { return (x * (1 - 1e-7)).floor(); });
   const Model floor = calling([](const Tensor& x) { return x.floor(); });
@@ -124,9 +125,10 @@ struct TwiceAndFloorImpl : torch::nn::Module {
   Tensors forward(const Tensor& x) { return {2 * x, (2 * x).floor()}; }
 };
 
-// The rest is compared for the graph's own numbers, so that rounding before it
-// does not count, and differences in it do.
-TEST(CheckGraph, ComparesTheRestForTheNumbersThatTheGraphGives) {
+// The last outputs are compared with values computed from the graph's first
+// outputs. Rounding in those then does not count, but differences after them
+// do.
+TEST(CheckGraph, ComparesTheLastOutputsForTheGraphsOwnFirstOutputs) {
   const torch::NoGradGuard no_grad;
   Model model = std::make_shared<TwiceAndFloorImpl>();
   const Tensors x = {torch::arange(1, 9).view({2, 4}).to(torch::kFloat)};
@@ -148,7 +150,7 @@ TEST(CheckGraph, ComparesTheRestForTheNumbersThatTheGraphGives) {
           return {twice[0].floor() + more};
         });
   };
-  EXPECT_NO_THROW(check(1.999999, 0));  // whose floor is another everywhere
+  EXPECT_NO_THROW(check(1.999999, 0));  // every floor differs
   expect_error<c10::ValueError>(
       [&] { check(2, 1); },
       {"8 of 8 numbers of the output \"floor\""});
@@ -157,15 +159,16 @@ TEST(CheckGraph, ComparesTheRestForTheNumbersThatTheGraphGives) {
       {"8 of 8 numbers of the output \"twice\""});
 }
 
-// Its own numbers change too, but for the same inputs.
-TEST(CheckGraph, TellsARandomModel) {
+// The graph draws no random numbers, so only the model's outputs differ between
+// calls.
+TEST(CheckGraph, RejectsARandomModel) {
   expect_told(
       calling([](const Tensor& x) { return x + 0.5; }),
       calling([](const Tensor& x) { return x + torch::rand_like(x); }),
       {"8 of 8 numbers", "random"});
 }
 
-TEST(CheckGraph, AModelThatCannotBeComputedSaysWhy) {
+TEST(CheckGraph, ReportsWhyAModelFails) {
   const Model model = calling([](const Tensor& x) { return 2 * x; });
   expect_told(
       model,
@@ -176,7 +179,8 @@ TEST(CheckGraph, AModelThatCannotBeComputedSaysWhy) {
        "shape '[3, 5]' is invalid"});
 }
 
-// ---- What two traces agree on ----
+//
+// ---- Cases in which two traces agree ----
 
 class ExportChecks : public testing::Test {
  protected:
@@ -194,8 +198,8 @@ class ExportChecks : public testing::Test {
   Tensor x_ = torch::rand({2, 3, 4, 5});
 };
 
-TEST_F(ExportChecks, ANumberOfTheBatchThatTwoSizesShare) {
-  // Traced with 5 and 7.
+TEST_F(ExportChecks, ABatchNumberThatTwoSizesShareIsRejected) {
+  // Traced with batches of 5 and 7.
   refuses(
       calling([](const Tensor& x) { return x * (x.size(0) % 2 + 1); }),
       {"off by", "inputs of [2, 3, 13, 11] Float"});
@@ -205,15 +209,15 @@ TEST_F(ExportChecks, ANumberOfTheBatchThatTwoSizesShare) {
       {"inputs of [1, 3, 4, 5] Float"});
 }
 
-TEST_F(ExportChecks, APathThatOneImageSizeTakes) {
+TEST_F(ExportChecks, APathForOneImageSizeIsRejected) {
   // Traced with heights of 4 and 9.
   refuses(
       calling([](const Tensor& x) { return x.size(2) > 9 ? x * 2 : x * 1; }),
       {"off by up to 0.5", "inputs of [2, 3, 13, 11] Float"});
 }
 
-// Half of the height, twice, is another number than the height where that is odd.
-TEST_F(ExportChecks, AHalvedSizeIsToldFromTheSize) {
+// For an odd height, twice the halved height differs from the height.
+TEST_F(ExportChecks, ADoubledHalfIsNotMistakenForTheSize) {
   const torch::NoGradGuard no_grad;
   const Tensor odd = torch::rand({1, 3, 11, 7});
   for (Model model :
@@ -234,8 +238,8 @@ TEST_F(ExportChecks, AHalvedSizeIsToldFromTheSize) {
   }
 }
 
-// Both eighths are 1 and 2 in the traces, and 1 and 5 here.
-TEST_F(ExportChecks, ATensorLikeAnotherHasItsSize) {
+// The sizes of the eighths are 1 and 2 in the traces, and 1 and 5 here.
+TEST_F(ExportChecks, ATensorLikeAnotherTakesItsSize) {
   const torch::NoGradGuard no_grad;
   Model model = calling([](const Tensor& x) {
     const Tensor rows = x.slice(2, 0, x.size(2), 8);
@@ -248,7 +252,7 @@ TEST_F(ExportChecks, ATensorLikeAnotherHasItsSize) {
   EXPECT_TRUE(traced.graph->compute({wide})[0].equal(torch::full({1, 3}, 5.F)));
 }
 
-// 5 x 4 and 7 x 9 are no multiples of one size.
+// 5 x 4 and 7 x 9 are not multiples of a single size.
 TEST_F(ExportChecks, AProductOfTwoSizesIsComputed) {
   const Model model = calling([](const Tensor& x) {
     const int64_t n = x.size(0), h = x.size(2), w = x.size(3);
@@ -261,8 +265,8 @@ TEST_F(ExportChecks, AProductOfTwoSizesIsComputed) {
       export_onnx(model, temp_ / "a.onnx", {x_}, {.dynamic_size = true}));
 }
 
-// ONNX Runtime would answer odd sizes too, in another way.
-TEST_F(ExportChecks, AnotherPathForOddSizes) {
+// ONNX Runtime would accept odd sizes too, but compute different values.
+TEST_F(ExportChecks, ADifferentPathForOddSizesIsRejected) {
   refuses(
       calling([](const Tensor& x) {
         const Tensor even =
@@ -273,7 +277,7 @@ TEST_F(ExportChecks, AnotherPathForOddSizes) {
        ".dynamic_size = false"});
 }
 
-TEST_F(ExportChecks, ANetworkOfEvenSizesAlone) {
+TEST_F(ExportChecks, ANetworkForEvenSizesOnlyIsExported) {
   const Model model = calling([](const Tensor& x) {
     TORCH_CHECK_VALUE(x.size(2) % 4 == 0, "multiples of four");
     return x + torch::upsample_nearest2d(
@@ -284,7 +288,7 @@ TEST_F(ExportChecks, ANetworkOfEvenSizesAlone) {
       export_onnx(model, temp_ / "a.onnx", {x_}, {.dynamic_size = true}));
 }
 
-TEST_F(ExportChecks, AModelThatCountsItsCalls) {
+TEST_F(ExportChecks, AModelThatCountsItsCallsIsRejected) {
   const auto calls = std::make_shared<int>(0);
   refuses(
       calling([=](const Tensor& x) { return ++*calls > 2 ? x * 2 : x * 1; }),
@@ -292,7 +296,7 @@ TEST_F(ExportChecks, AModelThatCountsItsCalls) {
       OnnxOptions());
 }
 
-TEST_F(ExportChecks, ASampleThatStandsForAnother) {
+TEST_F(ExportChecks, MixedUpSamplesAreFound) {
   refuses(
       calling([](const Tensor& x) {
         return x + (x.size(0) == 2 ? x.slice(0, 0, 1) : x.slice(0, -1));
@@ -300,21 +304,21 @@ TEST_F(ExportChecks, ASampleThatStandsForAnother) {
       {"off by"});
 }
 
-TEST_F(ExportChecks, BytesToo) {
+TEST_F(ExportChecks, ByteInputsAreComparedToo) {
   refuses(
       calling([](const Tensor& x) { return x * (x.size(0) % 2 + 1); }),
       {"inputs of [2, 4, 5, 3] Byte"},
       {.preprocessing = ImagePreprocessing()});
 }
 
-TEST_F(ExportChecks, ExamplesOfZerosTell) {
+TEST_F(ExportChecks, ExamplesOfZerosAreVariedForTheComparison) {
   x_.zero_();
   refuses(
       calling([](const Tensor& x) { return x * (x.size(0) % 2 + 1); }),
       {"off by"});
 }
 
-TEST_F(ExportChecks, ASizeThatTheModelDoesNotTakeIsLeftOut) {
+TEST_F(ExportChecks, SizesThatTheModelRejectsAreSkipped) {
   const Model model = calling([](const Tensor& x) {
     TORCH_CHECK_VALUE(x.size(0) == 5 || x.size(0) == 7, "five or seven");
     return 2 * x;
@@ -323,8 +327,8 @@ TEST_F(ExportChecks, ASizeThatTheModelDoesNotTakeIsLeftOut) {
   EXPECT_EQ(temp_.entries(), 1);
 }
 
-TEST_F(ExportChecks, TheTracedSizeIsComparedIfThereIsNoOther) {
-  // Twice to trace it.
+TEST_F(ExportChecks, TheTracedSizeIsComparedIfTheModelAcceptsNoOther) {
+  // The first two calls are those of the trace.
   const auto left = std::make_shared<int>(2);
   const Model model = calling([=](const Tensor& x) {
     TORCH_CHECK_VALUE(x.size(0) == 5 || x.size(0) == 7, "five or seven");
@@ -337,14 +341,14 @@ TEST_F(ExportChecks, TheTracedSizeIsComparedIfThereIsNoOther) {
   refuses(model, {"off by", "inputs of [5, 3, 4, 5] Float"}, fixed);
 }
 
-TEST_F(ExportChecks, SixteenBitsAreComparedAsFarAsTheyReach) {
+TEST_F(ExportChecks, SixteenBitModelsAreComparedAtTheirPrecision) {
   torch::nn::Linear layer(5, 4);
   layer->to(torch::kBFloat16);
   const Tensors x = {torch::rand({2, 5}, torch::kBFloat16)};
   EXPECT_NO_THROW(export_onnx(Model(layer), temp_ / "a.onnx", x));
 }
 
-TEST_F(ExportChecks, ItDrawsNoRandomNumbers) {
+TEST_F(ExportChecks, TheCheckDrawsNoRandomNumbers) {
   torch::manual_seed(3);
   const Tensor expected = torch::rand({4});
   torch::manual_seed(3);

@@ -1,5 +1,5 @@
-"""check_onnx.py FOLDER: ONNX Runtime gives what Tern gave, for the files that
-write_onnx_case has written there. Exit code 77 without onnxruntime."""
+"""Runs the files of write_onnx_case in ONNX Runtime and expects Tern's outputs.
+Usage: check_onnx.py FOLDER. Exits with 77 without onnxruntime."""
 import pathlib
 import sys
 
@@ -19,7 +19,7 @@ def check(file):
         str(file), options, providers=["CPUExecutionProvider"]
     )
     expected = torch.load(file.with_suffix(".pth"), weights_only=True)
-    # Of random modules: relative to the largest number, and of any numbers.
+    # For random modules, relative to the largest number, and of any size.
     relative = expected.pop("relative", None)
     tolerance = expected.pop("tolerance").item() if relative is None else 0
     for size in sorted({name.split(".")[0] for name in expected}):
@@ -34,7 +34,7 @@ def check(file):
             if relative is not None:
                 finite = wanted.double().nan_to_num(0, 0, 0)
                 tolerance = relative.item() * max(finite.abs().max().item(), 0.3)
-            elif i == 0 and size != "1":  # or it would be compared with a constant
+            elif i == 0 and size != "1":  # otherwise the comparison would be with a constant
                 varies = (wanted - wanted.mean(0)).abs().max().item()
                 assert varies > 10 * tolerance, (file.name, varies)
             assert actual.dtype == wanted.dtype, (file.name, size, i, actual.dtype, wanted.dtype)

@@ -36,7 +36,7 @@ using testing_support::stir;
 using testing_support::write_onnx_case;
 namespace fs = std::filesystem;
 
-// Where Python looks too, if the tests of a build are run together.
+// If all tests of a build run together, Python checks this folder too.
 class ExportOnnx : public testing::Test {
  protected:
   ExportOnnx() {
@@ -81,7 +81,7 @@ struct RecurrentImpl : torch::nn::Module {
   torch::nn::Linear head;
 };
 
-TEST_F(ExportOnnx, ARecurrentClassifierTakesAnyBatch) {
+TEST_F(ExportOnnx, ARecurrentClassifierAcceptsAnyBatchSize) {
   const torch::Tensor words = torch::randint(50, {3, 9});
   write_onnx_case(
       folder_,
@@ -90,8 +90,8 @@ TEST_F(ExportOnnx, ARecurrentClassifierTakesAnyBatch) {
       {words});
 }
 
-// LibTorch's layers of [T, N, C], with a mask of what comes later, and one of
-// padding, which is an input.
+// LibTorch's layers for [T, N, C], with a causal mask and a padding mask; the
+// padding mask is an input.
 struct EncoderImpl : torch::nn::Module {
   explicit EncoderImpl(bool masks) : masks(masks) {
     register_module("words", words);
@@ -112,7 +112,7 @@ struct EncoderImpl : torch::nn::Module {
   torch::Tensor later = torch::triu(torch::full({5, 5}, -1e9), 1);
 };
 
-TEST_F(ExportOnnx, ATransformerEncoderWithAndWithoutMasks) {
+TEST_F(ExportOnnx, ATransformerEncoderIsExportedWithAndWithoutMasks) {
   const torch::Tensor words = torch::randint(1, 20, {3, 5});
   words.slice(1, 3).slice(0, 1).zero_();  // padding
   for (const bool masks : {false, true}) {
@@ -124,7 +124,8 @@ TEST_F(ExportOnnx, ATransformerEncoderWithAndWithoutMasks) {
   }
 }
 
-// A tensor that a layer before has divided among others is not what is written.
+// The in-place write goes to a different tensor from the one that was chunked
+// before.
 struct PartsImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     const auto parts = (x + 1).chunk(2, 1);
@@ -137,7 +138,7 @@ struct PartsImpl : torch::nn::Module {
   bool overwrites = false;
 };
 
-TEST_F(ExportOnnx, WhatIsWrittenInPlaceIsToldFromWhatIsReadLater) {
+TEST_F(ExportOnnx, OnlyWritesIntoTensorsThatAreReadLaterAreRejected) {
   const auto model = std::make_shared<PartsImpl>();
   const torch::Tensor x = torch::rand({3, 4});
   write_onnx_case(folder_, "in_place", model, {x});
@@ -147,7 +148,7 @@ TEST_F(ExportOnnx, WhatIsWrittenInPlaceIsToldFromWhatIsReadLater) {
       {"aten::mul_", "it writes in place into a tensor that is read later"});
 }
 
-// What sizes of the batch and of images become.
+// Covers operations on the sizes of batches and images.
 struct ShapesImpl : torch::nn::Module {
   ShapesImpl() : token(register_parameter("token", torch::randn({1, 1, 6}))) {}
   Tensors forward(const torch::Tensor& x) {
@@ -168,14 +169,14 @@ struct ShapesImpl : torch::nn::Module {
   torch::Tensor token;
 };
 
-TEST_F(ExportOnnx, SizesOfBatchesAndImagesAreDynamic) {
+TEST_F(ExportOnnx, BatchAndImageSizesAreDynamic) {
   const Model model(std::make_shared<ShapesImpl>());
   stir(model);
   const torch::Tensor x = torch::randn({4, 3, 8, 10});
   write_onnx_case(folder_, "sizes", model, {x}, {.dynamic_size = true});
 }
 
-// Masks, places and statistics of all pixels of an image.
+// Masks, positions and statistics over all pixels of an image.
 struct PixelsImpl : torch::nn::Module {
   Tensors forward(const torch::Tensor& x) {
     const int64_t n = x.size(0), h = x.size(2), w = x.size(3);
@@ -208,13 +209,13 @@ struct PixelsImpl : torch::nn::Module {
   }
 };
 
-TEST_F(ExportOnnx, MasksAndPlacesOfImagesAreDynamic) {
+TEST_F(ExportOnnx, MasksAndPositionsOfImagesAreDynamic) {
   const torch::Tensor x = torch::randn({4, 3, 8, 10});
   const auto model = std::make_shared<PixelsImpl>();
   write_onnx_case(folder_, "pixels", model, {x}, {.dynamic_size = true});
 }
 
-TEST_F(ExportOnnx, BytesAreNormalizedInTheFile) {
+TEST_F(ExportOnnx, ByteImagesAreNormalizedInTheFile) {
   Model model(small_net());
   stir(model);
   const torch::Tensor bytes = torch::randint(256, {4, 6, 5, 3}, torch::kByte);
@@ -241,13 +242,13 @@ TEST_F(ExportOnnx, BytesAreNormalizedInTheFile) {
   for (const char* name : {"pixels", "scores", "batch", "0.weight", "3.bias"}) {
     EXPECT_NE(file.find(name), std::string::npos) << name;
   }
-  // Folded and left out.
+  // BatchNorm is folded; Dropout is removed.
   for (const char* gone : {"BatchNormalization", "Dropout", "running_mean"}) {
     EXPECT_EQ(file.find(gone), std::string::npos) << gone;
   }
 }
 
-TEST_F(ExportOnnx, Fp16WeightsTakeHalfTheFile) {
+TEST_F(ExportOnnx, Fp16WeightsHalveTheFileSize) {
   Model model(torch::nn::Sequential(torch::nn::Linear(64, 256)));
   const torch::Tensor x = torch::randn({2, 64});
   write_onnx_case(folder_, "whole", model, {x});
@@ -256,7 +257,7 @@ TEST_F(ExportOnnx, Fp16WeightsTakeHalfTheFile) {
   EXPECT_LT(fs::file_size(folder_ / "half.onnx"), 0.6 * whole);
 }
 
-TEST_F(ExportOnnx, ItsSumIsWrittenBesideIt) {
+TEST_F(ExportOnnx, ItsChecksumIsWrittenBesideIt) {
   const Model model(torch::nn::Linear(3, 2));
   const fs::path path = temp_ / "net.onnx";
   export_onnx(model, path, {torch::ones({1, 3})}, {.sha256_file = true});
@@ -273,7 +274,7 @@ TEST_F(ExportOnnx, AdaptersAreMergedInTheFile) {
   EXPECT_EQ(read_file(folder_ / "lora.onnx"), read_file(temp_ / "merged.onnx"));
 }
 
-TEST_F(ExportOnnx, ALearnerIn16BitsIsExportedInFp32AndGoesOn) {
+TEST_F(ExportOnnx, A16BitLearnerIsExportedInFp32AndKeepsTraining) {
   Learner learn(point_data(), point_net(), quiet());
   const torch::Tensor x = torch::randn({4, 2});
   write_file(temp_ / "fp32.onnx.sha256", "of an earlier file");
@@ -304,7 +305,7 @@ struct NetImpl : torch::nn::Module {
   std::shared_ptr<OddImpl> body;
 };
 
-TEST_F(ExportOnnx, AnUnknownOperatorIsNamedWithItsModule) {
+TEST_F(ExportOnnx, AnUnknownOperatorIsReportedWithItsModule) {
   expect_error<c10::ValueError>(
       [&] {
         export_onnx(
@@ -316,7 +317,7 @@ TEST_F(ExportOnnx, AnUnknownOperatorIsNamedWithItsModule) {
   EXPECT_FALSE(fs::exists(temp_ / "a.onnx"));
 }
 
-// Writes into a part of what it reads later.
+// Writes into part of a tensor that is read later.
 struct WriterImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     torch::Tensor y = x * 2;
@@ -329,14 +330,14 @@ struct RandomImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return x + torch::rand({4}); }
 };
 
-// A trace has memory of their size, not the numbers.
+// A trace holds such tensors as memory of their size, without their values.
 struct NumbersImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     return x + torch::tensor(std::vector<double>{1, 2, 3, 4}, x.options());
   }
 };
 
-// Of sizes that ONNX has as numbers.
+// Calls a function that uses sizes as numbers where ONNX needs constants.
 template <typename Function>
 struct CallImpl : torch::nn::Module {
   explicit CallImpl(Function function) : call(function) {}
@@ -349,7 +350,7 @@ Model calling(Function function) {
   return std::make_shared<CallImpl<Function>>(function);
 }
 
-TEST_F(ExportOnnx, RefusesNumbersThatOtherSizesChange) {
+TEST_F(ExportOnnx, RejectsNumbersThatChangeWithTheSize) {
   const Tensors x = {torch::zeros({2, 3, 6, 6})};
   const fs::path file = temp_ / "a.onnx";
   const auto refuses = [&](const Model& model,
@@ -380,7 +381,8 @@ TEST_F(ExportOnnx, RefusesNumbersThatOtherSizesChange) {
   EXPECT_EQ(temp_.entries(), 0);
 }
 
-// A trace sees one thread: what the second device answered was a constant.
+// A trace records one thread. The output of the second device would become a
+// constant.
 TEST_F(ExportOnnx, AModelOnSeveralDevicesIsExportedAsOnOne) {
   const Model model = point_net();
   const Tensors inputs = {torch::randn({4, 2})};
@@ -392,7 +394,7 @@ TEST_F(ExportOnnx, AModelOnSeveralDevicesIsExportedAsOnOne) {
   EXPECT_EQ(read_file(temp_ / "two.onnx"), read_file(temp_ / "one.onnx"));
 }
 
-TEST_F(ExportOnnx, RefusesNamesThatAreTaken) {
+TEST_F(ExportOnnx, RejectsDuplicateNames) {
   const auto refuses = [&](const OnnxOptions& options, const char* word) {
     expect_error<c10::ValueError>(
         [&] {
@@ -413,7 +415,7 @@ TEST_F(ExportOnnx, RefusesNamesThatAreTaken) {
   EXPECT_EQ(temp_.entries(), 0);
 }
 
-// Takes no memory.
+// The expanded buffer takes no memory.
 struct LargeImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     return torch::embedding(words, x);
@@ -422,7 +424,7 @@ struct LargeImpl : torch::nn::Module {
       register_buffer("words", torch::zeros({1}).expand({int64_t{1} << 26, 8}));
 };
 
-TEST_F(ExportOnnx, RefusesWeightsThatTakeMoreThanAFileHolds) {
+TEST_F(ExportOnnx, RejectsWeightsLargerThanAFileCanHold) {
   expect_error<c10::ValueError>(
       [&] {
         export_onnx(
@@ -434,7 +436,7 @@ TEST_F(ExportOnnx, RefusesWeightsThatTakeMoreThanAFileHolds) {
   EXPECT_EQ(temp_.entries(), 0);
 }
 
-TEST_F(ExportOnnx, RefusesWhatATraceCannotHold) {
+TEST_F(ExportOnnx, RejectsModelsThatATraceCannotRepresent) {
   const Tensors x = {torch::zeros({2, 4})};
   const fs::path file = temp_ / "a.onnx";
   const auto refuses = [&](Model model,

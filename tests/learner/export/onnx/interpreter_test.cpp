@@ -25,7 +25,7 @@ using torch::Tensor;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The first output of an operator of %x0, %x1 and so on:
+// Computes the first output of an operator of %x0, %x1 and so on:
 // "Softmax[axis=-1](%x0)".
 Tensor computed(
     const std::string& call,
@@ -45,7 +45,7 @@ Tensor computed(
       graph.get());
   torch::jit::Node* const node = graph->outputs()[0]->node();
   for (const c10::Symbol name : node->attributeNames()) {
-    // The parser's lists are of another kind than the exporter's.
+    // The parser's lists have a different type from the exporter's.
     if (node->kindOf(name) != torch::jit::AttributeKind::ival) continue;
     const std::vector<int64_t> list = node->ival(name).toIntVector();
     node->removeAttribute(name);
@@ -80,9 +80,9 @@ Tensor places(const std::vector<int64_t>& numbers) {
   return torch::tensor(numbers);
 }
 
-// The numbers below are those of the specification's examples, or follow from
-// its formulas by hand.
-TEST(Interpreter, ShapesHaveTheRulesOfOnnx) {
+// The expected numbers are the specification's examples or follow from its
+// formulas by hand.
+TEST(Interpreter, ShapesFollowOnnx) {
   const Tensor x = torch::arange(24, torch::kFloat).view({2, 3, 4});
   expect_values("Reshape(%x0, %x1)", {x, places({0, -1})}, x.view({2, 12}));
   expect_values(
@@ -108,7 +108,7 @@ TEST(Interpreter, ShapesHaveTheRulesOfOnnx) {
       {"Squeeze of [2, 3, 4] Float, [1] Long", "its dimension 1 has 3"});
 }
 
-TEST(Interpreter, SlicesAreCutAsNumPyDoes) {
+TEST(Interpreter, SlicesFollowNumPy) {
   const Tensor x = torch::arange(5, torch::kFloat);
   const auto slice = [&](int64_t start, int64_t end, int64_t step) {
     return computed(
@@ -125,7 +125,7 @@ TEST(Interpreter, SlicesAreCutAsNumPyDoes) {
   EXPECT_EQ(slice(1, 3, -1).numel(), 0);
 }
 
-TEST(Interpreter, ARowOfMinusInfinityHasNoSoftmax) {
+TEST(Interpreter, SoftmaxOfARowOfMinusInfinityIsNaN) {
   const Tensor x = torch::stack({row({0, 0}), row({-kInfinity, -kInfinity})});
   const float nan = std::numeric_limits<float>::quiet_NaN();
   expect_values(
@@ -134,7 +134,7 @@ TEST(Interpreter, ARowOfMinusInfinityHasNoSoftmax) {
       torch::stack({row({0.5, 0.5}), row({nan, nan})}));
 }
 
-TEST(Interpreter, ResizeHasThePlacesOfOnnx) {
+TEST(Interpreter, ResizeUsesTheCoordinatesOfOnnx) {
   const Tensor x = row({1, 2, 3, 4}).view({1, 1, 1, 4});
   const auto to = [&](const std::string& attributes, int64_t width) {
     return computed(
@@ -162,7 +162,7 @@ TEST(Interpreter, ResizeHasThePlacesOfOnnx) {
   EXPECT_TRUE(near(to("mode=\"cubic\"", 2), {1.40625, 3.59375}));
 }
 
-TEST(Interpreter, PoolingAndPaddingByHand) {
+TEST(Interpreter, PoolingAndPaddingEqualHandComputedValues) {
   const Tensor x = row({1, 2, 3, 4, 5}).view({1, 1, 5});
   const auto line = [](const std::vector<float>& numbers) {
     return row(numbers).view({1, 1, -1});
@@ -188,14 +188,15 @@ TEST(Interpreter, PoolingAndPaddingByHand) {
   expect_values(pad("reflect"), {x, pads}, line({3, 2, 1, 2, 3, 4, 5, 4}));
   expect_values(pad("edge"), {x, pads}, line({1, 1, 1, 2, 3, 4, 5, 5}));
   expect_values(pad("constant"), {x, pads}, line({0, 0, 1, 2, 3, 4, 5, 0}));
-  // Of a kernel 1, 1: each element twice, of which pads cut one at either end.
+  // For a 1 x 1 kernel with padding: each element occurs twice, and the pads
+  // cut one at either end.
   expect_values(
       "ConvTranspose[strides=[2], pads=[1, 1], output_padding=[1]](%x0, %x1)",
       {x, torch::ones({1, 1, 2})},
       line({1, 2, 2, 3, 3, 4, 4, 5, 5}));
 }
 
-TEST(Interpreter, PlacesAndScatters) {
+TEST(Interpreter, GatherAndScatterFollowOnnx) {
   const Tensor x = torch::arange(6, torch::kFloat).view({2, 3});
   expect_values(
       "Gather[axis=1](%x0, %x1)",
@@ -223,7 +224,7 @@ TEST(Interpreter, PlacesAndScatters) {
       {"Gather of [2, 3] Float, [] Long", "outside a dimension of 2"});
 }
 
-TEST(Interpreter, ArithmeticOfOnnx) {
+TEST(Interpreter, ArithmeticFollowsOnnx) {
   expect_values("Div(%x0, %x1)", {places({-7}), places({2})}, places({-3}));
   expect_values("Mod(%x0, %x1)", {places({-7}), places({2})}, places({1}));
   expect_values("Mod[fmod=1](%x0, %x1)", {row({-7}), row({2})}, row({-1}));
@@ -244,11 +245,11 @@ TEST(Interpreter, ArithmeticOfOnnx) {
       row({1, 2}));
 }
 
-// With weights of 1 and no biases, of one number: one step by hand.
-TEST(Interpreter, GatesAreInTheOrderOfOnnx) {
+// One step by hand, of a single number with weights of 1 and no biases.
+TEST(Interpreter, GatesAreInOnnxOrder) {
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   const Tensor x = torch::ones({1, 1, 1}), h = torch::full({1, 1, 1}, 0.5f);
-  // The input weighs 1, 2, 3, 4 in the gates, the state nothing.
+  // The input has weights 1, 2, 3 and 4 in the gates; the state has none.
   const auto weights = [](int64_t gates) {
     return torch::arange(1, gates + 1, torch::kFloat).view({1, gates, 1});
   };
@@ -263,7 +264,7 @@ TEST(Interpreter, GatesAreInTheOrderOfOnnx) {
   const Tensor only_new = torch::tensor({0.f, 0.f, 2.f}).view({1, 3, 1});
   const Tensor biases = torch::tensor({0.f, 0.f, 0.f, 0.f, 0.f, 1.f});
   for (const int is_after : {0, 1}) {
-    // The state's bias of 1 is in the reset gate's reach, or not.
+    // The reset gate applies to the state's bias of 1, or does not.
     const double state = is_after ? r * (2 * 0.5 + 1) : 2 * (r * 0.5) + 1;
     const double y = (1 - z) * std::tanh(3 + state) + z * 0.5;
     expect_values(
@@ -274,8 +275,8 @@ TEST(Interpreter, GatesAreInTheOrderOfOnnx) {
   }
 }
 
-// The specification's examples: the boxes 3, 0 and 5 of one class, where the
-// others overlap with a better one.
+// The specification's examples: boxes 3, 0 and 5 of one class remain; the
+// others overlap a better box.
 class NonMaxSuppression : public testing::Test {
  protected:
   Tensor selected(
@@ -303,21 +304,21 @@ class NonMaxSuppression : public testing::Test {
   const Tensor scores_ = row({0.9, 0.75, 0.6, 0.95, 0.5, 0.3}).view({1, 1, 6});
 };
 
-TEST_F(NonMaxSuppression, KeepsTheBestOfThoseThatOverlap) {
+TEST_F(NonMaxSuppression, KeepsTheBestOfOverlappingBoxes) {
   const std::vector<Tensor> given = {boxes_, scores_};
   const Tensor all = triples({0, 0, 3, 0, 0, 0, 0, 0, 5});
   EXPECT_TRUE(selected(given, 3, 0.5, 0).equal(all));
   EXPECT_TRUE(selected(given, 9, 0.5, 0).equal(all));
   EXPECT_TRUE(selected(given, 2, 0.5, 0).equal(all.slice(0, 0, 2)));
   EXPECT_TRUE(selected(given, 3, 0.5, 0.4).equal(all.slice(0, 0, 2)));
-  // Only a larger score counts.
+  // Only larger scores pass the score threshold.
   EXPECT_TRUE(selected(given, 3, 0.5, 0.95).equal(triples({})));
   // Neighbors have an IoU of 0.9 / 1.1 = 0.818.
   EXPECT_EQ(selected(given, 9, 0.82, 0).size(0), 6);
   EXPECT_EQ(selected(given, 9, 0.81, 0).size(0), 3);
 }
 
-TEST_F(NonMaxSuppression, TakesCornersInAnyOrderAndCenters) {
+TEST_F(NonMaxSuppression, AcceptsCornersInAnyOrderAndCenters) {
   const Tensor all = triples({0, 0, 3, 0, 0, 0, 0, 0, 5});
   const Tensor flipped = boxes_.index_select(2, torch::tensor({2, 3, 0, 1}));
   EXPECT_TRUE(selected({flipped, scores_}, 3, 0.5, 0).equal(all));
@@ -343,12 +344,12 @@ TEST_F(NonMaxSuppression, ClassesAndImagesAreIndependent) {
           .equal(triples({0, 0, 3, 0, 0, 0, 1, 0, 3, 1, 0, 0})));
 }
 
-TEST_F(NonMaxSuppression, OfEqualScoresTheFirstIsBetter) {
+TEST_F(NonMaxSuppression, OfEqualScoresTheFirstWins) {
   EXPECT_TRUE(selected({boxes_, torch::ones({1, 1, 6})}, 9, 0.5, 0)
                   .equal(triples({0, 0, 0, 0, 0, 3, 0, 0, 5})));
 }
 
-TEST_F(NonMaxSuppression, GivesNoneUnlessItIsToldHowMany) {
+TEST_F(NonMaxSuppression, ReturnsNoBoxesWithoutALimitOnTheirNumber) {
   EXPECT_EQ(
       computed("NonMaxSuppression(%x0, %x1)", {boxes_, scores_}).size(0),
       0);
@@ -364,7 +365,7 @@ TEST_F(NonMaxSuppression, GivesNoneUnlessItIsToldHowMany) {
       {"expected [N, K, 4] and [N, C, K]"});
 }
 
-TEST(Interpreter, RefusesWhatOnnxRuntimeDoes) {
+TEST(Interpreter, RejectsWhatOnnxRuntimeRejects) {
   const Tensor x = row({1, 2}), whole = places({1, 2}), is = x > 1;
   const auto refuses = [](const std::string& call,
                           const std::vector<Tensor>& inputs,
@@ -387,12 +388,12 @@ TEST(Interpreter, RefusesWhatOnnxRuntimeDoes) {
       "padding is 0 and 2 for a kernel of 2");
 }
 
-TEST(Interpreter, AnOperatorThatItLacksIsAnError) {
+TEST(Interpreter, AnUnsupportedOperatorIsAnError) {
   EXPECT_THROW(computed("Nothing(%x0)", {row({1})}), c10::Error);
 }
 
-// So that no new operator is left out of the check of exports.
-TEST(Interpreter, KnowsEveryOperatorThatTheExporterWrites) {
+// Ensures that the check of exports covers each new operator.
+TEST(Interpreter, SupportsEveryOperatorOfTheExporter) {
   const std::set<std::string> others = {"CRD", "DCR", "ONNX", "TF32"};
   const std::filesystem::path folder =
       in_tests_folder("../learner/export/onnx");

@@ -1,4 +1,5 @@
-// Each operator of the exporter in ONNX Runtime, which check_onnx.py calls.
+// Exports each supported operator. check_onnx.py runs the files in ONNX
+// Runtime.
 #include "tern/learner/export/onnx/operators.h"
 
 #include <cmath>
@@ -33,14 +34,14 @@ using torch::Tensor;
 namespace fs = std::filesystem;
 namespace nn = torch::nn;
 
-/// A module of one function of [N, 3, 7, 7].
+/// A module that applies one function to [N, 3, 7, 7].
 struct CallImpl : nn::Module {
   explicit CallImpl(Tensors (*function)(const Tensor&)) : call(function) {}
   Tensors forward(const Tensor& x) { return call(x); }
   Tensors (*call)(const Tensor&);
 };
 
-// Whole numbers and booleans that differ from sample to sample.
+// Integers and booleans that differ from sample to sample.
 Tensor whole_of(const Tensor& x) {
   return (4 * x).round().to(torch::kLong);
 }
@@ -64,7 +65,8 @@ Tensors functions(const Tensor& x) {
       x.trunc() + x.frac()};
 }
 
-// ONNX casts nothing, and ONNX Runtime lacks operators of integers.
+// ONNX has no implicit casts, and ONNX Runtime lacks some operators for
+// integers.
 Tensors functions_of_integers(const Tensor& x) {
   const Tensor whole = whole_of(x), truth = truth_of(x);
   const Tensor byte = whole.to(torch::kByte), exact = x.to(torch::kDouble);
@@ -113,7 +115,7 @@ Tensors arithmetic(const Tensor& x) {
       torch::alias(x).detach().clone().contiguous()};
 }
 
-// Divisors of both signs, and quotients that are whole.
+// Divisors of both signs, and some whole quotients.
 Tensors division(const Tensor& x) {
   const Tensor y = x.roll(1, -1) + 0.07, whole = whole_of(x);
   const Tensor other = whole.roll(1, -1) * 2 + 1;
@@ -132,7 +134,7 @@ Tensors division(const Tensor& x) {
       torch::remainder(whole, 1.5) + whole / other};
 }
 
-// PyTorch casts arguments to the type of the result, ONNX does not.
+// PyTorch casts arguments to the result type; ONNX does not.
 Tensors types(const Tensor& x) {
   const Tensor whole = whole_of(x), truth = truth_of(x);
   const Tensor exact = x.to(torch::kDouble), byte = whole.to(torch::kByte);
@@ -324,7 +326,7 @@ Tensors padding(const Tensor& x) {
       torch::replication_pad3d(thick, {1, 2, 3, 0, 1, 1})};
 }
 
-// Those that are written into are no constants of a trace.
+// Tensors that are written into are not constants of a trace.
 Tensors new_tensors(const Tensor& x) {
   const int64_t n = x.size(0);
   const Tensor counted = torch::arange(n).unsqueeze(1) * 2 + torch::arange(3);
@@ -433,7 +435,7 @@ Tensors resizing(const Tensor& x) {
       torch::_upsample_nearest_exact3d(cube, {4, 9, 14})};
 }
 
-/// Of other numbers than those that are given.
+/// Applied to different values from the example's.
 struct PlacesImpl : nn::Module {
   Tensors forward(const Tensor& x) {
     const Tensor top = std::get<1>(x.topk(2, -1));
@@ -533,8 +535,8 @@ struct NormsImpl : nn::Module {
   Tensor seven = register_parameter("seven", torch::randn({7}));
 };
 
-// By the statistics of the batch, behind a convolution too, into which others
-// are folded.
+// Normalization by batch statistics, also after a convolution, into which other
+// norms are folded.
 struct BatchStatisticsImpl : nn::Module {
   Tensors forward(const Tensor& x) {
     const Tensor y = conv(x);
@@ -564,7 +566,7 @@ struct BatchStatisticsImpl : nn::Module {
       nn::BatchNorm2d(nn::BatchNorm2dOptions(4).track_running_stats(false)));
 };
 
-// Masks with rows that nothing is left of.
+// Masks that remove whole rows.
 struct AttentionImpl : nn::Module {
   Tensors forward(const Tensor& x) {
     const auto attend = [&](const std::optional<Tensor>& mask, bool is_causal) {
@@ -680,7 +682,7 @@ std::vector<std::pair<const char*, Model>> modules() {
       {"layers", std::make_shared<LayersImpl>()}};
 }
 
-TEST(OnnxOperators, GiveTheSameInOnnxRuntime) {
+TEST(OnnxOperators, GiveTheSameOutputsInOnnxRuntime) {
   const TempFolder temp;
   const char* const shared = std::getenv("TERN_ONNX_FOLDER");
   const fs::path folder = shared != nullptr ? fs::path(shared) : temp.path();
@@ -694,7 +696,7 @@ TEST(OnnxOperators, GiveTheSameInOnnxRuntime) {
   }
 }
 
-TEST(OnnxOperators, LayerNormIsTheSameInOperatorsOfOlderReaders) {
+TEST(OnnxOperators, LayerNormFromOlderOperatorsGivesTheSameOutputs) {
   const TempFolder temp;
   const char* const shared = std::getenv("TERN_ONNX_FOLDER");
   const fs::path folder = shared != nullptr ? fs::path(shared) : temp.path();
@@ -710,8 +712,8 @@ TEST(OnnxOperators, LayerNormIsTheSameInOperatorsOfOlderReaders) {
   EXPECT_EQ(file.find("LayerNormalization"), std::string::npos);
 }
 
-// So that a new operator is compared too.
-TEST(OnnxOperators, AreAllInTheTestAbove) {
+// Ensures that each new operator is compared too.
+TEST(OnnxOperators, AreAllTestedAbove) {
   const torch::NoGradGuard no_grad;
   std::set<std::string> used;
   for (auto& [name, model] : modules()) {
@@ -741,7 +743,7 @@ void expect_refused(
 
 using X = const Tensor&;
 
-// Of [2, 3, 6, 6].
+// Applies a function to [2, 3, 6, 6].
 void refuses(
     Tensors (*function)(const Tensor&),
     std::initializer_list<std::string_view> words) {
@@ -749,7 +751,7 @@ void refuses(
   expect_refused(model, torch::randn({2, 3, 6, 6}), words);
 }
 
-TEST(OnnxOperators, RefuseArgumentsThatTheyDoNotKnow) {
+TEST(OnnxOperators, RejectUnsupportedArguments) {
   refuses(
       [](X x) -> Tensors { return {torch::round(x, 2)}; },
       {"aten::round", "argument decimals is 2; expected false or none"});
@@ -818,8 +820,8 @@ TEST(OnnxOperators, RefuseArgumentsThatTheyDoNotKnow) {
       {"an input in the model itself", "ComplexFloat"});
 }
 
-// A file answers alike for the same input.
-TEST(OnnxOperators, RefuseToDrawRandomNumbers) {
+// A file returns the same outputs for the same input.
+TEST(OnnxOperators, RejectRandomNumbers) {
   for (const auto& function :
        {+[](X x) -> Tensors { return {torch::dropout(x, 0.5, true)}; },
         +[](X x) -> Tensors { return {torch::feature_dropout(x, 0.5, true)}; },
@@ -842,7 +844,7 @@ TEST(OnnxOperators, RefuseToDrawRandomNumbers) {
   }
 }
 
-TEST(OnnxOperators, SayWhatToWriteInstead) {
+TEST(OnnxOperators, SuggestAReplacement) {
   refuses(
       [](X x) -> Tensors {
         const Tensor y = x * 2;
@@ -880,7 +882,7 @@ struct LstmImpl : nn::Module {
   bool trains;
 };
 
-TEST(OnnxOperators, RefuseAnLstmThatProjectsOrDrawsRandomNumbers) {
+TEST(OnnxOperators, RejectAnLstmWithProjectionsOrDropout) {
   expect_refused(
       std::make_shared<LstmImpl>(nn::LSTMOptions(4, 3).proj_size(2)),
       torch::randn({2, 5, 4}),
@@ -902,7 +904,7 @@ struct PackedImpl : nn::Module {
   }
 };
 
-TEST(OnnxOperators, RefuseAPackedSequence) {
+TEST(OnnxOperators, RejectAPackedSequence) {
   expect_refused(
       std::make_shared<PackedImpl>(),
       torch::randn({2, 5, 4}),

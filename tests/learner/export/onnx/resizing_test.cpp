@@ -1,4 +1,5 @@
-// Images of many sizes, which check_onnx.py compares in ONNX Runtime.
+// Exports resizing for images of many sizes. check_onnx.py compares them in
+// ONNX Runtime.
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -44,7 +45,7 @@ Model calling(Function function) {
   return std::make_shared<CallImpl<Function>>(function);
 }
 
-// A few of all sizes up to 64, and those where rounding in fp32 matters.
+// A few of all sizes up to 64, and the sizes where fp32 rounding matters.
 std::vector<std::pair<int64_t, int64_t>> pairs_of_sizes() {
   std::vector<std::pair<int64_t, int64_t>> pairs =
       {{1, 41}, {3, 41 * 3}, {18, 6}, {49, 7}, {7, 49}, {224, 75}, {41, 33}};
@@ -56,13 +57,13 @@ std::vector<std::pair<int64_t, int64_t>> pairs_of_sizes() {
   return pairs;
 }
 
-// Pixels that are all different, at different places in each sample.
+// Pixels with distinct values, at different positions in each sample.
 Tensor counted(const Tensor& x, int64_t size) {
   const Tensor line = torch::arange(size, torch::kFloat).view({1, 1, 1, -1});
   return line + x.sum({1, 2, 3}, true);
 }
 
-TEST_F(OnnxResizing, TakesTheNearestPixelsThatPyTorchTakes) {
+TEST_F(OnnxResizing, SelectsTheSameNearestPixelsAsPyTorch) {
   for (const bool is_exact : {false, true}) {
     const Model model = calling([is_exact](const Tensor& x) -> Tensors {
       Tensors all;
@@ -83,7 +84,7 @@ TEST_F(OnnxResizing, TakesTheNearestPixelsThatPyTorchTakes) {
   }
 }
 
-TEST_F(OnnxResizing, TakesTheNearestPixelsByAScale) {
+TEST_F(OnnxResizing, SelectsTheSameNearestPixelsByScale) {
   const Model model = calling([](const Tensor& x) -> Tensors {
     Tensors all;
     for (int64_t from = 1; from < 40; ++from) {
@@ -111,8 +112,8 @@ TEST_F(OnnxResizing, TakesTheNearestPixelsByAScale) {
       /*tolerance=*/1e-3);
 }
 
-// The places are computed in the graph.
-TEST_F(OnnxResizing, TakesTheNearestPixelsOfImagesOfAnySize) {
+// The graph computes the positions.
+TEST_F(OnnxResizing, SelectsTheSameNearestPixelsForAnyImageSize) {
   const Model model = calling([](const Tensor& x) -> Tensors {
     const int64_t h = x.size(2), w = x.size(3);
     const std::vector<double> scales = {2, 1.5}, whole = {2, 3};

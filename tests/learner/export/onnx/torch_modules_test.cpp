@@ -1,4 +1,4 @@
-// LibTorch's own modules in ONNX Runtime, which check_onnx.py calls.
+// Exports LibTorch's own modules. check_onnx.py runs the files in ONNX Runtime.
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -23,7 +23,7 @@ using torch::Tensor;
 namespace fs = std::filesystem;
 namespace nn = torch::nn;
 
-/// Modules that each take what the model takes.
+/// Applies each module to the model's input.
 struct EachImpl : nn::Module {
   template <typename... Modules>
   explicit EachImpl(const Modules&... modules) {
@@ -83,7 +83,7 @@ Model activations() {
       nn::Unflatten(nn::UnflattenOptions(1, {2, 2})));
 }
 
-// Those that write into their first argument.
+// Modules that write into their first argument.
 Model in_place() {
   return nn::Sequential(
       nn::Conv2d(nn::Conv2dOptions(4, 4, 3)),
@@ -178,7 +178,7 @@ Model upsampling() {
       of(scaled(1.7), torch::kBicubic, false));
 }
 
-// Of [N, 6, 8].
+// For inputs [N, 6, 8].
 Model lines() {
   return std::make_shared<EachImpl>(
       nn::Linear(8, 5),
@@ -202,7 +202,7 @@ Model lines() {
       nn::Upsample(nn::UpsampleOptions().size(std::vector<int64_t>{13})));
 }
 
-// Of [N, 2, 4, 6, 5].
+// For inputs [N, 2, 4, 6, 5].
 Model volumes() {
   return std::make_shared<EachImpl>(
       nn::Conv3d(nn::Conv3dOptions(2, 3, 3).padding(1)),
@@ -224,7 +224,7 @@ Model volumes() {
       nn::Upsample(nn::UpsampleOptions().size(std::vector<int64_t>{5, 6, 9})));
 }
 
-// Of [N, 6, 8]: what takes two tensors, and cells.
+// For inputs [N, 6, 8]: modules with two inputs, and recurrent cells.
 struct PairsImpl : nn::Module {
   Tensors forward(const Tensor& x) {
     const Tensor y = x.roll(1, 1), word = x.select(2, 0).round().abs();
@@ -255,7 +255,7 @@ struct PairsImpl : nn::Module {
       nn::Embedding(nn::EmbeddingOptions(5, 3).padding_idx(1)));
 };
 
-// Of [N, 6, 8]. With LibTorch's masks, and lengths that are the batch's.
+// For inputs [N, 6, 8]; with LibTorch's masks and one length per sample.
 struct AttentionImpl : nn::Module {
   Tensors forward(const Tensor& x) {
     const Tensor time_first = x.transpose(0, 1);
@@ -300,7 +300,7 @@ struct AttentionImpl : nn::Module {
       nn::TransformerOptions(8, 2, 1, 1).dim_feedforward(12)};
 };
 
-TEST(OnnxTorchModules, GiveTheSameInOnnxRuntime) {
+TEST(OnnxTorchModules, GiveTheSameOutputsInOnnxRuntime) {
   const TempFolder temp;
   const char* const shared = std::getenv("TERN_ONNX_FOLDER");
   const fs::path folder = shared != nullptr ? fs::path(shared) : temp.path();

@@ -1,5 +1,6 @@
-// What PyTorch computes of each type: ONNX casts nothing, and ONNX Runtime,
-// which check_onnx.py calls, has fewer operators of integers and booleans.
+// Covers PyTorch's operators for each type. ONNX has no implicit casts, and
+// ONNX Runtime, which check_onnx.py runs, has fewer operators for integers and
+// booleans.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -21,7 +22,7 @@ using testing_support::write_onnx_case;
 using torch::Tensor;
 namespace fs = std::filesystem;
 
-// Of two tensors [N, 3, 6, 6] of one type.
+// Applies an operator to two tensors [N, 3, 6, 6] of one type.
 using Call = Tensor (*)(const Tensor& x, const Tensor& y);
 using X = const Tensor&;
 
@@ -220,7 +221,8 @@ const std::vector<Case>& cases() {
 
 #undef TERN_CASE
 
-// Gives its input, in which samples differ, then all of these.
+// Returns its input, whose samples differ, followed by the results of all
+// operators.
 struct CallsImpl : torch::nn::Module {
   CallsImpl(std::vector<Call> calls, torch::ScalarType type)
       : calls(std::move(calls)), type(type) {}
@@ -237,7 +239,7 @@ struct CallsImpl : torch::nn::Module {
 
 class OnnxTypes : public testing::TestWithParam<torch::ScalarType> {};
 
-TEST_P(OnnxTypes, GiveTheSameInOnnxRuntimeOrAreRefused) {
+TEST_P(OnnxTypes, GiveTheSameOutputsInOnnxRuntimeOrAreRejected) {
   const TempFolder temp;
   const char* const shared = std::getenv("TERN_ONNX_FOLDER");
   const fs::path folder = shared != nullptr ? fs::path(shared) : temp.path();
@@ -254,7 +256,7 @@ TEST_P(OnnxTypes, GiveTheSameInOnnxRuntimeOrAreRefused) {
     try {
       alone->forward(x);
     } catch (const std::exception&) {
-      continue;  // not in PyTorch either
+      continue;  // not supported by PyTorch either
     }
     try {
       export_onnx(alone, temp / "a.onnx", {x});
