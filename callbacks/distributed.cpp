@@ -313,9 +313,9 @@ void Distributed::on_exception(Learner&, const std::exception& error) {
   group_->leave();
   if (told) throw DistributedError(fmt::format("[Learner::fit] {}", *told));
   throw DistributedError(fmt::format(
-      "[Learner::fit] rank {} of {} lost the others in the middle of a step; "
-      "one of them exited without an error, or did not respond within {} ms: "
-      "{}",
+      "[Learner::fit] rank {} of {} lost its connection to the other ranks in "
+      "the middle of a step; one of them exited without an error, or did not "
+      "respond within {} ms: {}",
       group_->rank(),
       group_->world_size(),
       group_->options().timeout.count(),

@@ -78,8 +78,8 @@ void Monitor::begin(Learner& learn) {
   const auto direction = find_direction(learn);
   TERN_CHECK_VALUE(
       direction,
-      "[{}] the monitor is \"{}\", whose name does not tell whether lower or "
-      "higher is better; expected .mode = \"min\" or \"max\", or one of the "
+      "[{}] the monitor is \"{}\", whose name does not indicate whether lower "
+      "or higher is better; expected .mode = \"min\" or \"max\", or one of the "
       "monitors {}.",
       owner_,
       monitored_,

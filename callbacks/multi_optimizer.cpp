@@ -258,7 +258,7 @@ class MultiOptimizer::Runner final : public StepRunner {
       TERN_CHECK_VALUE(
           made.back(),
           "[MultiOptimizer] the optimizer factory of part \"{}\" returned no "
-          "optimizer; expected one over the parameters passed to it.",
+          "optimizer; expected an optimizer over the parameters passed to it.",
           part.name);
     }
     return optim::CombinedOptimizer::combine(std::move(made));

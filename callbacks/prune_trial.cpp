@@ -83,7 +83,7 @@ PruneTrial::PruneTrial(Options options)
           /*reset_on_fit=*/false) {
   TORCH_CHECK_VALUE(
       options_.study,
-      "[PruneTrial] there is no study; expected the one that all trials of the "
+      "[PruneTrial] there is no study; expected a study that all trials of the "
       "search share: auto study = std::make_shared<tern::Study>().");
   check_at_least("PruneTrial", "startup_trials", options_.startup_trials, 0);
   check_at_least("PruneTrial", "warmup_epochs", options_.warmup_epochs, 0);
@@ -151,7 +151,7 @@ void PruneTrial::on_epoch_end(Learner& learn) {
   if (!loop::first_rank_where(parts_of(learn), is_over)) return;
   learn.options().sink->line(fmt::format(
       "PruneTrial: {}; the trial stops.",
-      is_over ? why : "another rank knows of better trials"));
+      is_over ? why : "another rank has better trials"));
   state.stop_training = true;
   state.result = FitResult::pruned;
 }
@@ -175,7 +175,7 @@ bool PruneTrial::is_worse(std::string& why) {
   const auto count = others.size();
   const double median = median_of(std::move(others));
   why = std::isnan(best)
-            ? fmt::format("{} was never a number", options_.monitor)
+            ? fmt::format("{} was NaN in every epoch", options_.monitor)
             : fmt::format(
                   "{} was at best {:.6f} after {} epoch{}, worse than the "
                   "median {:.6f} of {} earlier trial{}",

@@ -122,7 +122,7 @@ void RunControl::use_rates(Learner& learn) {
     own_rates_.clear();
     return;
   }
-  or_warn(learn, "the learning rates stay as they are", [&] {
+  or_warn(learn, "the learning rates are unchanged", [&] {
     used_rates_ = rates->resolve(parts_of(learn).groups.size(), 0);
     if (own_rates_.empty()) own_rates_ = learn.learning_rates();
   });

@@ -24,7 +24,7 @@ std::string find_input(const TrainState& state) {
   const auto bad = std::find_if_not(inputs.begin(), inputs.end(), is_finite);
   if (bad == inputs.end()) return "";
   return fmt::format(
-      "The batch's input {} is not finite: check the data.",
+      "Input {} of the batch is not finite: check the data.",
       bad - inputs.begin());
 }
 
@@ -33,8 +33,8 @@ std::string find_weight(Learner& learn, const char* otherwise) {
   const std::string bad = broken_tensor(learn.model().parameters(), {});
   if (bad.empty()) return otherwise;
   return fmt::format(
-      "Parameter {} is not finite: the gradients of an earlier step made it "
-      "so; use a lower learning rate or clip the gradients.",
+      "Parameter {} is not finite, because of the gradients of an earlier "
+      "step: use a lower learning rate or clip the gradients.",
       bad);
 }
 

@@ -36,7 +36,8 @@ const DataLoader& DataBunch::loader(Split split) const {
                                                : test;
   TERN_CHECK_VALUE(
       loader,
-      "[DataBunch] there is no {} loader; set DataBunch::{} first.",
+      "[DataBunch] there is no {} loader; expected one. Set DataBunch::{} "
+      "first.",
       to_string(split),
       to_string(split));
   return *loader;

@@ -265,10 +265,10 @@ struct DataLoader::Epoch::Workers {
       throw DataError(
           place_of(*dataset, indices.front()),
           fmt::format(
-              "the dataset was asked for {} samples, starting with this one, "
-              "and returned inputs with {} rows; get_batch must return one row "
-              "per index, or list the rows that it leaves out in "
-              "Batch::left_out, which has {}",
+              "get_batch was called with {} indices, starting with this "
+              "sample, and returned inputs with {} rows; expected one row per "
+              "index, except for the rows listed in Batch::left_out, which has "
+              "{}.",
               indices.size(),
               made.size(),
               made.left_out.size()));
@@ -392,7 +392,7 @@ DataLoader::DataLoader(
     : dataset_(std::move(dataset)), options_(checked(std::move(options))) {
   TORCH_CHECK_VALUE(
       dataset_,
-      "[DataLoader] the dataset is null; give a dataset.");
+      "[DataLoader] the dataset is null; expected a dataset.");
   sampler_ = options_.sampler;
   if (!sampler_ && options_.shuffle) {
     sampler_ = std::make_shared<RandomSampler>(dataset_->size());
@@ -455,7 +455,7 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   TORCH_CHECK_VALUE(
       !workers->can_end_early || std::ranges::is_sorted(workers->order),
       "[DataLoader] the data can end early (a stream that cannot restart), but "
-      "the sampler shuffles; expected samples in order. Give a "
+      "the sampler shuffles; expected samples in order. Use a "
       "SequentialSampler, and shuffle within the stream.");
   workers->batches = size();
   const auto wanted = c10::ArrayRef(workers->order)

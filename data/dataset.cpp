@@ -96,7 +96,9 @@ Subset::Subset(
     std::shared_ptr<const Dataset> source,
     std::vector<int64_t> indices)
     : source_(std::move(source)), indices_(std::move(indices)) {
-  TORCH_CHECK_VALUE(source_, "[Subset] the source is null; give a dataset.");
+  TORCH_CHECK_VALUE(
+      source_,
+      "[Subset] the source is null; expected a dataset.");
   const int64_t size = source_->size();
   for (const int64_t index : indices_) {
     TORCH_CHECK_INDEX(
@@ -157,7 +159,7 @@ Concat::Concat(std::vector<std::shared_ptr<const Dataset>> sources)
     : sources_(std::move(sources)) {
   int64_t end = 0;
   for (const auto& source : sources_) {
-    TORCH_CHECK_VALUE(source, "[Concat] a source is null; give datasets.");
+    TORCH_CHECK_VALUE(source, "[Concat] a source is null; expected datasets.");
     end += source->size();
     ends_.push_back(end);
     times_.push_back(std::count(sources_.begin(), sources_.end(), source));
@@ -218,8 +220,8 @@ std::shared_ptr<const Dataset> Concat::begin_epoch(
   for (size_t i = 0; i + 1 < sources_.size(); ++i) {
     TERN_CHECK_VALUE(
         !context.training || !sources_[i]->can_end_early(),
-        "[Concat] dataset {} of {} can end early, as a stream does that cannot "
-        "restart, and the training would end with it; expected such a dataset "
+        "[Concat] dataset {} of {} can end early, as a stream that cannot "
+        "restart does, and training would end with it; expected such a dataset "
         "only at the end. Put it last.",
         i + 1,
         sources_.size());

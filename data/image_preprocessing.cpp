@@ -59,7 +59,7 @@ ImagePreprocessing parse_image_preprocessing(
   if (!makes_sense(what)) {
     throw DataError(
         where,
-        "describes an invalid image preprocessing: " + to_json(what));
+        "describes an invalid image preprocessing: " + to_json(what) + ".");
   }
   return what;
 }

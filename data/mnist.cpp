@@ -21,7 +21,7 @@ IdxFile read_shape(const fs::path& path, size_t rank, const char* shape) {
     throw DataError(
         path,
         fmt::format(
-            "has the shape [{}]; expected {}",
+            "has the shape [{}]; expected {}.",
             fmt::join(file.array.dims, ", "),
             shape));
   }
@@ -48,7 +48,7 @@ fs::path find_file(const fs::path& folder, const std::string& name) {
       folder,
       "has neither " + name + " nor " + name +
           ".gz; expected the four files of MNIST, as untar_data(urls::mnist) "
-          "fetches them");
+          "downloads them.");
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ IdxDataset::IdxDataset(fs::path images, const fs::path& labels, int64_t classes)
         path_,
         fmt::format(
             "has {} images, but {} has {} labels; expected the same number. "
-            "Use two files that belong together",
+            "Use two files that belong together.",
             dims[0],
             labels.string(),
             label_file.array.dims[0]));
@@ -71,7 +71,9 @@ IdxDataset::IdxDataset(fs::path images, const fs::path& labels, int64_t classes)
   if (dims[0] == 0 || dims[1] == 0 || dims[2] == 0) {
     throw DataError(
         path_,
-        fmt::format("has no pixels: [{}]", fmt::join(dims, ", ")));
+        fmt::format(
+            "has the shape [{}]; expected images with pixels.",
+            fmt::join(dims, ", ")));
   }
 
   const auto values = label_file.array.values;
@@ -82,7 +84,7 @@ IdxDataset::IdxDataset(fs::path images, const fs::path& labels, int64_t classes)
     throw DataError(
         labels,
         fmt::format(
-            "has the label {} at {}; expected 0..{}",
+            "has the label {} at {}; expected 0..{}.",
             *bad,
             bad - values.begin(),
             classes - 1));

@@ -171,7 +171,7 @@ int64_t padded_length(const Column& column, const SequencePadding& padding) {
     TERN_CHECK_VALUE(
         padding.fixed_length == 0 || length <= padding.fixed_length,
         "[{}] {}, longer than fixed_length, {}; expected at most that length. "
-        "Raise fixed_length, or cut the sample in get.",
+        "Raise fixed_length, or truncate the sample in get.",
         column.where,
         column.text(row),
         padding.fixed_length);
@@ -433,7 +433,7 @@ torch::Tensor sample_of_row(const torch::Tensor& lengths, int64_t rows) {
 SampleDataset::SampleDataset(Collate collate) : collate_(std::move(collate)) {
   TERN_CHECK_VALUE(
       collate_,
-      "[SampleDataset] collate is empty; give a function, or leave it out for "
+      "[SampleDataset] collate is empty; expected a function. Leave it out for "
       "stack_samples().");
 }
 
@@ -450,9 +450,9 @@ Batch SampleDataset::get_batch(
   Batch batch = collate_(samples, context);
   TERN_CHECK_VALUE(
       batch.size() + std::ssize(batch.left_out) == std::ssize(samples),
-      "[SampleDataset] collate made inputs of {} from {} samples; expected one "
-      "row per sample in inputs[0]. Put a tensor with one row per sample "
-      "first, such as the lengths of packed values.",
+      "[SampleDataset] collate returned inputs of {} for {} samples; expected "
+      "one row per sample in inputs[0]. Return a tensor with one row per "
+      "sample first, such as the lengths of packed values.",
       shapes_of(batch.inputs),
       samples.size());
   return batch;

@@ -214,8 +214,9 @@ ShardedSampler::ShardedSampler(
   if (options.drop_last) samples_ -= tail();
   TERN_CHECK_VALUE(
       samples_ > 0,
-      "[ShardedSampler] {} samples make no full batch of {} for {} ranks; "
-      "use a smaller batch size, fewer processes or more data.",
+      "[ShardedSampler] {} samples do not fill a batch of {} on each of {} "
+      "ranks; expected at least one full batch per rank. Use a smaller batch "
+      "size, fewer processes or more data.",
       whole_->size(),
       options.batch_size,
       options.world_size);

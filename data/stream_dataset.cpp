@@ -85,7 +85,7 @@ class StreamEpoch final : public Dataset {
               describe(position_),
               fmt::format(
                   "the stream returned a batch of {}; expected one sample, N = "
-                  "1",
+                  "1.",
                   sample->size()));
         }
         drawn_[position_] = *std::move(sample);

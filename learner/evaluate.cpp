@@ -32,7 +32,7 @@ double metric_value(
           name,
           names.empty()
               ? std::string("the Learner has no metrics or no validation data")
-              : fmt::format("there are: {}", fmt::join(names, ", "))));
+              : fmt::format("expected one of: {}", fmt::join(names, ", "))));
 }
 
 // The names of the metrics are kept, so that a callback gets NaN for them in an

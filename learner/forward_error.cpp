@@ -221,13 +221,13 @@ std::string place_of(const Watch& watch) {
   const Operation& failed = *watch.failed();
   if (failed.module.empty()) {
     return fmt::format(
-        "{}, {} was given {}",
+        "{}, {} received {}",
         behind,
         failed.name,
         shapes_of(failed.given));
   }
   return fmt::format(
-      "{} was given {}, its weight is {}",
+      "{} received {}, and its weight is {}",
       failed.module,
       failed.given.empty() ? "nothing" : shapes_of({failed.given[0]}),
       shapes_of({failed.weight}));
@@ -244,7 +244,7 @@ std::string advice_for(const std::string& reason, const Watch& watch) {
   const bool is_first = layer.module.empty();
   if (says_any(reason, {"more than 1 value per channel when training"})) {
     return "BatchNorm needs at least two samples: leave out a short last batch "
-           "(.drop_last = true), or use another batch size.";
+           "(.drop_last = true), or use a different batch size.";
   }
   if (says_any(
           reason,

@@ -125,13 +125,14 @@ void check_between_steps(
 Learner& Learner::add(CallbackHandle callback) {
   TORCH_CHECK_VALUE(
       static_cast<bool>(callback),
-      "[Learner::add] the callback is null; give a callback.");
+      "[Learner::add] the callback is null; expected a callback.");
   TORCH_CHECK_VALUE(
       std::find(
           parts_->callbacks.all.begin(),
           parts_->callbacks.all.end(),
           callback) == parts_->callbacks.all.end(),
-      "[Learner::add] this callback was added already; add it once.");
+      "[Learner::add] this callback is already added; expected each callback "
+      "only once.");
   check_between_steps(*parts_, "add", *callback);
   callback->on_add(*this);
   if (auto* const policy = dynamic_cast<PrecisionPolicy*>(callback.get())) {
@@ -159,8 +160,7 @@ Learner& Learner::remove(const Callback& callback) {
   TORCH_CHECK_VALUE(
       &callback != parts_->recorder.get(),
       "[Learner::remove] the Recorder cannot be removed: other callbacks read "
-      "what it measures. For a Learner that prints nothing set .sink = "
-      "silent().");
+      "what it measures. To print nothing, set .sink = silent().");
   const auto at = std::find_if(
       parts_->callbacks.all.begin(),
       parts_->callbacks.all.end(),

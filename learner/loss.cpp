@@ -252,8 +252,8 @@ Loss Loss::for_targets(
   TERN_CHECK_VALUE(
       targets[0].is_floating_point(),
       "[Loss] no loss was given and the targets are k{}; expected kLong for "
-      "classes or floating numbers. Convert them with .to(torch::kLong) in the "
-      "dataset, or set LearnerOptions::loss.",
+      "classes or floating-point numbers. Convert them with .to(torch::kLong) "
+      "in the dataset, or set LearnerOptions::loss.",
       c10::toString(targets[0].scalar_type()));
   if (kind == TargetKind::multi_category) {
     return torch::nn::BCEWithLogitsLoss();

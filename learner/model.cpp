@@ -86,7 +86,7 @@ void no_such_forward(const std::string& module, size_t inputs) {
 
 NnModel::NnModel(std::shared_ptr<torch::nn::Module> module)
     : module_(std::move(module)) {
-  TORCH_CHECK_VALUE(module_, "[Model] the module is null; give a module.");
+  TORCH_CHECK_VALUE(module_, "[Model] the module is null; expected a module.");
 }
 
 std::vector<ModelTensor> NnModel::parameters() const {

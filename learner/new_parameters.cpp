@@ -152,7 +152,7 @@ void loop::look_at_first_gradients(LearnerParts& l) {
       "[Learner::fit] the loss of the first batch does not depend on {} of {} "
       "parameters, which have no gradient: {}. If you replaced a module, "
       "register the new one with replace_module. "
-      "LearnerOptions::warn_unused_parameters = false leaves this warning out.",
+      "LearnerOptions::warn_unused_parameters = false turns this warning off.",
       unused.size(),
       trained,
       quoted(unused)));

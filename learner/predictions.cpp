@@ -69,9 +69,9 @@ void loop::warn_of_raw_outputs(LearnerParts& l, const torch::Tensor& output) {
                                 ? "sigmoid"
                                 : "softmax";
   l.options.sink->warning(fmt::format(
-      "The loss is {}, which does not tell how to turn the model's outputs "
-      "into probabilities: predictions are the raw outputs{}. If these are "
-      "logits, set learn.data().outputs{} = {}Activation::{}{}, or "
+      "The loss is {}, which does not determine how to turn the model's "
+      "outputs into probabilities: predictions are the raw outputs{}. If these "
+      "are logits, set learn.data().outputs{} = {}Activation::{}{}, or "
       ".activation(Activation::{}) of the Loss; if no activation is needed, "
       "use Activation::none.",
       loss.name(),

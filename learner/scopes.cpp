@@ -223,8 +223,8 @@ FitScope::FitScope(
       epochs);
   TORCH_CHECK(
       !l.state.is_fitting,
-      "[Learner::fit] this Learner is training already; call fit after the "
-      "running one has returned.");
+      "[Learner::fit] this Learner is already training; call fit after the "
+      "running fit has returned.");
   TORCH_CHECK(
       l.evaluation.depth == 0,
       "[Learner::fit] this Learner is in the middle of validate, get_preds or "
@@ -314,8 +314,8 @@ void explain_sparse_gradients(
   TERN_CHECK_VALUE(
       !is_known,
       "[Learner::fit] a parameter's gradient is sparse, which LibTorch does "
-      "not support here in {}: {} Create the embedding with sparse(false), "
-      "keep it in fp32, or train it without weight decay.",
+      "not support in {}: {} Create the embedding with sparse(false), keep it "
+      "in fp32, or train it without weight decay.",
       loop::precision_text(l),
       reason);
 }

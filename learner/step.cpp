@@ -163,7 +163,7 @@ void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
       s.epoch > 0,
       "[Learner::fit] the training data ended before the first batch; expected "
       "at least one of {} samples. A stream that cannot restart is exhausted "
-      "by the first fit or lr_find: give the Learner a new one.",
+      "by the first fit or lr_find: pass the Learner a new stream.",
       l.data.train->options().batch_size);
   s.stop_training = true;
 }
@@ -321,8 +321,8 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
         {__func__, __FILE__, __LINE__},
         fmt::format(
             "[Learner] the loss cannot compare the outputs {} with the targets "
-            "{}; {}. Make the model's outputs and the dataset's targets what "
-            "the loss expects.",
+            "{}; {}. Change the model's outputs or the dataset's targets to "
+            "match the loss.",
             shapes_of(l.state.outputs),
             shapes_of(targets),
             reason));

@@ -140,7 +140,7 @@ void loop::check_same_weights(LearnerParts& l, const std::string& when) {
       "[Learner::fit] {} the weights of rank {} differ from those of rank 0: "
       "{} differ. Only one rank has changed them: look for a callback that "
       "changes weights, loads or steps on a condition. "
-      "DistributedOptions::check_weights = false leaves this comparison out.",
+      "DistributedOptions::check_weights = false turns this check off.",
       when,
       *other,
       broadcast_text(*l.ranks.communicator, text, *other)));

@@ -39,7 +39,7 @@ void convert(
         out.string(),
         "has the extension '" + kind +
             "'; expected .safetensors, or .pth, .pt, .th or .bin for a file of "
-            "torch.save");
+            "torch.save.");
   }
   const StateDict state = load_weights(in, {.key = key});
   if (is_pth) {
@@ -88,7 +88,7 @@ void verify(const fs::path& path, const std::string& key) {
         path.string(),
         "has the SHA-256 " + hash +
             "; according to its name, the SHA-256 begins with " + expected +
-            ". Fetch it again");
+            ". Download it again.");
   }
   const StateDict state = load_weights(path, {.key = key});
   int64_t not_finite = 0;

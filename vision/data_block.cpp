@@ -55,9 +55,9 @@ TargetKind kind_of(const DataBlock& block) {
       "them; expected DataBlock::boxes or DataBlock::points.");
   TORCH_CHECK_VALUE(
       by_labeller == block.target || block.target == TargetKind::category,
-      "[DataBlock] there is a labeller for boxes or points, but target is of "
-      "another kind; expected a target that matches the labeller. Leave target "
-      "at its default.");
+      "[DataBlock] there is a labeller for boxes or points, but target is of a "
+      "different kind; expected a target that matches the labeller. Leave "
+      "target at its default.");
   return by_labeller;
 }
 
@@ -409,13 +409,14 @@ std::vector<DataBunch> k_folds(
   TORCH_CHECK_VALUE(
       !options.sampler,
       "[k_folds] there is a sampler, whose indices refer to the training "
-      "images of one fold; expected none, since each fold has other images. "
-      "Set balance_classes, or give the loader of each fold its own sampler.");
+      "images of one fold; expected none, since each fold has different "
+      "images. Set balance_classes, or give the loader of each fold its own "
+      "sampler.");
   const TargetKind kind = kind_of(block);
   TORCH_CHECK_VALUE(
       !fold_options.stratified || kind == TargetKind::category,
       "[k_folds] stratified folds need one class per image, but the block has "
-      "targets of another kind. Leave stratified off.");
+      "targets of a different kind. Leave stratified off.");
   TORCH_CHECK_VALUE(
       !block.items.empty() && block.label,
       "[k_folds] items or a labeller is missing; expected both.");

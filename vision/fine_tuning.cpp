@@ -101,7 +101,7 @@ LearningRates layer_decay(Learner& learn, double lr, double decay) {
   TORCH_CHECK_VALUE(
       backbone,
       "[layer_decay] the model has no Backbone; expected one of Tern's "
-      "networks. For another network, call Learner::split and give a learning "
+      "networks. For other networks, call Learner::split and give a learning "
       "rate per group.");
   std::vector<std::string> starts;
   std::string between;

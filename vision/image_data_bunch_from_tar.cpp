@@ -32,8 +32,8 @@ const TarMember& image_member(
   }
   throw_data_error(
       sample.describe(),
-      "has no image, only {}; expected a field named {}. Write the shard with "
-      "such a field, or set ImageTar::image",
+      "has no image, only {}; expected a field named {}. Create the shard with "
+      "such a field, or set ImageTar::image.",
       sample.describe_fields(),
       fmt::join(fields, ", "));
 }
@@ -98,8 +98,8 @@ std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
       if (label < 0 || label >= limit) {
         throw_data_error(
             sample.describe(),
-            "is of class {}; expected a number from 0 to {}. Write the shard "
-            "with other numbers, or name all classes",
+            "is of class {}; expected a number from 0 to {}. Create the shard "
+            "with other numbers, or name all classes.",
             label,
             limit - 1);
       }

@@ -88,9 +88,9 @@ void WeightAverage::check_are_of(
   }
   TERN_CHECK_VALUE(
       fits,
-      "[WeightAverage] the averages, of {} tensors, belong to another model; "
-      "expected the names and shapes of this model's {} tensors. Load the "
-      "state that was saved with this model.",
+      "[WeightAverage] the averages, of {} tensors, belong to a different "
+      "model; expected the names and shapes of this model's {} tensors. Load "
+      "the state that was saved with this model.",
       averages_.size(),
       tensors.size());
 }
@@ -246,7 +246,7 @@ void WeightAverage::on_add(Learner& learn) {
   check_only_one(
       learn.find<WeightAverage>(),
       *this,
-      "both put their averages into the model");
+      "both load their averages into the model");
 }
 
 }  // namespace tern

@@ -251,11 +251,11 @@ std::string TrainingPlan::to_string() const {
         milliseconds[i]);
   }
   text += fmt::format(
-      "a batch    {:>9.3f} ms; the loader alone makes one in {:.3f} ms with "
+      "a batch    {:>9.3f} ms; the loader alone loads one in {:.3f} ms with "
       "{}\n"
       "about {:.1f} s in all, without validation\n"
-      "memory     {} weights, {} optimizer, {} at the height of a step ({} of "
-      "it gradients): {}\n",
+      "memory     {} weights, {} optimizer, {} at the peak of a step ({} of it "
+      "gradients): {}\n",
       step_milliseconds,
       loader_milliseconds,
       counted(workers, "worker"),

@@ -64,7 +64,7 @@ class SyncAudit::Watch final : public c10::WarningHandler {
     if (warning.msg().find(kCudaWaits) == std::string::npos) {
       others_->process(warning);
     } else {
-      audit_.found(learn_, "a wait for the GPU");
+      audit_.found(learn_, "a synchronization with the GPU");
     }
   }
 
@@ -158,8 +158,8 @@ void SyncAudit::show(Learner& learn) const {
   learn.options().sink->line(fmt::format(
       "SyncAudit: {}, {}",
       counted(steps_, "step"),
-      findings_.empty() ? "nothing waits for the device"
-                        : "where the host waits for the device:"));
+      findings_.empty() ? "nothing synchronizes with the device"
+                        : "where the host synchronizes with the device:"));
   for (const Finding& finding : findings_) {
     learn.options().sink->line(fmt::format(
         "{}: {}, {}",

@@ -56,7 +56,7 @@ LogFile::LogFile(
   if (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)) {
     throw DataError(
         path.string(),
-        "is a pipe or a socket; expected a regular file to log into");
+        "is a pipe or a socket; expected a regular file to log into.");
   }
   is_empty_ = status.st_size == 0;
 }

@@ -119,8 +119,8 @@ void FileLogger::on_add(Learner& learn) {
     TERN_CHECK_VALUE(
         !other || typeid(*other) != typeid(*this) ||
             other->file_.lexically_normal() != file_.lexically_normal(),
-        "[Learner::add] two {} would both write {}; give one of them "
-        "another .file.",
+        "[Learner::add] two {} would both write {}; give one of them a "
+        "different .file.",
         name(),
         file_.string());
   }

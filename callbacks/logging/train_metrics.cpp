@@ -62,10 +62,9 @@ void TrainMetrics::on_epoch_end(Learner& learn) {
     const std::string name = "train_" + metrics_[i].name();
     if (is_partial_[i]) {
       learn.options().sink->warning(fmt::format(
-          "TrainMetrics: {} is NaN in epoch {}: the training was resumed in "
-          "the middle of this epoch, and the checkpoint does not hold the "
-          "state of this metric; implement state_dict and load_state_dict in "
-          "its class.",
+          "TrainMetrics: {} is NaN in epoch {}: training was resumed in the "
+          "middle of this epoch, and the checkpoint does not hold the state of "
+          "this metric; implement state_dict and load_state_dict in its class.",
           name,
           learn.state().epoch));
     }

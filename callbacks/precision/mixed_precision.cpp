@@ -302,8 +302,8 @@ void MixedPrecision::load_state_dict(const StateDict& state) {
   TORCH_CHECK_VALUE(
       state.contains("scale"),
       "[MixedPrecision] the state holds no loss scale, because it was saved by "
-      "a training without one; expected a state saved with this precision. "
-      "Resume with the precision that it was saved with.");
+      "a run without one; expected a state saved with this precision. Resume "
+      "with the precision that it was saved with.");
   GradScalerState saved;
   saved.for_each([&](const char* name, auto& field) {
     field = saved_value("MixedPrecision", state, name)
@@ -354,7 +354,7 @@ Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
   if (parts_->data.device.is_cpu() && !options.force_fp16) {
     parts_->options.sink->line(fmt::format(
         "to_fp16: on a CPU this trains in bfloat16, because fp16 is far slower "
-        "there than fp32; {{.force_fp16 = true}} insists.{}",
+        "there than fp32; set {{.force_fp16 = true}} to use fp16 anyway.{}",
         multiplies_bfloat16()
             ? ""
             : " This processor has no bfloat16 instructions: fp32 is faster."));

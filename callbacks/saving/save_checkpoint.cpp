@@ -135,8 +135,9 @@ void SaveCheckpoint::take_folder(Learner& learn) {
     if (run.empty() || run == run_id(learn)) continue;
     throw CheckpointError(
         folder_.string(),
-        "the checkpoints here belong to another training. Call "
-        "learn.resume(folder) to continue it, or give this one its own folder");
+        "the checkpoints here belong to a different run. Call "
+        "learn.resume(folder) to continue it, or use a different folder for "
+        "this run.");
   }
 }
 
@@ -214,7 +215,7 @@ bool SaveCheckpoint::wait(Learner& learn) {
   const Written written = writing_.get();
   if (!written.diverged.empty()) {
     learn.options().sink->warning(fmt::format(
-        "no checkpoint of step {}: \"{}\" contains NaN, so the training has "
+        "no checkpoint of step {}: \"{}\" contains NaN, so training has "
         "diverged",
         written.step,
         written.diverged));

@@ -59,7 +59,7 @@ void SaveModel::on_add(Learner& learn) {
     TERN_CHECK_VALUE(
         !saver || file(*saver) != file(*this),
         "[Learner::add] the SaveModel of {} and the SaveModel of {} would both "
-        "write \"{}\"; give one of them another .name.",
+        "write \"{}\"; give one of them a different .name.",
         saver ? saver->options_.monitor : "",
         options_.monitor,
         options_.name);
@@ -122,8 +122,8 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
     if (!std::exchange(has_told_diverged_, true)) {
       learn.options().sink->warning(fmt::format(
           "SaveModel: \"{}\" is not saved after epoch {}: \"{}\" holds values "
-          "that are not finite, so the training has diverged. The file saved "
-          "before is kept.",
+          "that are not finite, so training has diverged. The previous file is "
+          "kept.",
           name,
           learn.state().epoch,
           bad));
@@ -241,7 +241,7 @@ void SaveModel::on_train_end(Learner& learn) {
   if (of_main(learn, is_there(learn) ? 1 : 0) == 0) {
     learn.options().sink->warning(fmt::format(
         "SaveModel: the model keeps the last epoch: \"{}\" of epoch {}, the "
-        "best, is gone; a later part of this training, which resume has "
+        "best, no longer exists: a later part of this run, which resume has "
         "discarded, had replaced it.",
         options_.name,
         best_epoch_));
@@ -289,7 +289,7 @@ void SaveModel::warn_without_best(Learner& learn) const {
       "model keeps the last epoch.{}",
       why,
       is_of_another
-          ? fmt::format(" \"{}\" belongs to another training.", options_.name)
+          ? fmt::format(" \"{}\" belongs to a different run.", options_.name)
           : ""));
 }
 

@@ -57,7 +57,7 @@ bool check_url(const std::string& url) {
     throw DownloadError(
         Kind::refused,
         url,
-        "is not fetched, since " + scheme + " is not encrypted; use https");
+        "is not downloaded, since " + scheme + " is not encrypted; use https");
   }
   return is_local;
 }
@@ -236,7 +236,7 @@ class Transfer {
         }
         raise(
             Kind::refused,
-            "the server answered with status " + std::to_string(status) +
+            "the server returned the status " + std::to_string(status) +
                 (status == 404 ? "; there is no such file. Check the URL"
                                : ". Try again later"));
       case CURLE_UNSUPPORTED_PROTOCOL:
@@ -244,14 +244,14 @@ class Transfer {
         raise(
             Kind::refused,
             "redirects to an address that is not https (" + reason +
-                "), which is refused");
+                "); expected https");
       case CURLE_FILE_COULDNT_READ_FILE:
         raise(Kind::refused, "there is no such file. Check the URL");
       case CURLE_RANGE_ERROR:
       case CURLE_BAD_DOWNLOAD_RESUME:
         part_.clear();
         may_pass_ = true;
-        raise(Kind::refused, "cannot be continued (" + reason + ")");
+        raise(Kind::refused, "cannot be resumed (" + reason + ")");
       case CURLE_PEER_FAILED_VERIFICATION:
       case CURLE_SSL_CACERT_BADFILE:
         raise(
@@ -320,7 +320,7 @@ void fill(
       throw DownloadError(
           Kind::wrong_content,
           url,
-          fault + ". It is damaged or was replaced, and is discarded");
+          fault + ". The file is damaged or was replaced, and is discarded");
     } catch (const DownloadError& error) {
       may_pass = transfer.may_pass();
       if (error.kind() == Kind::wrong_content) {

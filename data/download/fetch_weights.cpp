@@ -35,7 +35,7 @@ fs::path given_folder(const FetchWeightsOptions& options) {
     throw DataError(
         folder,
         "is not a folder; expected the folder with weight files, since "
-        "TERN_WEIGHTS or FetchWeightsOptions::folder names it");
+        "TERN_WEIGHTS or FetchWeightsOptions::folder names it.");
   }
   return folder;
 }
@@ -57,8 +57,8 @@ std::string verify_weights(const fs::path& file) {
         file,
         "has the SHA-256 " + hash + "; " + source +
             " expects it to begin with " + expected.digits +
-            ". The file is damaged or not the expected one; remove it and "
-            "fetch it again");
+            ". The file is damaged or not the expected one. Remove it and "
+            "download it again.");
   }
   return hash;
 }
@@ -72,7 +72,7 @@ fs::path download_weights(
   const ExpectedHash expected = expected_hash(file);
   if (is_there(file)) {
     if (sha256_file(file).starts_with(expected.digits)) return file;
-    sink->warning(file.string() + " is damaged, so it is fetched again");
+    sink->warning(file.string() + " is damaged, so it is downloaded again.");
   }
   sink->line("downloading " + weights.url);
   try {
@@ -117,8 +117,8 @@ fs::path fetch_weights(
     throw DataError(
         file,
         "there is no such file, and nothing is downloaded while TERN_WEIGHTS "
-        "or FetchWeightsOptions::folder names a folder; put " +
-            weights.url + " there, as `tern-weights fetch` does");
+        "or FetchWeightsOptions::folder names a folder. Download " +
+            weights.url + " into that folder, as `tern-weights fetch` does.");
   }
   verify_weights(file);
   return file;

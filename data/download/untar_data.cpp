@@ -30,7 +30,7 @@ fs::path data_folder(const UntarOptions& options) {
     throw DataError(
         folder,
         "is not a folder; expected the folder with datasets, since TERN_DATA "
-        "or UntarOptions::data names it");
+        "or UntarOptions::data names it.");
   }
   return folder;
 }
@@ -176,7 +176,9 @@ class Untar {
         throw DownloadError(DownloadError::Kind::refused, url, reason);
       };
       if (!options_.allow_download) {
-        refuse("is not downloaded; set UntarOptions::allow_download");
+        refuse(
+            "is not downloaded, since UntarOptions::allow_download is false. "
+            "Set it to true");
       }
       if (file.sha256.empty() || file.bytes <= 0) {
         refuse("is not downloaded, since its size and SHA-256 are unknown");

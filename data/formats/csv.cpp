@@ -64,7 +64,7 @@ class CsvReader {
     std::string cell;
     for (;; ++at_) {
       if (at_ == text_.size()) {
-        fail(row_line_, "a quote is opened and not closed");
+        fail(row_line_, "a quote is not closed");
       }
       if (text_[at_] == '"') {
         ++at_;

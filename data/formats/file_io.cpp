@@ -120,7 +120,7 @@ std::vector<uint8_t> read_file(
     throw DataError(
         path,
         "has " + std::to_string(size) + " bytes; expected at most " +
-            std::to_string(max_bytes));
+            std::to_string(max_bytes) + ".");
   }
   std::vector<uint8_t> bytes(static_cast<size_t>(size));
   bytes.resize(read_up_to(file, bytes, path));
@@ -163,7 +163,7 @@ void ByteFile::throw_end(uint64_t offset, uint64_t expected) const {
       path_,
       "ends at byte " + std::to_string(offset) + "; expected " +
           std::to_string(expected) +
-          " more. The file is cut off, or another program is changing it");
+          " more. The file is truncated, or another program is changing it.");
 }
 
 std::vector<uint8_t> ByteFile::read(uint64_t offset, uint64_t size) const {

@@ -55,8 +55,8 @@ void JsonReader::fail(const std::string& reason) const {
   }
   throw DataError(
       path_,
-      "holds JSON that is damaged at byte " + std::to_string(at_) + keys +
-          (keys.empty() ? ": " : "): ") + reason);
+      "has invalid JSON at byte " + std::to_string(at_) + keys +
+          (keys.empty() ? ": " : "): ") + reason + ".");
 }
 
 // Moves at_ to the next character after white space and returns it; 0 at the

@@ -58,13 +58,13 @@ Manifest parse_manifest(
   std::string word;
   int64_t version = 0;
   in >> word;
-  if (word != kMagic) refuse("this is not the manifest of a checkpoint");
-  if (!(in >> version)) refuse("the manifest is cut off or damaged");
+  if (word != kMagic) refuse("this is not the manifest of a checkpoint.");
+  if (!(in >> version)) refuse("the manifest is truncated or damaged.");
   if (version != kVersion) {
     refuse(
         "the checkpoint has format " + std::to_string(version) +
         ", but this program reads format " + std::to_string(kVersion) +
-        "; use the version of Tern that wrote it");
+        "; use the version of Tern that wrote it.");
   }
   Manifest manifest;
   in >> word >> manifest.run >> word >> manifest.step;
@@ -77,7 +77,9 @@ Manifest parse_manifest(
   }
   // Detects any misread or modified content.
   if (!makes_sense(manifest) || as_text(bytes) != to_text(manifest)) {
-    refuse("the manifest is cut off or damaged: its checksum does not match");
+    refuse(
+        "the manifest is truncated or damaged: its checksum does not "
+        "match.");
   }
   return manifest;
 }

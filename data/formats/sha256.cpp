@@ -98,8 +98,8 @@ void check_sha256_file(
   throw DataError(
       path,
       "has the SHA-256 " + found + "; expected " + expected +
-          ". The file is damaged or not the expected one; fetch or save it "
-          "again");
+          ". The file is damaged or not the expected one. Download or save it "
+          "again.");
 }
 
 std::string to_text(const Sha256Sums& sums) {
@@ -143,7 +143,7 @@ Sha256Sums parse_sha256sums(
           path,
           "line " + std::to_string(number) +
               " is not in the format of sha256sum, or repeats a file; expected "
-              "a SHA-256, two spaces and a name");
+              "a SHA-256, two spaces and a name.");
     }
   }
   return sums;
@@ -163,7 +163,8 @@ std::string sum_beside(const std::filesystem::path& path) {
   throw DataError(
       list,
       "has no checksum for " + printable(path.filename().string()) +
-          "; write it again with sha256sum, or remove it");
+          "; expected one. Create the list again with sha256sum, or remove "
+          "it.");
 }
 
 Sha256Sums read_sha256sums(const std::filesystem::path& path, SumNames names) {

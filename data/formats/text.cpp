@@ -24,7 +24,7 @@ std::string printable(std::string_view name) {
 
 const char* member_name_fault(std::string_view name) {
   if (name.empty()) return "has an empty name";
-  if (name[0] == '/') return "has an absolute name";
+  if (name[0] == '/') return "has an absolute path as its name";
   if (name.find('\\') != name.npos) return "has a backslash in its name";
   if (name.find('\0') != name.npos) return "has a zero byte in its name";
   if (name.size() > 1 && name[1] == ':' &&
@@ -33,7 +33,7 @@ const char* member_name_fault(std::string_view name) {
   }
   if (name.size() > 4000) return "has a name of more than 4000 bytes";
   for (const std::filesystem::path& part : std::filesystem::path(name)) {
-    if (part == "..") return "has a name that leaves the folder";
+    if (part == "..") return "has a name that leads out of the folder";
   }
   return nullptr;
 }

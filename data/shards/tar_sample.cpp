@@ -59,8 +59,8 @@ const TarMember& TarSample::member(std::string_view field) const {
     throw DataError(
         describe(),
         fmt::format(
-            "has no field '{}', only {}. Write the shard with this field, or "
-            "name another field",
+            "has no field '{}', only {}. Create the shard with this field, or "
+            "name a different field.",
             field,
             describe_fields()));
   }
@@ -89,7 +89,7 @@ std::vector<uint8_t> TarSample::bytes(std::string_view field) const {
     throw DataError(
         describe(),
         fmt::format(
-            "has {} bytes in its field '{}'; expected at most {}. Split it",
+            "has {} bytes in its field '{}'; expected at most {}. Split it.",
             found.size,
             field,
             kMaxFieldBytes));
@@ -115,7 +115,7 @@ int64_t TarSample::integer(std::string_view field) const {
     throw DataError(
         describe(),
         fmt::format(
-            "has {} in its field '{}'; expected a whole number",
+            "has {} in its field '{}'; expected a whole number.",
             printable(content),
             field));
   }

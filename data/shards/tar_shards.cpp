@@ -70,7 +70,7 @@ void expand(
   if (open == rest.npos) {
     TERN_CHECK_VALUE(
         static_cast<int64_t>(shards.size()) < kMaxShards,
-        "[expand_shards] {} and the patterns before it give more than {} "
+        "[expand_shards] {} and the patterns before it expand to more than {} "
         "shards; expected fewer and larger shards.",
         pattern,
         kMaxShards);
@@ -185,7 +185,7 @@ fs::path fetch(
       throw DataError(
           shard,
           "is not in the list of checksums; expected a line for " + name +
-              ". Fetch the list that belongs to these shards");
+              ". Download the list that belongs to these shards.");
     }
     fetching.sha256 = sum->second;
   }
@@ -226,7 +226,7 @@ std::shared_ptr<const TarShards> TarShards::open(
   int64_t end = 0;
   for (auto& [shard, problem] : found) {
     if (!shard) {
-      options.sink.or_terminal()->warning("a shard was left out: " + problem);
+      options.sink.or_terminal()->warning("a shard was skipped: " + problem);
       continue;
     }
     shards->ends_.push_back(end += std::ssize(shard->samples()));
@@ -236,8 +236,8 @@ std::shared_ptr<const TarShards> TarShards::open(
     throw DataError(
         names.front(),
         fmt::format(
-            "and all other shards, {} in total, are damaged or missing. Fetch "
-            "them again",
+            "and all other shards, {} in total, are damaged or missing. "
+            "Download them again.",
             names.size()));
   }
   return shards;

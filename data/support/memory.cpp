@@ -103,7 +103,7 @@ int64_t available_memory(torch::Device device) {
   check_device_exists(
       "available_memory",
       device,
-      "name an existing device, or the CPU");
+      "pass an existing device, or the CPU");
 #if TORCH_VERSION_MINOR < 10
   return kUnknown;  // needs the device's own library
 #else

@@ -32,8 +32,8 @@ void check_images(const torch::Tensor& images, size_t changes) {
   TERN_CHECK_VALUE(
       images.size(1) * images.size(2) <= kMaxPixels &&
           images.numel() / images.size(3) <= kMaxPixels,
-      "[augment_images] images is {}; expected at most 2^30 pixels. Make "
-      "the batch smaller.",
+      "[augment_images] images is {}; expected at most 2^30 pixels. Use a "
+      "smaller batch.",
       describe(images));
 }
 

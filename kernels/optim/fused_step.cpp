@@ -226,14 +226,14 @@ class StepUnpacker {
         type && type != ElementType::float64 && grad->device() == device_ &&
             grad->layout() == at::kStrided && grad->sizes() == param.sizes(),
         "[{}] grads[{}] is {}; expected [{}] kFloat, kHalf or kBFloat16 on {}, "
-        "not sparse. Please {}.",
+        "not sparse. {}.",
         where_,
         i,
         describe(*grad),
         fmt::join(param.sizes(), ", "),
         device_.str(),
-        grad->defined() ? "convert it first"
-                        : "leave its parameter out of every list");
+        grad->defined() ? "Convert it first"
+                        : "Leave its parameter out of every list");
     if (!same_layout(param, *grad)) {
       const at::NoGradGuard no_grad;
       copies_.push_back(

@@ -85,8 +85,8 @@ struct Recompute : torch::autograd::Function<Recompute> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     TORCH_CHECK(
         torch::autograd::Engine::get_default_engine().is_checkpoint_valid(),
-        "[ActivationCheckpoint] torch::autograd::grad does not support a "
-        "module that is computed a second time; call backward(), or leave the "
+        "[ActivationCheckpoint] torch::autograd::grad does not support "
+        "recomputed modules; call backward(), or leave the "
         "ActivationCheckpoint out.");
     const auto kept = c10::static_intrusive_pointer_cast<Kept>(
         ctx->saved_data["kept"].toCapsule());
@@ -122,8 +122,8 @@ ActivationCheckpointImpl::ActivationCheckpointImpl(
       module_->parameters(/*recurse=*/false).empty() &&
           module_->buffers(/*recurse=*/false).empty(),
       "[ActivationCheckpoint] {} has parameters or buffers itself; expected a "
-      "module with only submodules, such as a Sequential. Put it into one, "
-      "together with its neighbors.",
+      "module with only submodules, such as a Sequential. Wrap it in a "
+      "Sequential, together with its neighbors.",
       module_->name());
   for (const auto& child : module_->named_children()) {
     register_module(child.key(), child.value());

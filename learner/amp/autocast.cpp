@@ -21,8 +21,8 @@ torch::DeviceType checked(torch::Device device) {
 torch::ScalarType checked(torch::ScalarType dtype, bool enabled) {
   TERN_CHECK_VALUE(
       !enabled || dtype == torch::kHalf || dtype == torch::kBFloat16,
-      "[AutocastGuard] dtype is {}; expected kHalf or kBFloat16. To train in "
-      "another type, convert the model.",
+      "[AutocastGuard] dtype is {}; expected kHalf or kBFloat16. To train in a "
+      "different type, convert the model.",
       c10::toString(dtype));
   return dtype;
 }

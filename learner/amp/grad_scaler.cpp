@@ -304,9 +304,9 @@ void GradScaler::warn_of_skips(int64_t skips) const {
       skips,
       " updates in a row found a gradient that is not finite, so no step is "
       "taken. Likely causes: NaN or infinity in the data; a loss that divides "
-      "by 0 or takes the logarithm of 0; weights that an earlier, too high "
-      "learning rate made NaN. Check whether the loss of one batch is finite "
-      "without the scaler.");
+      "by 0 or takes the logarithm of 0; weights that became NaN because the "
+      "learning rate was too high. Check whether the loss of one batch is "
+      "finite without the scaler.");
 }
 
 // ---- Values on the device ----

@@ -118,8 +118,8 @@ Manifest verify(const fs::path& folder) {
       throw DataError(
           path.string(),
           fmt::format(
-              "the file has {} bytes, but the manifest says {}: it was cut off "
-              "or changed",
+              "the file has {} bytes, but the manifest lists {}: it was "
+              "truncated or changed.",
               size,
               file.size));
     }
@@ -127,14 +127,14 @@ Manifest verify(const fs::path& folder) {
       throw DataError(
           path.string(),
           "the file's SHA-256 differs from the manifest: it was damaged or "
-          "changed");
+          "changed.");
     }
   }
   for (const char* name : {kModel, kOptimizer, kTraining}) {
     if (std::ranges::count(manifest.files, name, &Manifest::File::name) == 0) {
       throw DataError(
           (folder / kManifest).string(),
-          fmt::format("the manifest does not name {}", name));
+          fmt::format("the manifest does not list {}.", name));
     }
   }
   return manifest;
@@ -470,8 +470,8 @@ Checkpoint read_checkpoint(
       throw CheckpointError(
           "",
           fmt::format(
-              "{}; the checkpoint cannot be used. Pass the run's folder to use "
-              "the newest complete checkpoint.",
+              "the checkpoint cannot be used; pass the run's folder to use the "
+              "newest complete checkpoint. {}",
               fault.what()));
     }
   }
@@ -486,7 +486,7 @@ Checkpoint read_checkpoint(
       folder.string(),
       problems.empty()
           ? "there is no checkpoint in this folder; expected step_<n> folders "
-            "as SaveCheckpoint writes them"
+            "as SaveCheckpoint writes them."
           : fmt::format(
                 "none of its {} checkpoints is complete; the newest: {}",
                 problems.size(),
@@ -504,8 +504,8 @@ RunLock::RunLock(const std::filesystem::path& folder) {
     throw CheckpointError(
         folder.string(),
         fmt::format(
-            "{} already writes checkpoints here; wait for it, or give this "
-            "training its own folder",
+            "{} already writes checkpoints here; wait for it, or use a "
+            "different folder for this run.",
             holder(file_, path)));
   }
   if (::ftruncate(file_.fd(), 0) != 0) {

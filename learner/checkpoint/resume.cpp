@@ -156,9 +156,8 @@ void check_differences(
   throw CheckpointError(
       "",
       fmt::format(
-          "[Learner::resume] this training differs from the one in the "
-          "checkpoint: {}. Make them equal, or resume with {{.allow_change = "
-          "true}}.",
+          "[Learner::resume] this run differs from the checkpoint: {}. Make "
+          "them equal, or resume with {{.allow_change = true}}.",
           fmt::join(differences, "; ")));
 }
 
@@ -462,7 +461,7 @@ Checkpoint capture_checkpoint(Learner& learner) {
       learner.state().is_fitting ||
           learner.state().result != FitResult::interrupted,
       "[Learner::save_checkpoint] the last fit was interrupted, and the state "
-      "of its callbacks is gone; call save_checkpoint in on_interrupt, or add "
+      "of its callbacks is lost; call save_checkpoint in on_interrupt, or add "
       "SaveCheckpoint, which does so.");
   if (!learner.state().is_fitting) loop::follow_model(parts_of(learner));
   return capture_state(learner);
@@ -557,7 +556,7 @@ Learner& Learner::resume(
   Checkpoint checkpoint = read_checkpoint(whole, problems);
   for (const std::string& problem : problems) {
     parts_->options.sink->warning(
-        fmt::format("{}; an older checkpoint is used in its place", problem));
+        fmt::format("resuming from an older checkpoint: {}", problem));
   }
   check_differences(
       differences(training_settings(*this), checkpoint),

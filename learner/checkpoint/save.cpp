@@ -177,7 +177,7 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
         path.string(),
         reason +
             "; load with {.with_optimizer = false} to start with a new "
-            "optimizer");
+            "optimizer.");
   };
   std::error_code error;
   check(fs::exists(path, error), "the optimizer's state is missing");
@@ -185,8 +185,8 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   auto of_optimizer = safetensors_metadata(path);
   check(
       of_weights[kPairKey] == of_optimizer[kPairKey],
-      "the optimizer's state and the weights were not saved together; a "
-      "program was stopped between the two");
+      "the optimizer's state and the weights were not saved together, because "
+      "a program was stopped between the two");
   check(
       of_optimizer[kKindKey] == kind,
       fmt::format(
@@ -210,7 +210,7 @@ bool may_load(Learner& learn, const std::string& name) {
   if (learn.state().result == FitResult::interrupted &&
       (is_unsaved || !is_there)) {
     learn.options().sink->warning(fmt::format(
-        "Not loading \"{}\": the training was stopped before it was saved.",
+        "Not loading \"{}\": training was stopped before it was saved.",
         name));
     return false;
   }
@@ -219,11 +219,11 @@ bool may_load(Learner& learn, const std::string& name) {
       file.string(),
       is_there
           ? fmt::format(
-                "the file comes from another training, and this one has saved "
-                "no such file: {}. To load it anyway, remove the callback that "
-                "saves under this name first, or give the file another name",
+                "the file is from a different run, and this run has saved no "
+                "such file: {}. To load it anyway, remove the callback that "
+                "saves under this name first, or rename the file.",
                 known->second)
-          : fmt::format("there is no such file: {}", known->second));
+          : fmt::format("there is no such file: {}.", known->second));
 }
 
 // Adds the file name to errors of `act` about tensors.

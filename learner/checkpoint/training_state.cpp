@@ -33,8 +33,8 @@ LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
     throw CheckpointError(
         "",
         fmt::format(
-            "[Learner::resume] the checkpoint is from another model: {}. Build "
-            "the model that was trained, or load only the weights with "
+            "[Learner::resume] the checkpoint is from a different model: {}. "
+            "Build the model that was trained, or load only the weights with "
             "Learner::load.",
             why));
   };

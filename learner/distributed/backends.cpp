@@ -215,9 +215,16 @@ class GlooGroup final : public ::c10d::Backend {
       }
     }
     tell(gone);
-    const std::string reason =
-        gone == kSomebody ? fmt::format("[gloo] the others are lost{}", how)
-                          : fmt::format("[gloo] rank {} is gone{}", gone, how);
+    const std::string reason = gone == kSomebody
+                                   ? fmt::format(
+                                         "[gloo] the connection to the other "
+                                         "ranks is lost{}",
+                                         how)
+                                   : fmt::format(
+                                         "[gloo] the connection to rank {} is "
+                                         "lost{}",
+                                         gone,
+                                         how);
     bool has_left = false;
     while (!has_left) {
       const uint64_t count = operations_->begun();

@@ -105,10 +105,10 @@ void check_values(
     TORCH_CHECK_NOT_IMPLEMENTED(
         is_copied,
         fmt::format(
-            "[parallel_model] a clone of the model lacks \"{}\": {} cannot be "
-            "cloned. Derive it from torch::nn::Cloneable, with a reset() that "
-            "registers its parameters and modules, or implement clone() in the "
-            "module around it.",
+            "[parallel_model] a clone of the model does not have \"{}\": {} "
+            "cannot be cloned. Derive it from torch::nn::Cloneable, with a "
+            "reset() that registers its parameters and modules, or implement "
+            "clone() in the module around it.",
             t.key(),
             owner_of(module, t.key())));
   }

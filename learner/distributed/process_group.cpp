@@ -183,9 +183,9 @@ ProcessGroup::ProcessGroup(
         Connection{me.store, group, std::move(gradients)});
   } catch (const std::exception& error) {
     throw DistributedError(fmt::format(
-        "[ProcessGroup::connect] rank {} of {} could not connect to the others "
-        "at {}:{} within {} ms: {} Check that all {} processes are running, "
-        "that the port is free and that the address is reachable.",
+        "[ProcessGroup::connect] rank {} of {} could not connect to the other "
+        "ranks at {}:{} within {} ms: {} Check that all {} processes are "
+        "running, that the port is free and that the address is reachable.",
         rank(),
         world_size(),
         environment_.master_address,
@@ -244,8 +244,8 @@ void ProcessGroup::wait_for_readers() noexcept {
 ProcessGroup::Connection& ProcessGroup::connection() {
   if (!connection_ || !connection_->group) {
     throw DistributedError(
-        "[ProcessGroup] this rank has left the others after an error; start "
-        "the program again.");
+        "[ProcessGroup] this rank disconnected after an error; restart the "
+        "program.");
   }
   return *connection_;
 }
@@ -325,8 +325,9 @@ void ProcessGroup::all_take_part(
   throw DistributedError(
       told ? fmt::format("[ProcessGroup::{}] {}", what, *told)
            : fmt::format(
-                 "[ProcessGroup::{}] rank {} of {} lost the others; one of "
-                 "them exited, or did not respond within {} ms: {}",
+                 "[ProcessGroup::{}] rank {} of {} lost its connection to the "
+                 "other ranks; one of them exited, or did not respond within "
+                 "{} ms: {}",
                  what,
                  rank(),
                  world_size(),
@@ -429,7 +430,7 @@ void ProcessGroup::check_equal(
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw DistributedError(fmt::format(
-        "[ProcessGroup::check_equal] the {} of rank {} is {}, that of rank 0 "
+        "[ProcessGroup::check_equal] the {} of rank {} is {}, but rank 0 has "
         "{}; {}.",
         what,
         rank,

@@ -64,7 +64,7 @@ Value value_of(
   }
   throw DataError(
       path,
-      fmt::format("has the unknown {} {}", what, printable(name)));
+      fmt::format("has the unknown {} {}.", what, printable(name)));
 }
 
 // The checksum of files from before kSafetensorsHeaderChecksum: over all
@@ -260,7 +260,7 @@ ModelCard parse_model_card(
           path,
           fmt::format(
               "is not an exported model: its metadata has no tern.{}. Write "
-              "one with Learner::export_model",
+              "one with Learner::export_model.",
               key));
     }
     return at->second;
@@ -270,7 +270,7 @@ ModelCard parse_model_card(
         path,
         fmt::format(
             "is an exported model of version {}, but this program reads "
-            "version {}; use the version of Tern that wrote it",
+            "version {}; use the version of Tern that wrote it.",
             printable(text("model")),
             kCardVersion));
   }
@@ -280,13 +280,13 @@ ModelCard parse_model_card(
     throw DataError(
         path,
         "has no checksum of its metadata; expected a file as "
-        "Learner::export_model writes it. Export it again");
+        "Learner::export_model writes it. Export it again.");
   }
   if (!is_checked && text("card") != checksum(metadata)) {
     throw DataError(
         path,
         "has metadata that were changed or damaged: their checksum does not "
-        "match. Fetch or export it again");
+        "match. Download or export it again.");
   }
   ModelCard card{
       .architecture = {text("architecture"), text("options")},

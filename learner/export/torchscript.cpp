@@ -62,8 +62,8 @@ Model load_torchscript_trusted(const std::filesystem::path& path) {
     throw DataError(
         path.string(),
         fmt::format(
-            "LibTorch cannot read it as TorchScript: {}. Expected what "
-            "export_torchscript or Python's torch.jit.save writes",
+            "LibTorch cannot read it as TorchScript: {}. Expected a file "
+            "written by export_torchscript or Python's torch.jit.save.",
             error.what_without_backtrace()));
   }
 }

@@ -33,7 +33,7 @@ torch::Tensor class_of_one_hot(
       target.ne(0).sum(axis).eq(1).all().item<bool>(),
       "[{}] the targets {} have the shape of the outputs, but not exactly one "
       "of a sample's {} numbers is 1; expected one-hot targets, or one class "
-      "number per sample. Use accuracy_multi() and the other multi-label "
+      "index per sample. Use accuracy_multi() and the other multi-label "
       "metrics for several labels per sample.",
       metric,
       shape(target),
@@ -44,7 +44,7 @@ torch::Tensor class_of_one_hot(
 void check_class_type(const std::string& metric, const torch::Tensor& target) {
   TERN_CHECK_VALUE(
       !target.is_floating_point() && !target.is_complex(),
-      "[{}] targets {} are {}; expected class numbers. Use target.argmax(1) "
+      "[{}] targets {} are {}; expected class indices. Use target.argmax(1) "
       "for one-hot targets, accuracy_multi() for several labels per sample.",
       metric,
       shape(target),
@@ -81,7 +81,7 @@ ClassScores class_scores(
       axis == 1 ? "[N, C, ...]" : "[N, ..., C]",
       axis == 1 && fits(pred, classes, -1)
           ? "For classes in the last dimension set axis to -1"
-          : "Give one score per class and one class number per sample");
+          : "Give one score per class and one class index per sample");
   const bool is_double = pred.scalar_type() == torch::kDouble;
   return {
       pred.to(is_double ? torch::kDouble : torch::kFloat)

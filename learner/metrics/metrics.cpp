@@ -184,8 +184,8 @@ void ConfusionMetric::update(const Tensors& outputs, const Tensors& targets) {
   }
   TERN_CHECK_VALUE(
       counts_.size(0) == classes,
-      "[{}] this batch has {} classes, but the ones before had {}; expected "
-      "the same number. Call reset() between models.",
+      "[{}] this batch has {} classes, but the previous batches had {}; "
+      "expected the same number. Call reset() between models.",
       name_,
       classes,
       counts_.size(0));

@@ -67,9 +67,9 @@ std::unique_ptr<torch::optim::Optimizer> new_optimizer(LearnerParts& l) {
   auto made = l.options.optimizer(groups);
   TORCH_CHECK_VALUE(
       made && has_groups(*made, groups),
-      "[Learner] the optimizer factory returned no optimizer, or one of other "
-      "parameters; expected an optimizer over the groups passed to it, which "
-      "in mixed precision hold the fp32 master weights.");
+      "[Learner] the optimizer factory returned no optimizer, or one over "
+      "different parameters; expected an optimizer over the groups passed to "
+      "it, which in mixed precision hold the fp32 master weights.");
   return made;
 }
 

@@ -192,7 +192,7 @@ void add_callbacks(HtmlPage& page, const Callbacks& callbacks) {
 
 std::string result_text(FitResult result) {
   const char* more = "";
-  if (result == FitResult::interrupted) more = "; a checkpoint can go on";
+  if (result == FitResult::interrupted) more = "; can resume from a checkpoint";
   if (result == FitResult::pruned) more = ": worse than other trials";
   if (result == FitResult::failed) more = " with an error";
   return std::string(to_string(result)) + more;

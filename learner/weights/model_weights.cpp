@@ -114,12 +114,12 @@ void check_report(const LoadReport& report, const LoadOptions& options) {
     if (wrong) cure += (cure.empty() ? "" : ", ") + std::string(advice);
   };
   add(options.strict && !report.missing.empty() && report.loaded > 0,
-      "{.strict = false} keeps the model's values for what is missing");
+      "{.strict = false} keeps the model's values for missing tensors");
   add(options.strict && !report.unexpected.empty() && report.loaded > 0,
-      "{.strict = false} ignores what is unexpected");
+      "{.strict = false} ignores unexpected tensors");
   add(!options.ignore_mismatched_sizes && !report.mismatched.empty(),
       "{.ignore_mismatched_sizes = true} keeps the model's values for tensors "
-      "of another shape");
+      "of a different shape");
   add(report.loaded == 0 && !report.is_complete(),
       "check the prefix of the names, and that the file belongs to this model");
   TERN_CHECK_VALUE(

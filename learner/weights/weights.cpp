@@ -136,7 +136,7 @@ void check_bools(
       throw DataError(
           file.path(),
           "holds the boolean tensor " + printable(tensor.name) +
-              " with a byte that is neither 0 nor 1; the file is damaged");
+              " with a byte that is neither 0 nor 1. The file is damaged.");
     }
   }
 }
@@ -173,7 +173,7 @@ void check_sha256(
     throw DataError(
         file.path(),
         "has tensors whose SHA-256 differs from its metadata. The file is "
-        "damaged; fetch or save it again");
+        "damaged. Download or save it again.");
   }
 }
 
@@ -349,7 +349,8 @@ std::map<std::string, std::string> safetensors_metadata(
   if (!is_safetensors(file)) {
     throw DataError(
         path,
-        "is not a safetensors file, and only these have metadata");
+        "is not a safetensors file; expected one, since only these have "
+        "metadata.");
   }
   return read_safetensors_header(file).metadata;
 }

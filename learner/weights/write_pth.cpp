@@ -83,7 +83,7 @@ class StateDictPickle {
   }
   void string(std::string_view value) {
     if (!is_utf8(value)) {
-      throw DataError(path_, "cannot hold a name that is not UTF-8");
+      throw DataError(path_, "cannot hold a name that is not UTF-8.");
     }
     op(kBinUnicode);
     number(value.size(), 4);

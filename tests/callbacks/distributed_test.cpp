@@ -351,7 +351,7 @@ TEST(Distributed, ReportsARankThatWasKilledWithinSeconds) {
     const OwnTime waited;
     expect_error<DistributedError>(
         [&] { learn.fit(1, 1e-2); },
-        {"rank 0 of 2 lost the others"});
+        {"rank 0 of 2 lost its connection"});
     EXPECT_LT(waited.seconds(), 5);
   });
   EXPECT_EQ(results, (std::vector<int>{0, -SIGKILL}));
@@ -363,7 +363,7 @@ TEST(Distributed, RejectsRanksThatTrainOnDifferentData) {
     learn.to_distributed(kQuick);
     expect_error<DistributedError>(
         [&] { learn.fit(1, 1e-2); },
-        {"batch size of rank 1 is 17, that of rank 0 16"});
+        {"batch size of rank 1 is 17, but rank 0 has 16"});
   });
 }
 
@@ -568,7 +568,7 @@ TEST(Distributed, RejectsRanksWithDifferentOptions) {
       [](bool is_second) {
         return LearnerOptions{.weight_decay = is_second ? 0.5 : 0.1};
       },
-      "the weight decay of rank 1 is 0.5, that of rank 0 0.1");
+      "the weight decay of rank 1 is 0.5, but rank 0 has 0.1");
   refuses(
       [](bool is_second) {
         return is_second ? LearnerOptions{.metrics = {accuracy()}}

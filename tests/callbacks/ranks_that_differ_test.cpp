@@ -383,8 +383,8 @@ TEST(RanksThatDiffer, SeparateDataIsLimitedByBatchesPerRank) {
     learn.to_distributed(with_own_data());
     expect_error<DistributedError>(
         [&] { learn.fit(1, 0.1); },
-        {"number of training batches in an epoch of rank 1 is 4, that of rank "
-         "0 2",
+        {"number of training batches in an epoch of rank 1 is 4, but rank 0 "
+         "has 2",
          "LimitBatches"});
   });
 }

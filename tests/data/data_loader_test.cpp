@@ -329,8 +329,9 @@ TEST_P(WorkersTest, NameTheFirstSampleOfABatchOnce) {
       message(/*fails_together=*/true),
       "too many (a batch of 4 samples, the first is sample 0)");
   EXPECT_TRUE(message(/*fails_together=*/false)
-                  .starts_with("sample 0: the dataset was asked for 4 samples, "
-                               "starting with this one, and returned inputs"));
+                  .starts_with("sample 0: get_batch was called with 4 indices, "
+                               "starting with this sample, and returned "
+                               "inputs"));
 }
 
 TEST_P(WorkersTest, LeaveNoThreadWhenAPassIsAbandoned) {
@@ -541,7 +542,7 @@ TEST(DataLoader, RejectsABatchWithTooFewSamples) {
         {.batch_size = 4, .workers = workers});
     expect_error<DataError>(
         [&] { all_batches(loader, 0); },
-        {"row 0", "asked for 4 samples", "inputs with 3 rows"});
+        {"row 0", "called with 4 indices", "inputs with 3 rows"});
   }
 }
 

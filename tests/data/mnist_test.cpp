@@ -90,10 +90,10 @@ TEST(IdxDataset, RejectsFilesThatDoNotBelongTogether) {
       {"has the label 10 at 1; expected 0..9", images, idx({2}, {9, 10})},
       {"has the shape [2]; expected [size, height, width]", labels, labels},
       {"has the shape [2, 1, 1]; expected [size]", images, images},
-      {"has no pixels: [2, 0, 5]", idx({2, 0, 5}, {}), labels},
-      {"has no pixels: [0, 1, 1]", idx({0, 1, 1}, {}), idx({0}, {})},
-      {"cut off", idx({2, 1, 1}, {1}), labels},
-      {"cut off", images, idx({2}, {1})},
+      {"has the shape [2, 0, 5]", idx({2, 0, 5}, {}), labels},
+      {"has the shape [0, 1, 1]", idx({0, 1, 1}, {}), idx({0}, {})},
+      {"truncated", idx({2, 1, 1}, {1}), labels},
+      {"truncated", images, idx({2}, {1})},
   };
   for (const BadFiles& c : cases) {
     const TempFolder temp;

@@ -164,7 +164,7 @@ TEST(PadSequences, NameTheSampleThatDoesNotFit) {
       sentence_of(pad_with({.fixed_length = 2}), texts()),
       "[pad_sequences] inputs[0] of the sample in row 0 is [3] Long, longer "
       "than fixed_length, 2; expected at most that length. Raise fixed_length, "
-      "or cut the sample in get.");
+      "or truncate the sample in get.");
   EXPECT_EQ(
       sentence_of(
           pad_sequences(),
@@ -305,12 +305,12 @@ TEST(SampleDataset, RejectsACollateThatReturnsAWrongNumberOfRows) {
   });
   EXPECT_EQ(
       text.substr(0, text.find('\n')),
-      "[SampleDataset] collate made inputs of [3] Long from 2 samples; "
-      "expected one row per sample in inputs[0]. Put a tensor with one row per "
-      "sample first, such as the lengths of packed values.");
+      "[SampleDataset] collate returned inputs of [3] Long for 2 samples; "
+      "expected one row per sample in inputs[0]. Return a tensor with one row "
+      "per sample first, such as the lengths of packed values.");
   expect_error<c10::ValueError>(
       [] { SampleList({}, Collate()); },
-      {"[SampleDataset] collate is empty; give a function, or leave it out"});
+      {"[SampleDataset] collate is empty; expected a function. Leave it out"});
 }
 
 TEST(SampleDataset, NamesTheSampleThatDoesNotFitInTheLoader) {

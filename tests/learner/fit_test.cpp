@@ -399,10 +399,11 @@ TEST(Fit, NamesACallbackThatFailsAtTheEndOnce) {
   };
   EXPECT_EQ(
       warning_of("no space"),
-      "LambdaCallback also failed, at the end: no space");
+      "LambdaCallback also failed at the end of the fit: no space");
   EXPECT_EQ(
       warning_of("[LambdaCallback] no space"),
-      "A callback also failed, at the end: [LambdaCallback] no space");
+      "A callback also failed at the end of the fit: [LambdaCallback] no "
+      "space");
 }
 
 // ---- Bad input ----
@@ -523,7 +524,7 @@ TEST(Fit, RejectsNegativeEpochsAndAFitInsideAFit) {
   Learner learn(point_data(), point_net(), quiet());
   EXPECT_THROW(learn.fit(-1), c10::ValueError);
   learn.add<LambdaCallback>({.on_epoch_begin = [](Learner& l) { l.fit(1); }});
-  expect_error<c10::Error>([&] { learn.fit(1); }, {"training already"});
+  expect_error<c10::Error>([&] { learn.fit(1); }, {"already training"});
 }
 
 }  // namespace

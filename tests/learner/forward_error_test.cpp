@@ -65,10 +65,10 @@ std::string error_between(BodyImpl::Function between) {
 TEST(ForwardError, NamesTheLayerItsInputAndThePreviousLayer) {
   EXPECT_EQ(
       error_between([](const Tensor& x) { return x.slice(1, 0, 6); }),
-      "[Model] the model cannot take inputs of [4, 2] Float; body.b was given "
-      "[4, 6] Float, its weight is [2, 8] Float: mat1 and mat2 shapes cannot "
-      "be multiplied (4x6 and 8x2). Make it match body.a, the layer before it, "
-      "which returns [4, 8] Float.");
+      "[Model] the model cannot take inputs of [4, 2] Float; body.b received "
+      "[4, 6] Float, and its weight is [2, 8] Float: mat1 and mat2 shapes "
+      "cannot be multiplied (4x6 and 8x2). Make it match body.a, the layer "
+      "before it, which returns [4, 8] Float.");
 }
 
 TEST(ForwardError, ComparesTheSamplesWithTheFirstLayer) {
@@ -77,11 +77,11 @@ TEST(ForwardError, ComparesTheSamplesWithTheFirstLayer) {
       torch::zeros({4, 3, 32, 32}));
   EXPECT_EQ(
       text,
-      "[Model] the model cannot take inputs of [4, 3, 32, 32] Float; 0 was "
-      "given [4, 3, 32, 32] Float, its weight is [64, 1, 3, 3] Float: Given "
-      "groups=1, weight of size [64, 1, 3, 3], expected input[4, 3, 32, 32] to "
-      "have 1 channels, but got 3 channels instead. Make the samples match the "
-      "model's first layer.");
+      "[Model] the model cannot take inputs of [4, 3, 32, 32] Float; 0 "
+      "received [4, 3, 32, 32] Float, and its weight is [64, 1, 3, 3] Float: "
+      "Given groups=1, weight of size [64, 1, 3, 3], expected input[4, 3, 32, "
+      "32] to have 1 channels, but got 3 channels instead. Make the samples "
+      "match the model's first layer.");
 }
 
 TEST(ForwardError, NamesTheLayerBeforeAFailingOperationWithoutWeights) {
@@ -89,7 +89,7 @@ TEST(ForwardError, NamesTheLayerBeforeAFailingOperationWithoutWeights) {
     return x + torch::zeros({4, 3});
   });
   EXPECT_NE(
-      text.find("; behind body.a, add was given [4, 8] Float, [4, 3] Float: "),
+      text.find("; behind body.a, add received [4, 8] Float, [4, 3] Float: "),
       text.npos)
       << text;
   EXPECT_TRUE(
@@ -112,7 +112,7 @@ TEST(ForwardError, ExplainsWhatToConvert) {
       << text;
   const auto same = [](const Tensor& x) { return x; };
   text = error_of(Net(same), torch::zeros({4, 2}, torch::kByte));
-  EXPECT_NE(text.find("body.a was given [4, 2] Byte"), text.npos) << text;
+  EXPECT_NE(text.find("body.a received [4, 2] Byte"), text.npos) << text;
   EXPECT_NE(text.find("Give the model samples of Float"), text.npos) << text;
   text = error_between([](const Tensor& x) {
     return torch::mm(x, torch::zeros({8, 8}, torch::kDouble));
@@ -160,7 +160,8 @@ TEST(ForwardError, NamesALayerWithAnAdapter) {
           Net([](const Tensor& x) { return x.slice(1, 0, 6); }),
           {.rank = 2}),
       torch::zeros({4, 2}));
-  EXPECT_NE(text.find("body.b was given [4, 6] Float, its"), text.npos) << text;
+  EXPECT_NE(text.find("body.b received [4, 6] Float, and its"), text.npos)
+      << text;
   EXPECT_NE(text.find("match body.a"), text.npos) << text;
 }
 

@@ -212,7 +212,7 @@ TEST(Learner, KeepsACallbackThatIsPassedAgainByMistake) {
   learn.add(callback);
   expect_error<c10::ValueError>(
       [&] { learn.fit(1, {}, {callback}); },
-      {"added already"});
+      {"already added"});
   EXPECT_EQ(learn.find<LambdaCallback>(), callback);
 }
 
@@ -264,7 +264,7 @@ TEST(Learner, RejectsAnOptimizerOfDifferentParameters) {
   learn.to_bf16();
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
-      {"other parameters", "the groups passed to it"});
+      {"different parameters", "the groups passed to it"});
 }
 
 TEST(Learner, PredictsProbabilitiesBeforeTheFirstBatch) {

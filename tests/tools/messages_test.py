@@ -15,8 +15,8 @@ KNOWN = (
     ("data/formats/error", "cannot {}: {} (errno {})"),  # an exception's constructor
     ("data/formats/atomic_file", "rename the finished file to this name"),  # IoError
     ("data/formats/sha256", "has the SHA-256 {}; expected {}. The file is damaged"),  # DataError
-    ("data/formats/csv", "a quote is opened and not closed"),  # a file's own `fail`
-    ("data/download/fetch_weights", "{} is damaged, so it is fetched again"),  # a warning
+    ("data/formats/csv", "a quote is not closed"),  # a file's own `fail`
+    ("data/download/fetch_weights", "{} is damaged, so it is downloaded again"),  # a warning
     ("learner/callback", "[Learner::add] this is not a callback;"),  # static_assert
     ("learner/distributed/process_group", "[ProcessGroup] rank 0 calls {}, but rank {} calls {};"),  # DistributedError
     ("learner/checkpoint/resume", "Resuming at step {} from {}."),  # a log message

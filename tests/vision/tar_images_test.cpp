@@ -337,7 +337,9 @@ TEST_F(TarBoxes, NamesSampleFieldAndValueOfAnInvalidMember) {
       {"field 'mask' is unknown"});
   expect_words(error_for(R"({"width":8,)"), {"byte 11", "Correct it"});
   EXPECT_NE(
-      box(R"("bbox":[1,2,3,9.5],"label":"cat")").find("write the shards again"),
+      box(R"("bbox":[1,2,3,9.5],"label":"cat")")
+          .find("create the shards "
+                "again"),
       std::string::npos);
 }
 

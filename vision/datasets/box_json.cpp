@@ -118,7 +118,7 @@ ImageBoxes read_objects(JsonReader& json) {
   return objects;
 }
 
-constexpr const char* kAdvice = "Correct it, or write the shards again.";
+constexpr const char* kAdvice = "Correct it, or create the shards again.";
 
 ImageBoxes parsed(std::string_view text, const std::string& where) {
   try {
@@ -128,7 +128,7 @@ ImageBoxes parsed(std::string_view text, const std::string& where) {
     const size_t begin = where.empty() ? 0 : where.size() + 2;
     throw_data_error(
         where,
-        "{}. {}",
+        "{} {}",
         std::string_view(error.what()).substr(begin),
         kAdvice);
   }

@@ -195,8 +195,8 @@ bool lies_in_valid(
     if (name == valid || name == train) return name == valid;
   }
   item.fail(
-      "is in neither of the folders {} and {}. Name the right folders, or "
-      "split in another way.",
+      "is in neither of the folders {} and {}. Set the right folders, or split "
+      "in a different way.",
       train,
       valid);
 }

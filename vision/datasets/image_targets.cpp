@@ -92,8 +92,8 @@ void MaskTargets::write(
   if (classes_ > 0 && highest >= classes_) {
     throw_data_error(
         path,
-        "has the class number {}; expected 0 to {}. Add classes, or "
-        "correct the mask.",
+        "has the class index {}; expected 0 to {}. Add classes, or correct the "
+        "mask.",
         highest,
         classes_ - 1);
   }

@@ -82,8 +82,8 @@ std::shared_ptr<const ImagePack> open_if_current(
   } catch (const DataError&) {
     sink->warning(
         file.string() +
-        ": this image pack is damaged or has another version; it is created "
-        "again.");
+        ": this image pack is damaged or has a different version; it is "
+        "created again.");
     return nullptr;
   }
 }

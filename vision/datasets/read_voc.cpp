@@ -199,8 +199,8 @@ BoxAnnotations read_voc(
                 object.xmax,
                 object.ymax,
                 fault,
-                options.zero_based ? "edges from 0 on"
-                                   : "from 1 on (set zero_based for files that "
+                options.zero_based ? "edges from 0"
+                                   : "from 1 (set zero_based for files that "
                                      "count from 0)"));
         continue;
       }

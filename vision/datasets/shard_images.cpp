@@ -38,7 +38,7 @@ std::vector<std::string> read_class_list(const std::filesystem::path& file) {
       throw_data_error(
           file.string(),
           "line {} is empty or repeats the name of a class; expected one class "
-          "name per line. Remove the line, or write the shards again",
+          "name per line. Remove the line, or create the shards again.",
           classes.size());
     }
   }
@@ -139,8 +139,8 @@ void refuse_overwriting(const fs::path& out, const std::string& name) {
     if (found.starts_with(name + "-") && found.ends_with(".tar")) {
       throw DataError(
           entry.path().string(),
-          "exists already. Remove the old shards, or write to another folder "
-          "or under another name");
+          "exists already. Remove the old shards, or write to a different "
+          "folder or under a different name.");
     }
   }
 }
@@ -323,7 +323,7 @@ int64_t verify_shards(const fs::path& folder, const Sink& sink) {
         if (found != sum) {
           throw_data_error(
               file.string(),
-              "has the SHA-256 {}; {} expects {}. Fetch or write it again",
+              "has the SHA-256 {}; {} expects {}. Download or create it again.",
               found,
               kSumsName,
               sum);

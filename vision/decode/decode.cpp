@@ -68,7 +68,7 @@ EncodedImage::EncodedImage(
   TERN_CHECK_VALUE(
       options.channels == 1 || (options.channels == 3 && !options.indices),
       "[EncodedImage] channels is {}; expected 3 (RGB) or 1 (gray or class "
-      "numbers).",
+      "indices).",
       options.channels);
   if (options.indices && header_.format != ImageFormat::png) {
     throw_data_error(

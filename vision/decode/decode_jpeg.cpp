@@ -156,8 +156,8 @@ struct JpegDecoder {
       std::string(path),
       std::string(is_short ? "is truncated" : "is a damaged JPEG file") +
           " (libjpeg: " + reason +
-          "). Copy the file again, remove it, or set lenient to decode what is "
-          "readable.");
+          "). Download it again, remove it, or set lenient to decode the "
+          "readable part.");
 }
 
 /// Converts CMYK to gray or RGB. Adobe's CMYK is inverted, so each value is

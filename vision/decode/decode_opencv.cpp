@@ -69,7 +69,7 @@ std::string reason_in(const std::string& words) {
       std::string(file.path()),
       std::string("is a damaged or unusual ") +
           to_string(file.header().format) + " file (" + reason +
-          "). Convert it to PNG, copy it again or remove it.");
+          "). Convert it to PNG, download it again or remove it.");
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ void write_row(
 [[noreturn]] void fail(std::string_view path, const std::string& what) {
   throw DataError(
       std::string(path),
-      "is a damaged PNG file: " + what + ". Copy the file again or remove it.");
+      "is a damaged PNG file: " + what + ". Download it again or remove it.");
 }
 
 libdeflate_decompressor* decompressor() {
@@ -262,7 +262,7 @@ Png read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
   if (!chunks.is_complete()) {
     throw DataError(
         std::string(path),
-        "is truncated: the PNG file ends before its IEND chunk. Copy the file "
+        "is truncated: the PNG file ends before its IEND chunk. Download it "
         "again or remove it.");
   }
   if (!has_idat) fail(path, "it has no pixels (no IDAT chunk)");
@@ -279,8 +279,8 @@ void stand_for_themselves(Png& png, std::string_view path) {
   if (png.bit_depth > 8 || (!is_gray && png.color != Png::Color::palette)) {
     throw DataError(
         std::string(path),
-        "holds no class numbers: it has colors or 16 bits. Save it as an 8-bit "
-        "PNG, gray or with a palette.");
+        "contains no class indices: it has colors or 16 bits. Save it as an "
+        "8-bit PNG, gray or with a palette.");
   }
   if (is_gray && png.bit_depth == 8) return;
   png.color = Png::Color::palette;

@@ -37,7 +37,7 @@ ClassIndices class_indices(
     const torch::Tensor& targets) {
   TERN_CHECK_VALUE(
       has_integers(targets) && targets.dim() >= 1,
-      "[ConfusionMatrix] targets are {}; expected the class number of each "
+      "[ConfusionMatrix] targets are {}; expected the class index of each "
       "sample, [N] or [N, ...] of an integer type.",
       shapes_of({targets}));
   const bool has_scores =
@@ -48,7 +48,7 @@ ClassIndices class_indices(
   TERN_CHECK_VALUE(
       fits,
       "[ConfusionMatrix] preds are {} and targets {}; expected scores of two "
-      "or more classes, [N, C, ...] of a floating type, or class numbers with "
+      "or more classes, [N, C, ...] of a floating type, or class indices with "
       "the shape of targets and an integer type. For probabilities of class 1 "
       "pass (preds > 0.5).to(torch::kLong).",
       shapes_of({preds}),

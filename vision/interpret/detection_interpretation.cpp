@@ -166,8 +166,8 @@ DetectionInterpretation::DetectionInterpretation(
   TERN_CHECK_VALUE(
       highest < (named > 0 ? named : kMaxClasses),
       "[DetectionInterpretation::from] a label is {}, and there are {} "
-      "classes; expected -1 for none, or a class from 0 on. Name all classes "
-      "of the model in data.classes.",
+      "classes; expected -1 for none, or a class from 0. Name all classes of "
+      "the model in data.classes.",
       highest,
       named);
   classes_ = class_names(
@@ -424,8 +424,8 @@ torch::Tensor DetectionInterpretation::draw_worst(int64_t k, int64_t tile)
   TERN_CHECK_VALUE(
       !pictures.empty(),
       "[DetectionInterpretation::plot_worst] none of {} images has a missed or "
-      "confused object or a false box; expected at least one. Lower the score, "
-      "raise the IoU, or use show_results.",
+      "confused object or a false positive; expected at least one. Lower the "
+      "score, raise the IoU, or use show_results.",
       size());
   std::vector<CaptionLine> legend = {
       {"found", kFound},

@@ -172,7 +172,7 @@ ConfusionMatrix ClassificationInterpretation::count() const {
   const TargetKind kind = this->kind();
   TORCH_CHECK_VALUE(
       kind == TargetKind::category || kind == TargetKind::mask,
-      "[ClassificationInterpretation::from] the targets are not class numbers; "
+      "[ClassificationInterpretation::from] the targets are not class indices; "
       "expected one class per sample or pixel. Use Interpretation.");
   TORCH_CHECK_VALUE(
       !preds().isnan().any().item<bool>(),

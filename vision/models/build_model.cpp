@@ -78,7 +78,7 @@ namespace {
   throw_data_error(
       file,
       "describes a network that is much larger than the weights in the file; "
-      "expected a file written by Learner::export_model. Export it again");
+      "expected a file written by Learner::export_model. Export it again.");
 }
 
 // Limits the memory that a thread allocates. LibTorch reports each allocation
@@ -158,7 +158,7 @@ std::pair<Model, ModelCard> load_exported(
   if (is_graph && !weights.contains(kGraph)) {
     throw DataError(
         file.string(),
-        "should hold a TorchScript graph but has none; export it again");
+        "should hold a TorchScript graph but has none. Export it again.");
   }
   Model model = is_graph
                     ? model_of_graph(weights[kGraph], file.string())

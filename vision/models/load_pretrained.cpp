@@ -156,7 +156,7 @@ LoadReport VisionArch::load_pretrained(
       file.string(),
       name_,
       report.to_string(),
-      is_other_head ? "Its classifier has another size: create the network "
+      is_other_head ? "Its classifier has a different size: create the network "
                       "with the same number of classes, or with .num_classes = "
                       "0 to load all but the classifier."
                     : "Use weights of that network, as torchvision, timm, "

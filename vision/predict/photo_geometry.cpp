@@ -41,8 +41,8 @@ PhotoGeometry::PhotoGeometry(
   TORCH_CHECK_VALUE(
       m[1] == 0 && m[3] == 0 && m[6] == 0 && m[7] == 0,
       "[PhotoGeometry] the transforms for evaluation rotate or distort an "
-      "image; expected transforms that resize, crop or mirror it. Use the "
-      "others for training only.");
+      "image; expected transforms that resize, crop or flip it. Use the others "
+      "for training only.");
   x_ = {
       .input = input.width,
       .photo = photo.width,

@@ -200,7 +200,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
                ? "; NaN and Infinity, which Python writes, are not valid JSON."
                : ".");
     }
-    throw DataError(path_, where + " Correct the file, or copy it again.");
+    throw DataError(path_, where + " Correct the file, or download it again.");
   }
 
  private:
@@ -385,7 +385,7 @@ CocoFile parse_coco(std::span<const uint8_t> bytes, const std::string& path) {
     throw DataError(
         path,
         "has a zero byte at byte " + std::to_string(zero) +
-            "; expected JSON. Copy the file again.");
+            "; expected JSON. Download the file again.");
   }
   if (text.find_first_not_of(" \t\r\n") == text.npos) {
     throw DataError(path, "is empty; expected a COCO instances file.");

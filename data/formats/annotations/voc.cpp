@@ -106,8 +106,8 @@ class VocReader {
     if (!node) {
       fail(
           parent,
-          "there is no '" + std::string(name) + "' in '" + parent.name() +
-              "'; expected a number");
+          "the element '" + std::string(name) + "' is missing in '" +
+              parent.name() + "'; expected a number");
     }
     const std::optional<double> value = parse_number(node.child_value());
     if (!value) {

@@ -63,7 +63,7 @@ std::vector<YoloObject> parse_yolo(
       fail(
           path,
           number,
-          "there are " + std::to_string(values.size()) +
+          "the line has " + std::to_string(values.size()) +
               " numbers; expected five: class, center and size of the box" +
               (is_polygon && !polygons
                    ? ", or for a segmentation dataset the option polygons"
@@ -132,8 +132,8 @@ std::vector<std::string> parse_names(
       fail(
           path,
           number,
-          "the " + what + " " + printable(name) + " is in line " +
-              std::to_string(first->second) + " already");
+          "the " + what + " " + printable(name) + " is already in line " +
+              std::to_string(first->second));
     }
     names.emplace_back(name);
   }

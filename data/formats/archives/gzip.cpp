@@ -60,15 +60,15 @@ size_t GzipReader::read(std::span<uint8_t> bytes) {
     if (bytes_out_ > max_bytes_) {
       throw DataError(
           file_.path(),
-          "holds more than the limit of " + std::to_string(max_bytes_) +
-              " bytes");
+          "inflates to more than the limit of " + std::to_string(max_bytes_) +
+              " bytes.");
     }
     if (inflater_ && bytes_out_ > kRatioFreeBytes &&
         bytes_out_ / kMaxRatio > bytes_in()) {
       throw DataError(
           file_.path(),
           "inflates to more than " + std::to_string(kMaxRatio) +
-              " times its size; refused as a decompression bomb");
+              " times its size and is rejected as a decompression bomb.");
     }
   }
   return done;
@@ -85,7 +85,7 @@ size_t GzipReader::inflate_some(std::span<uint8_t> bytes) {
         file_.path(),
         "ends in the middle of its gzip stream, after " +
             std::to_string(bytes_in_) +
-            " bytes; the file is cut off. Fetch it again");
+            " bytes; the file is truncated. Download it again.");
   }
   z_stream& stream = inflater_->stream;
   const size_t room = std::min<size_t>(bytes.size(), size_t{1} << 30);
@@ -104,7 +104,7 @@ size_t GzipReader::inflate_some(std::span<uint8_t> bytes) {
         file_.path(),
         std::string("has a damaged gzip stream (") +
             (stream.msg != nullptr ? stream.msg : "unknown error") +
-            "). Fetch it again");
+            "). Download it again.");
   }
   return room - stream.avail_out;
 }
@@ -121,7 +121,7 @@ void GzipReader::expect_end_or_next_member() {
   if (input_[0] != 0x1f) {
     throw DataError(
         file_.path(),
-        "has data after its gzip stream that is not gzip");
+        "has data after its gzip stream that is not gzip.");
   }
   inflateReset(&inflater_->stream);
   inflater_->member_is_over = false;

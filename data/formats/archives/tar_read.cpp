@@ -38,7 +38,7 @@ void refuse_compressed(const ByteFile& file) {
         file.path(),
         std::string("is compressed with ") + (is_gzip ? "gzip" : "zstd") +
             ", but shards are read in place. Unpack it to a plain .tar; its "
-            "images are compressed already");
+            "images are compressed already.");
   }
 }
 
@@ -62,7 +62,7 @@ const char* fault_of(archive_entry* entry, const std::string& name) {
     case AE_IFLNK:
       return "is a symbolic link";
     default:
-      return "is a device, a pipe or something of an unknown type";
+      return "is a device, a pipe or of an unknown type";
   }
 }
 
@@ -113,7 +113,7 @@ class TarReader {
     if (result == ARCHIVE_EOF) {
       // libarchive treats the end of the file as the end of the archive.
       if (position < end + kBlock) {
-        fail("has no end-of-archive block, so it is cut off");
+        fail("has no end-of-archive block, so it is truncated");
       }
       return std::nullopt;
     }
@@ -128,7 +128,7 @@ class TarReader {
       throw DataError(
           path_,
           "holds more than the " + std::to_string(max_entries_) +
-              " entries that are allowed here. Write more, smaller archives");
+              " entries that are allowed. Write more, smaller archives.");
     }
     return Entry{at_, archive_entry_filetype(entry) == AE_IFDIR};
   }
@@ -159,7 +159,7 @@ class TarReader {
         path_,
         "its entry " + printable(at_.name) + " " + fault +
             "; expected regular files and folders inside the archive's own "
-            "folder. Write it again without that");
+            "folder. Create the archive again without this entry.");
   }
 
   // Throws a DataError that names the last whole file.
@@ -170,7 +170,7 @@ class TarReader {
             (last_whole_.empty()
                  ? "; none of its files is complete"
                  : "; the last complete file is " + last_whole_) +
-            ". Fetch or write it again");
+            ". Download or create it again.");
   }
 
  private:
@@ -178,7 +178,7 @@ class TarReader {
     if (error_) std::rethrow_exception(error_);
     const char* reason = archive_error_string(archive_.get());
     fail(
-        std::string("is not a tar archive, or is damaged or cut off (") +
+        std::string("is not a tar archive, or is damaged or truncated (") +
         (reason != nullptr ? reason : "unknown error") + ")");
   }
 
@@ -253,7 +253,7 @@ std::vector<TarMember> read_tar_index(
     if (member.offset > file.size() ||
         member.size > file.size() - member.offset) {
       reader.fail(
-          "is cut off in its file " + printable(member.name) + ", of " +
+          "is truncated in its file " + printable(member.name) + ", of " +
           std::to_string(member.size) + " bytes");
     }
     end = end_of(member);
@@ -304,9 +304,9 @@ void extract_tar(
       throw DataError(
           archive,
           "holds more than the limit of " + std::to_string(options.max_bytes) +
-              " bytes: its entry " + printable(name) + " says that it has " +
-              std::to_string(entry->member.size) +
-              ". Raise max_bytes if you trust the archive");
+              " bytes: its entry " + printable(name) +
+              " has a stated size of " + std::to_string(entry->member.size) +
+              ". Raise max_bytes if you trust the archive.");
     }
     room -= entry->member.size;
     if (path.parent_path() != last_parent) {
@@ -317,10 +317,10 @@ void extract_tar(
       write_entry(reader, path);
     } catch (const IoError& error) {
       if (error.error() != EEXIST) throw;
-      throw DataError(archive, "entry " + printable(name) + " is duplicated");
+      throw DataError(archive, "entry " + printable(name) + " is duplicated.");
     }
   }
-  if (is_empty) throw DataError(archive, "holds no file");
+  if (is_empty) throw DataError(archive, "contains no file.");
   // The rest is padding, except for the checksum at the end of a gzip file.
   std::array<uint8_t, 4096> padding{};
   while (bytes.read(padding) > 0) {

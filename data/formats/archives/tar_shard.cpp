@@ -30,8 +30,8 @@ TarShard::TarShard(std::filesystem::path path) : path_(std::move(path)) {
   if (samples_.empty()) {
     throw DataError(
         path_.string(),
-        "holds no sample; expected files such as 0001.jpg and 0001.cls. Leave "
-        "it out");
+        "contains no sample; expected files such as 0001.jpg and 0001.cls. "
+        "Leave it out.");
   }
 }
 
@@ -78,8 +78,8 @@ void TarShard::read(const TarMember& member, std::span<uint8_t> bytes) const {
         path_.string(),
         "was changed or replaced since it was opened, so that " +
             printable(member.name) +
-            " has moved. Start again with the new shard, and do not change "
-            "shards while they are read");
+            " has moved. Restart with the new shard, and do not change shards "
+            "while they are read.");
   }
 }
 
@@ -112,8 +112,8 @@ std::vector<std::span<const TarMember>> tar_samples(
           path,
           "the files of its sample " + printable(key) + " are not adjacent; " +
               printable(members[i].name) +
-              " comes after another sample. Write it with its files sorted by "
-              "name, as `tar --sort=name` does");
+              " follows a different sample. Create the shard with its files "
+              "sorted by name, as `tar --sort=name` does.");
     }
     const size_t begin = i;
     for (; i < members.size() && sample_key(members[i].name) == key; ++i) {
@@ -124,7 +124,7 @@ std::vector<std::span<const TarMember>> tar_samples(
               path,
               "its sample " + printable(key) + " has " +
                   printable(members[i].name) +
-                  " twice. Write it with distinct file names");
+                  " twice. Create the shard with distinct file names.");
         }
       }
     }

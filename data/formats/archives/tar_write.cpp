@@ -63,8 +63,8 @@ void TarWriter::add(const std::string& name, std::span<const uint8_t> bytes) {
   if (const char* fault = member_name_fault(name)) {
     throw DataError(
         path_,
-        "would hold a file " + printable(name) + ", which " + fault +
-            "; expected a name inside the archive's own folder");
+        "would contain a file " + printable(name) + ", which " + fault +
+            "; expected a name inside the archive's own folder.");
   }
   const std::unique_ptr<archive_entry, decltype(&archive_entry_free)> entry(
       archive_entry_new(),

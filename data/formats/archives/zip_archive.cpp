@@ -45,7 +45,7 @@ constexpr uint64_t kMaxTable = uint64_t{64} << 20;
 constexpr uint64_t kMaxComment = 0xffff;
 
 [[noreturn]] void fail(const ByteFile& file, const std::string& reason) {
-  throw DataError(file.path(), reason + ". The file is damaged or cut off");
+  throw DataError(file.path(), reason + ". The file is damaged or truncated.");
 }
 
 // Position of the table of contents.
@@ -65,7 +65,7 @@ uint64_t find_end_record(const ByteFile& file) {
       return file.size() - size + at;
     }
   }
-  fail(file, "is a zip archive without a table of contents at its end");
+  fail(file, "is a zip archive without a central directory at its end");
 }
 
 TableOfContents find_table(const ByteFile& file) {
@@ -77,7 +77,7 @@ TableOfContents find_table(const ByteFile& file) {
       .entries = load_le16(&record[10])};
   uint64_t limit = end;
   if (load_le32(&record[4]) != 0 || load_le16(&record[8]) != table.entries) {
-    fail(file, "is a part of a zip archive in several files");
+    fail(file, "is one part of a multi-part zip archive");
   }
   if (end >= zip::kLocatorBytes) {
     const std::vector<uint8_t> locator =
@@ -98,13 +98,13 @@ TableOfContents find_table(const ByteFile& file) {
     }
   }
   if (table.begin > limit || limit - table.begin != table.size) {
-    fail(file, "has a table of contents that ends at the wrong position");
+    fail(file, "has a central directory that ends at the wrong position");
   }
   if (table.size > kMaxTable) {
     throw DataError(
         file.path(),
-        "has a table of contents of more than 64 MiB, which is too large for "
-        "weights");
+        "has a central directory of more than 64 MiB, which is too large for "
+        "weights.");
   }
   return table;
 }
@@ -125,7 +125,7 @@ class TableReader {
   Row next() {
     const Bytes fixed = take(zip::kRowBytes);
     if (load_le32(&fixed[0]) != zip::kRowSignature) {
-      fail(file_, "has a damaged table of contents");
+      fail(file_, "has a damaged central directory");
     }
     Row row;
     const Bytes name = take(load_le16(&fixed[28]));
@@ -145,7 +145,7 @@ class TableReader {
     row.entry.size = load_le32(&fixed[24]);
     row.header = load_le32(&fixed[42]);
     read_zip64(extra, row.entry.size, packed, row.header);
-    if (packed != row.entry.size) refuse(row.name, "has two sizes");
+    if (packed != row.entry.size) refuse(row.name, "has two different sizes");
     return row;
   }
 
@@ -153,12 +153,12 @@ class TableReader {
     throw DataError(
         file_.path(),
         "entry " + printable(name) + " " + fault +
-            "; expected a zip archive as torch.save writes it");
+            "; expected a zip archive as torch.save writes it.");
   }
 
  private:
   Bytes take(uint64_t size) {
-    if (size > left_.size()) fail(file_, "has a damaged table of contents");
+    if (size > left_.size()) fail(file_, "has a damaged central directory");
     const Bytes bytes = left_.first(size);
     left_ = left_.subspan(size);
     return bytes;
@@ -207,12 +207,14 @@ uint64_t find_bytes(
       row.header + zip::kHeaderBytes + names + load_le16(&fixed[28]);
   if (load_le32(&fixed[0]) != zip::kHeaderSignature ||
       names != row.name.size() || load_le16(&fixed[8]) != 0) {
-    reader.refuse(row.name, "has a header that differs from the table");
+    reader.refuse(
+        row.name,
+        "has a header that differs from the central directory");
   }
   const std::vector<uint8_t> name =
       file.read(row.header + zip::kHeaderBytes, names);
   if (!std::equal(name.begin(), name.end(), row.name.begin())) {
-    reader.refuse(row.name, "has a header with another name");
+    reader.refuse(row.name, "has a header with a different name");
   }
   if (begin > table_begin || row.entry.size > table_begin - begin) outside();
   return begin;
@@ -242,7 +244,7 @@ ZipArchive::ZipArchive(ByteFile file) : file_(std::move(file)) {
     }
   }
   if (entries_.size() != table.entries) {
-    fail(file_, "has a table of contents whose length differs from its header");
+    fail(file_, "has a central directory whose length differs from its header");
   }
   std::sort(taken.begin(), taken.end());
   for (size_t i = 1; i < taken.size(); ++i) {
@@ -262,13 +264,13 @@ std::vector<uint8_t> ZipArchive::read(
     uint64_t max_bytes) const {
   const ZipEntry* entry = find(name);
   if (entry == nullptr) {
-    throw DataError(file_.path(), "has no entry " + printable(name));
+    throw DataError(file_.path(), "has no entry " + printable(name) + ".");
   }
   if (entry->size > max_bytes) {
     throw DataError(
         file_.path(),
         "entry " + printable(name) + " has " + std::to_string(entry->size) +
-            " bytes; expected at most " + std::to_string(max_bytes));
+            " bytes; expected at most " + std::to_string(max_bytes) + ".");
   }
   std::vector<uint8_t> bytes = file_.read(entry->begin, entry->size);
   if (crc32_z(0, bytes.data(), bytes.size()) != entry->crc32) {

@@ -24,7 +24,7 @@ void check_magic(std::span<const uint8_t> bytes, const std::string& path) {
              ? "is empty"
              : "begins with the bytes " + hex_digits(as_text(magic))) +
             "; expected 000008 and the number of dimensions, the start of an "
-            "IDX file of unsigned bytes. Fetch or convert it");
+            "IDX file of unsigned bytes. Download or convert it.");
   }
 }
 
@@ -40,7 +40,7 @@ IdxArray parse_idx(std::span<const uint8_t> bytes, const std::string& path) {
         "has " + std::to_string(bytes.size()) +
             " bytes; expected a header of " + std::to_string(header) +
             " for its " + std::to_string(rank) +
-            " dimensions. The file is cut off");
+            " dimensions. The file is truncated.");
   }
 
   IdxArray array;
@@ -54,8 +54,8 @@ IdxArray parse_idx(std::span<const uint8_t> bytes, const std::string& path) {
     if (__builtin_mul_overflow(count, dim, &count) || count > kMaxValues) {
       throw DataError(
           path,
-          "says that its shape begins with [" + shape +
-              "], which is more than 2^40 values; the header is damaged");
+          "has a shape that begins with [" + shape +
+              "], which is more than 2^40 values. The header is damaged.");
     }
   }
 
@@ -66,7 +66,7 @@ IdxArray parse_idx(std::span<const uint8_t> bytes, const std::string& path) {
         path,
         "has " + std::to_string(actual) + " values; its shape [" + shape +
             "] expects " + std::to_string(count) +
-            (actual < count ? ". The file is cut off" : ""));
+            (actual < count ? ". The file is truncated." : "."));
   }
   return array;
 }

@@ -76,7 +76,7 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& path) {
   if (bytes.size() < 10 || !as_text(bytes).starts_with(kMagic)) {
     throw DataError(
         path,
-        "is not a .npy file; expected a file written by numpy.save");
+        "is not a .npy file; expected a file written by numpy.save.");
   }
   const bool is_first_version = bytes[6] == 1;
   const size_t begin = is_first_version ? 10 : 12;
@@ -84,7 +84,7 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& path) {
     throw DataError(
         path,
         "is a .npy file of version " + std::to_string(bytes[6]) +
-            ", or cut off; expected version 1, 2 or 3");
+            ", or truncated; expected version 1, 2 or 3.");
   }
   const size_t size =
       is_first_version ? load_le16(&bytes[8]) : load_le32(&bytes[8]);
@@ -92,7 +92,7 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& path) {
     throw DataError(
         path,
         "is a .npy file with a header of " + std::to_string(size) +
-            " bytes; it is cut off or damaged. Write it again");
+            " bytes. The file is truncated or damaged. Save it again.");
   }
   NpyArray array;
   const std::string_view header = as_text(bytes.subspan(begin, size));
@@ -100,9 +100,9 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& path) {
     throw DataError(
         path,
         "is a .npy file with the header " + printable(header) +
-            "; expected a plain array of little-endian numbers in C's order, "
+            "; expected a plain array of little-endian numbers in C order, "
             "such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, "
-            "4)}. Write it with numpy.save, as a plain array");
+            "4)}. Save it with numpy.save, as a plain array.");
   }
   array.values = bytes.subspan(begin + size);
   const int64_t expected = *element_count(array.shape) * array.item_bytes;
@@ -110,8 +110,8 @@ NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& path) {
     throw DataError(
         path,
         "is a .npy file with " + std::to_string(array.values.size()) +
-            " bytes of values; its header says " + std::to_string(expected) +
-            ". It is cut off or damaged. Write it again");
+            " bytes of values; its header expects " + std::to_string(expected) +
+            ". The file is truncated or damaged. Save it again.");
   }
   return array;
 }

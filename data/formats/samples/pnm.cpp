@@ -55,7 +55,7 @@ class Numbers {
   [[noreturn]] void fail(const std::string& what) const {
     throw DataError(
         std::string(path_),
-        what + ". Copy the file again or remove it.");
+        what + ". Download it again or remove it.");
   }
 
  private:
@@ -85,7 +85,7 @@ PnmFile parse_pnm(std::span<const uint8_t> bytes, std::string_view path) {
   if (white != 255 && white != 65535) {
     throw DataError(
         std::string(path),
-        "is a PNM file in which white is " + std::to_string(white) +
+        "is a PNM file with the maxval " + std::to_string(white) +
             "; expected 255 or 65535. Convert it to PNG.");
   }
   file.bytes_per_value = white == 255 ? 1 : 2;

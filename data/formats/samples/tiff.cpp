@@ -159,7 +159,7 @@ class PixelCheck {
       blocks.width = tags_.value(TiffTags::kTileWidth, 0);
       blocks.height = tags_.value(TiffTags::kTileHeight, 0);
       if (blocks.width == 0 || blocks.height == 0) {
-        fail_damaged("its tiles have no size");
+        fail_damaged("its tiles have no width or height");
       }
     } else {
       const uint64_t rows = tags_.value(TiffTags::kRowsPerStrip, 0);
@@ -196,7 +196,7 @@ class PixelCheck {
     // where it ends, and missing data would be decoded as black.
     const bool needs_sizes = !is_plain || blocks.is_tiled || count > 1;
     if (needs_sizes && sizes.count < count) {
-      fail_damaged("it does not give the number of bytes of its pixels");
+      fail_damaged("the byte counts of its strips or tiles are missing");
     }
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t offset = tags_.load(offsets, i);
@@ -214,7 +214,7 @@ class PixelCheck {
           bytes_.size() - std::min<uint64_t>(offset, bytes_.size());
       if (size > there || is_too_small(there)) fail_truncated();
       if (needs_sizes && (size == 0 || is_too_small(size))) {
-        fail_damaged("a part of its pixels is shorter than its rows");
+        fail_damaged("a strip or tile is shorter than its rows");
       }
     }
   }
@@ -228,7 +228,7 @@ class PixelCheck {
     throw DataError(
         std::string(path_),
         "is truncated: the TIFF file has " + std::to_string(bytes_.size()) +
-            " bytes, and its pixels reach beyond them. Copy the file again or "
+            " bytes, and its pixels reach beyond them. Download it again or "
             "remove it.");
   }
   [[noreturn]] void fail_damaged(const std::string& what) const {

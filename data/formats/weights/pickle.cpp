@@ -66,8 +66,8 @@ class PickleParser {
   [[noreturn]] void fail(const std::string& reason) const {
     throw DataError(
         path_,
-        "holds a damaged pickle at byte " + std::to_string(at_) + ": " +
-            reason);
+        "has a damaged pickle at byte " + std::to_string(at_) + ": " + reason +
+            ".");
   }
 
   // ---- Input ----
@@ -75,7 +75,7 @@ class PickleParser {
   std::span<const uint8_t> take(uint64_t size) {
     if (size > bytes_.size() - at_) {
       at_ = bytes_.size();
-      fail("it is cut off");
+      fail("it is truncated");
     }
     at_ += size;
     return bytes_.subspan(at_ - size, size);
@@ -107,7 +107,7 @@ class PickleParser {
   }
   void push_text(Kind kind, std::string_view text) {
     if (kind == Kind::string && !is_utf8(text)) {
-      fail("a string that is not UTF-8");
+      fail("a string is not UTF-8");
     }
     push({.kind = kind, .text = text});
   }
@@ -138,7 +138,7 @@ class PickleParser {
   }
   // Returns the values pushed since the last mark.
   std::vector<Id> pop_to_mark() {
-    if (marks_.empty()) fail("it has no mark");
+    if (marks_.empty()) fail("its stack has no mark");
     const auto begin =
         stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
     std::vector<Id> items(begin, stack_.end());
@@ -159,7 +159,7 @@ class PickleParser {
   }
   void get(uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) fail("it reads an empty entry of its memo");
+    if (found == memo_.end()) fail("it reads an empty memo entry");
     push(found->second);
   }
 
@@ -169,7 +169,7 @@ class PickleParser {
   void extend(Kind kind, const std::vector<Id>& items) {
     Value& container = top();
     if (container.kind != kind || (kind == Kind::dict && items.size() % 2)) {
-      fail("it adds items to a value that is not such a container");
+      fail("it adds items to a value that is not a matching container");
     }
     container.items.insert(container.items.end(), items.begin(), items.end());
     count_items(items.size());
@@ -181,16 +181,17 @@ class PickleParser {
 
   void push_global(std::string_view module, std::string_view name) {
     if (module.size() > kMaxName || name.size() > kMaxName) {
-      fail("a name of more than 200 bytes");
+      fail("a name has more than 200 bytes");
     }
     const std::string full = std::string(module) + "." + std::string(name);
     if (full != kOrderedDict && !(is_allowed_ && is_allowed_(full))) {
       throw DataError(
           path_,
-          "mentions " + printable(full) +
+          "refers to " + printable(full) +
               ", which is not needed for tensors, containers, numbers or "
-              "strings, and is refused: code in a file is never run. If you "
-              "trust the file, load it in Python and save only its state_dict");
+              "strings, and is rejected: code in a file is never run. If you "
+              "trust the file, load it in Python and save only its "
+              "state_dict.");
     }
     push({.kind = Kind::global, .text = *pickle_.names_.insert(full).first});
   }
@@ -199,7 +200,7 @@ class PickleParser {
     const Value& module = pickle_.values_[names[0]];
     const Value& name = pickle_.values_[names[1]];
     if (module.kind != Kind::string || name.kind != Kind::string) {
-      fail("a name that is not a string");
+      fail("a name is not a string");
     }
     push_global(module.text, name.text);
   }
@@ -223,8 +224,7 @@ class PickleParser {
     if (!arguments.items.empty()) {
       const Value& pairs = pickle_.values_[arguments.items[0]];
       const auto expect = [&](bool is_so) {
-        if (!is_so)
-          fail("an OrderedDict that is not built from a list of pairs");
+        if (!is_so) fail("an OrderedDict is not built from a list of pairs");
       };
       expect(arguments.items.size() == 1 && pairs.kind == Kind::list);
       for (const Id id : pairs.items) {
@@ -355,8 +355,8 @@ class PickleParser {
         return static_cast<void>(take(8));
       default:
         fail(
-            "operation " + std::to_string(op) +
-            ", which weights do not need and is refused");
+            "unsupported opcode " + std::to_string(op) +
+            ", which weights do not need");
     }
   }
 

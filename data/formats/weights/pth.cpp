@@ -28,19 +28,21 @@ std::string folder_of(const ZipArchive& zip, const std::string& path) {
       throw DataError(
           path,
           "is a TorchScript file, which can only be loaded by running its "
-          "code. Save the module's state_dict() instead");
+          "code. Save the module's state_dict() instead.");
     }
     if (!name.ends_with(kPickle) ||
         std::count(name.begin(), name.end(), '/') != 1) {
       continue;
     }
-    if (!folder.empty()) throw DataError(path, "has two entries data.pkl");
+    if (!folder.empty())
+      throw DataError(path, "has two data.pkl entries; expected one.");
     folder = name.substr(0, name.size() - kPickle.size() + 1);
   }
   if (folder.empty()) {
     throw DataError(
         path,
-        "is a zip archive without data.pkl; expected what torch.save writes");
+        "is a zip archive without data.pkl; expected a file written by "
+        "torch.save.");
   }
   return folder;
 }
@@ -54,8 +56,8 @@ StoredWeights read_zip(const ByteFile& file, const std::string& key) {
     if (as_text(order) != "little") {
       throw DataError(
           path,
-          "was saved on a big-endian machine; save it again on a little-endian "
-          "one");
+          "was saved on a big-endian machine. Save it again on a little-endian "
+          "one.");
     }
   }
   const auto bytes = zip.read(folder + "data.pkl", kMaxPickle);
@@ -70,9 +72,9 @@ StoredWeights read_zip(const ByteFile& file, const std::string& key) {
       throw DataError(
           path,
           (entry == nullptr
-               ? "lacks the entry "
+               ? "does not have the entry "
                : "has a size that differs from its header in the entry ") +
-              entry_name + "; the file is damaged");
+              entry_name + ". The file is damaged.");
     }
     index[name] = weights.storages.size();
     weights.storages.push_back({entry->begin, entry->size, entry->crc32});
@@ -107,23 +109,23 @@ LegacyHead parse_head(std::span<const uint8_t> bytes, const std::string& path) {
   expect(
       magic.root().kind == Kind::big_integer && magic.root().text == kMagic,
       "is a Python pickle, but was not written by torch.save; expected a state "
-      "dict");
+      "dict.");
   const Pickle protocol = next();
   expect(
       protocol.root().kind == Kind::integer &&
           protocol.root().integer == kProtocol,
-      "is of an unknown version of torch.save's legacy format");
+      "has an unknown version of torch.save's legacy format.");
   const Pickle system = next();
   const Pickle::Value* little = system.find(system.root(), "little_endian");
   expect(
       little != nullptr && little->integer != 0,
-      "was saved on a big-endian machine; save it again on a little-endian "
-      "one");
+      "was saved on a big-endian machine. Save it again on a little-endian "
+      "one.");
   head.object = next(is_torch_name);
   head.keys = next();
   expect(
       head.keys.root().kind == Kind::list,
-      "has no list of storages; the file is damaged");
+      "has no list of storages. The file is damaged.");
   return head;
 }
 
@@ -143,7 +145,7 @@ StoredWeights read_legacy(const ByteFile& file, const std::string& key) {
         !index.emplace(ref->first, weights.storages.size()).second) {
       throw DataError(
           path,
-          "lists a storage that no tensor uses, or lists one twice");
+          "lists a storage that no tensor uses, or lists one twice.");
     }
     // The number of elements, then the elements.
     const auto count = file.read(at, 8);
@@ -151,14 +153,14 @@ StoredWeights read_legacy(const ByteFile& file, const std::string& key) {
     if (load_le64(count.data()) != size / ref->second.element_bytes) {
       throw DataError(
           path,
-          "has a storage whose size differs from its header; the file is "
-          "damaged");
+          "has a storage whose size differs from its header. The file is "
+          "damaged.");
     }
     at += 8;
     if (size > file.size() - at) {
       throw DataError(
           path,
-          "ends within the storages of its tensors. The file is cut off");
+          "ends within the storages of its tensors. The file is truncated.");
     }
     weights.storages.push_back({at, size, std::nullopt});
     at += size;
@@ -167,7 +169,7 @@ StoredWeights read_legacy(const ByteFile& file, const std::string& key) {
     throw DataError(
         path,
         "continues for " + std::to_string(file.size() - at) +
-            " bytes after its last tensor; the file is damaged");
+            " bytes after its last tensor. The file is damaged.");
   }
   weights.tensors =
       state_dict_in(head.object, key, index, weights.storages, path);

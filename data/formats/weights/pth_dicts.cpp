@@ -101,8 +101,8 @@ class DictFinder {
       throw DataError(
           path_,
           "nests dictionaries and lists more than " +
-              std::to_string(kMaxDepth) + " deep; expected what torch.save " +
-              "writes");
+              std::to_string(kMaxDepth) + " deep; expected a file written by " +
+              "torch.save.");
     }
     if (is_list) {
       for (size_t i = 0; i < value.items.size(); ++i) {
@@ -160,8 +160,8 @@ const Pickle::Value& choose_state_dict(
   if (found.empty()) {
     throw DataError(
         path,
-        "holds no dictionary of tensors; expected what "
-        "torch.save(model.state_dict(), path) writes");
+        "contains no dictionary of tensors; expected a file written by "
+        "torch.save(model.state_dict(), path).");
   }
   // A checkpoint may have a few tensors beside its one state dict.
   const auto stands_out = [&](const Found& one) {
@@ -177,17 +177,17 @@ const Pickle::Value& choose_state_dict(
     }
   }
   if (chosen.size() == 1) return *chosen[0].dict;
-  std::string reason = "holds several dictionaries of tensors: ";
+  std::string reason = "contains several dictionaries of tensors: ";
   if (!chosen.empty()) {
-    reason = "holds several dictionaries of tensors with that name: ";
+    reason = "contains several dictionaries of tensors with that name: ";
   } else if (!key.empty()) {
-    reason = "holds no dictionary of tensors " + printable(key) +
+    reason = "contains no dictionary of tensors " + printable(key) +
              "; expected one of ";
   }
   throw DataError(
       path,
       reason + list_of(chosen.empty() ? found : chosen) +
-          (key.empty() ? ". Name one as the key" : ""));
+          (key.empty() ? ". Name one as the key." : "."));
 }
 
 }  // namespace tern

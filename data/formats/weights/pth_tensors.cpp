@@ -63,7 +63,7 @@ class Decoder {
       : pickle_(pickle), path_(path) {}
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(path_, what + "; expected what torch.save writes");
+    throw DataError(path_, what + "; expected a file written by torch.save.");
   }
 
   bool is_tensor(const Value& value) const {
@@ -112,7 +112,7 @@ class Decoder {
     const auto [how, arguments] = unwrap(value);
     const StorageRef ref = storage(item(*arguments, 0));
     const auto at = index.find(ref.key);
-    if (at == index.end()) fail("lacks the storage of a tensor");
+    if (at == index.end()) fail("does not have the storage of a tensor");
     // v3 names the dtype of the elements; earlier versions use the storage's.
     const bool is_v3 = how == kRebuildTensorV3;
     const std::string_view type_name =
@@ -159,7 +159,7 @@ class Decoder {
 
  private:
   const Value& item(const Value& value, size_t i) const {
-    if (i >= value.items.size()) fail("holds a tensor that lacks a part");
+    if (i >= value.items.size()) fail("holds an incomplete tensor");
     return pickle_[value.items[i]];
   }
 
@@ -220,7 +220,7 @@ class Decoder {
         if (!name.empty()) arguments = &item(inner, 1);
       }
     }
-    fail("holds a tensor made in an unknown way");
+    fail("holds a tensor that is rebuilt by an unknown function");
   }
 
   const Pickle& pickle_;
@@ -250,7 +250,7 @@ std::unordered_map<std::string_view, PickledStorage> storages_in(
     if (at->second.size != ref.whole.size) {
       throw DataError(
           path,
-          "gives two sizes for one storage; the file is damaged");
+          "gives two sizes for one storage. The file is damaged.");
     }
   }
   return storages;

@@ -85,7 +85,7 @@ void check_layout(
               std::to_string(at - begin) + " of the data; expected " +
               std::to_string(end - begin) +
               ", since tensors neither overlap nor leave gaps. The header is "
-              "damaged");
+              "damaged.");
     }
     end = at + size;
   }
@@ -94,7 +94,7 @@ void check_layout(
         file.path(),
         "has " + std::to_string(file.size()) + " bytes; its header expects " +
             std::to_string(end) +
-            (file.size() < end ? ". The file is cut off" : ""));
+            (file.size() < end ? ". The file is truncated." : "."));
   }
 }
 
@@ -143,23 +143,24 @@ StoredWeights read_safetensors_header(
   if (size > room) {
     throw DataError(
         file.path(),
-        "says that its header has " + std::to_string(size) +
-            " bytes, but has " + std::to_string(room) +
-            " after the first 8. The file is cut off, or not a safetensors "
-            "file");
+        "has a stated header length of " + std::to_string(size) +
+            " bytes, but only " + std::to_string(room) +
+            " bytes after the first 8. The file is truncated, or not a "
+            "safetensors file.");
   }
   if (size > max_header_bytes) {
     throw DataError(
         file.path(),
         "has a header of " + std::to_string(size) +
-            " bytes; expected at most " + std::to_string(max_header_bytes));
+            " bytes; expected at most " + std::to_string(max_header_bytes) +
+            ".");
   }
   const std::vector<uint8_t> header = file.read(kLengthBytes, size);
   if (header.empty() || header[0] != '{') {
     throw DataError(
         file.path(),
         "has a header that does not begin with '{'; expected a safetensors "
-        "file");
+        "file.");
   }
 
   JsonReader json(as_text(header), file.path());
@@ -187,8 +188,8 @@ StoredWeights read_safetensors_header(
           safetensors_header_sha256(weights.tensors, weights.metadata)) {
     throw DataError(
         file.path(),
-        "has a header whose SHA-256 differs from the one that it states. The "
-        "file is damaged or was changed; fetch or save it again");
+        "has a header whose SHA-256 differs from the stated one. The file is "
+        "damaged or was changed. Download or save it again.");
   }
   return weights;
 }
@@ -226,7 +227,7 @@ std::string safetensors_header(
           "cannot hold the tensor " + printable(tensor.name) + " of type " +
               std::string(info_of(tensor.type).dtype) +
               "; the safetensors format has no such type, or does not allow "
-              "such a name");
+              "such a name.");
     }
     header.push_back(
         {tensor.name,
@@ -238,11 +239,11 @@ std::string safetensors_header(
   try {
     text = header.dump();
   } catch (const nlohmann::json::type_error&) {
-    throw DataError(path, "cannot hold a name or a string that is not UTF-8");
+    throw DataError(path, "cannot hold a name or a string that is not UTF-8.");
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');  // keeps the tensors aligned
   if (text.size() > kFormatMaxHeader) {
-    throw DataError(path, "would have a header of more than 100 MB");
+    throw DataError(path, "would have a header of more than 100 MB.");
   }
 
   std::string length;

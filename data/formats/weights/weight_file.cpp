@@ -18,23 +18,23 @@ constexpr size_t kChunk = size_t{1} << 20;  // fits into the processor's cache
 const char* guess(std::string_view head) {
   if (head.empty()) return "is empty";
   if (head.starts_with("version https://git-lfs")) {
-    return "is a pointer of Git LFS, whose content was not fetched (git lfs "
+    return "is a Git LFS pointer, whose content was not downloaded (git lfs "
            "pull)";
   }
   if (head.starts_with("\x1f\x8b")) return "is gzip-compressed; unpack it";
   if (head.starts_with("\x89HDF")) return "is an HDF5 file (Keras)";
   const size_t text = head.find_first_not_of(" \t\r\n");
   if (text != head.npos && head[text] == '<') {
-    return "is a web page; the server sent it in place of the file";
+    return "is a web page, which the server sent in place of the file";
   }
-  return "does not begin like a weight file";
+  return "does not start like a weight file";
 }
 
 [[noreturn]] void throw_checksum(const ByteFile& file) {
   throw DataError(
       file.path(),
-      "has a tensor with a wrong checksum (CRC-32). The file is damaged; fetch "
-      "or save it again");
+      "has a tensor with a wrong checksum (CRC-32). The file is damaged. "
+      "Download or save it again.");
 }
 
 }  // namespace
@@ -44,15 +44,16 @@ StoredWeights read_weight_header(const ByteFile& file, const std::string& key) {
     if (key.empty()) return read_safetensors_header(file);
     throw DataError(
         file.path(),
-        "is a safetensors file, which holds tensors but no dictionaries; leave "
-        "out the key");
+        "is a safetensors file, which holds tensors but no dictionaries. Leave "
+        "out the key.");
   }
   if (is_pth(file)) return read_pth(file, key);
   const auto head = file.read(0, std::min<uint64_t>(file.size(), 64));
   throw DataError(
       file.path(),
       std::string(guess(as_text(head))) +
-          "; expected a safetensors file, or what Python's torch.save writes");
+          "; expected a safetensors file, or a file written by Python's "
+          "torch.save.");
 }
 
 void read_storage(

@@ -71,9 +71,9 @@ std::vector<int64_t> changes_by_rounding(
 
 constexpr const char* kCure =
     "A forward that is random, counts its calls, or branches on values or "
-    "sizes cannot be exported: remove that from it; if it branches on sizes, "
-    "give a larger example or export with .dynamic_batch and .dynamic_size = "
-    "false. If none of this applies, this is a bug in Tern: please report it.";
+    "sizes cannot be exported: remove such code; if it branches on sizes, give "
+    "a larger example or export with .dynamic_batch and .dynamic_size = false. "
+    "If none of this applies, this is a bug in Tern: please report it.";
 
 void compare(
     const std::vector<std::string>& names,

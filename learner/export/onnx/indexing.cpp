@@ -93,7 +93,7 @@ Values scatter(AtenNode& node, OnnxGraph& graph) {
   const char* const source = is_tensor ? "src" : "value";
   if (is_tensor && node.sizes("src") != node.sizes("index")) {
     refuse(
-        "its src is larger than index; expected the same shape. Cut it with "
+        "its src is larger than index; expected the same shape. Crop it with "
         "slice");
   }
   Value* const shape = graph.op("Shape", {node.value("index")});

@@ -23,9 +23,9 @@ namespace {
 constexpr int64_t kOpset = 17;  // the first with LayerNormalization
 
 constexpr const char* kDiffers =
-    " differs for a batch or image of another size; expected no difference, or "
-    "a size that follows from earlier ones. Export with .dynamic_batch and "
-    ".dynamic_size = false";
+    " differs for a batch or image of a different size; expected no "
+    "difference, or a size that follows from earlier ones. Export with "
+    ".dynamic_batch and .dynamic_size = false";
 
 // TensorProto.DataType of onnx.proto.
 int64_t onnx_type(torch::ScalarType type) {
@@ -192,7 +192,8 @@ Value* OnnxGraph::constant(
     const torch::Tensor& tensor,
     const std::string& name) {
   const torch::Tensor first = in_first_trace(tensor).toTensor();
-  const std::string differs = std::string("a tensor that it takes") + kDiffers;
+  const std::string differs =
+      std::string("one of its input tensors") + kDiffers;
   if (first.dim() != tensor.dim()) refuse(differs);
   // Takes one slice along each dimension whose size differs.
   torch::Tensor part = tensor;
@@ -417,7 +418,7 @@ Value* OnnxGraph::value(const Value* traced) {
   if (!number) {
     refuse(fmt::format(
         "it uses a result of {} that the exporter does not write; expected a "
-        "supported result. Compute it in another way",
+        "supported result. Compute it in a different way",
         traced->node()->kind().toQualString()));
   }
   const torch::Tensor tensor =

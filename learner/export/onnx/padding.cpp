@@ -70,7 +70,7 @@ Values circular(AtenNode& node, OnnxGraph& graph) {
     if (begin < 0 || end < 0) {
       refuse(
           "its pad is negative and its mode circular; expected numbers >= 0. "
-          "Cut it with slice");
+          "Crop it with slice");
     }
     constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
     const auto part = [&](int64_t from, int64_t to) {

@@ -35,7 +35,7 @@ RecurrentWeights weights_of(AtenNode& node, const torch::Tensor& gates) {
   if (std::ssize(params) != blocks * (has_biases ? 4 : 2)) {
     refuse(
         "its proj_size is not 0; expected no projection of the state, which "
-        "ONNX lacks. Write a Linear after the layer");
+        "ONNX does not have. Write a Linear after the layer");
   }
   std::vector<torch::Tensor> tensors;
   for (int64_t i = 0; i < blocks; ++i) {

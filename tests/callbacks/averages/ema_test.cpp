@@ -202,7 +202,10 @@ TEST(Ema, RejectsTheAveragesOfADifferentModel) {
       torch::nn::Sequential(torch::nn::Linear(2, 2)),
       quiet());
   other.add(ema);
-  expect_error<c10::ValueError>([&] { other.validate(); }, {"another model"});
+  expect_error<c10::ValueError>(
+      [&] { other.validate(); },
+      {"a different "
+       "model"});
   expect_error<c10::ValueError>(
       [&] { other.fit(1); },
       {"of 8 tensors", "this model's 2 tensors"});

@@ -71,7 +71,7 @@ TEST_F(SyncAuditCudaTest, NamesTheCallbackThatReadsAValue) {
   learn.fit(1);
   EXPECT_EQ(
       findings_of(*learn.find<SyncAudit>()),
-      "LambdaCallback in on_batch_end: a wait for the GPU, 5\n");
+      "LambdaCallback in on_batch_end: a synchronization with the GPU, 5\n");
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST(SyncAudit, NamesTheCallbackTheEventAndTheOperation) {
   learn.fit(1);
   EXPECT_EQ(
       sink->lines.back(),
-      "SyncAudit: 5 steps, nothing waits for the device");
+      "SyncAudit: 5 steps, nothing synchronizes with the device");
 }
 
 TEST(SyncAudit, NamesThePhaseOfTheStep) {
@@ -142,7 +142,7 @@ TEST(SyncAudit, CountsLibTorchsSyncWarningsAndKeepsOtherWarnings) {
   learn.fit(1);
   EXPECT_EQ(
       findings_of(*audit),
-      "LambdaCallback in on_step: a wait for the GPU, 5\n");
+      "LambdaCallback in on_step: a synchronization with the GPU, 5\n");
   EXPECT_EQ(sink->warnings, std::vector<std::string>(1, "of something else"));
 }
 #endif

@@ -113,7 +113,7 @@ TEST(SaveCheckpoint, RejectsAFolderWithCheckpointsOfADifferentRun) {
   const Tensors before = parameters_of(other);
   expect_error<CheckpointError>(
       [&] { other.fit(1, 1e-2); },
-      {"another training", "learn.resume"});
+      {"a different run", "learn.resume"});
   EXPECT_TRUE(all_equal(parameters_of(other), before));
   // After resuming, it is the same run.
   other.resume(run.folder / "run", {.allow_change = true}).fit(2, 1e-2);

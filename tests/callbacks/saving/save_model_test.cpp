@@ -209,7 +209,7 @@ TEST(SaveModel, OfASingleFitStillGuardsLoadAfterIt) {
     if (std::isnan(loss)) {
       expect_error<DataError>(
           [&] { learn.load("model"); },
-          {"from another training", "NaN in the one epoch"});
+          {"from a different run", "NaN in the one epoch"});
       learn.request_stop();
       learn.fit(1, 1e-2);
     }
@@ -239,7 +239,7 @@ TEST(SaveModel, ReportsThatTheMonitorWasNaNInAllEpochs) {
         std::string("SaveModel: valid_loss was NaN in all 3 epochs, so there "
                     "is no best epoch: nothing was saved, and the model keeps "
                     "the last epoch.") +
-            (is_left ? " \"model\" belongs to another training." : ""));
+            (is_left ? " \"model\" belongs to a different run." : ""));
     EXPECT_EQ(
         t.sink->warnings[1],
         "EarlyStopping: valid_loss was NaN in all 3 epochs, so improvement "
@@ -247,7 +247,7 @@ TEST(SaveModel, ReportsThatTheMonitorWasNaNInAllEpochs) {
     expect_error<DataError>(
         [&] { t.learn.load("model"); },
         {"valid_loss was NaN in all 3 epochs",
-         is_left ? "comes from another training" : "no such file"});
+         is_left ? "is from a different run" : "no such file"});
     EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
     if (!is_left) continue;
     // The file can still be loaded after removing SaveModel, and by a Learner
@@ -505,7 +505,7 @@ TEST(SaveModel, RejectsASecondSaveModelWithTheSameName) {
       [&] { t.learn.add<SaveModel>({.monitor = "train_loss"}); },
       {"the SaveModel of valid_loss and the SaveModel of train_loss",
        "both write \"model\"",
-       "another .name"});
+       "a different .name"});
   expect_error<c10::ValueError>(
       [&] { t.learn.add<SaveModel>({.name = "./model"}); },
       {"both write"});
@@ -619,7 +619,7 @@ TEST(SaveModel, ReportsThatTheModelOfAnOlderCheckpointIsGone) {
   ASSERT_EQ(training.sink->warnings.size(), 1u);
   EXPECT_NE(
       training.sink->warnings[0].find(
-          "\"model\" of epoch 1, the best, is gone"),
+          "\"model\" of epoch 1, the best, no longer exists"),
       std::string::npos);
   EXPECT_TRUE(training.has("model.replaced.safetensors"));
 }

@@ -125,7 +125,7 @@ TEST_F(FetchWeightsTest, DownloadsADamagedFileAgain) {
   write_file(cached(), std::string_view("half of i"));
   EXPECT_EQ(text_of(fetch()), body_);
   EXPECT_NE(
-      said_.find("is damaged, so it is fetched again"),
+      said_.find("is damaged, so it is downloaded again"),
       std::string::npos);
 }
 
@@ -140,7 +140,7 @@ TEST_F(FetchWeightsTest, UsesAGivenFolderWithoutANetwork) {
   options_.folder = temp_ / "folder";
   expect_error<DataError>(
       [&] { fetch(); },
-      {given().string(), "there is no such file", "put " + weights_.url});
+      {given().string(), "there is no such file", "Download " + weights_.url});
   write_file(given(), body_);
   EXPECT_EQ(fetch(), given());
   write_file(given(), std::string_view("another"));
@@ -148,7 +148,7 @@ TEST_F(FetchWeightsTest, UsesAGivenFolderWithoutANetwork) {
       [&] { fetch(); },
       {given().string(),
        "its name expects it to begin with " + hash_.substr(0, 8),
-       "fetch it again"});
+       "download it again"});
   options_.folder = temp_ / "none";
   expect_error<DataError>(
       [&] { fetch(); },

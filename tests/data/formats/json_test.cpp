@@ -198,7 +198,7 @@ TEST(JsonReader, NamesTheKeysThatLeadToTheError) {
   json.next_key(key);
   expect_error<DataError>(
       [&] { json.number(); },
-      {"damaged at byte 12 (in 'a', 'b'): expected a number"});
+      {"invalid JSON at byte 12 (in 'a', 'b'): expected a number"});
 }
 
 TEST(JsonReader, NamesAKeyOnlyOnce) {
@@ -211,8 +211,8 @@ TEST(JsonReader, NamesAKeyOnlyOnce) {
   json.number();
   EXPECT_EQ(
       error_of<DataError>([&] { json.next_key(key); }),
-      "a.json: holds JSON that is damaged at byte 18 (in 'a'): the object has "
-      "the key 'b' twice");
+      "a.json: has invalid JSON at byte 18 (in 'a'): the object has the key "
+      "'b' twice.");
 }
 
 TEST(Utf8, RecognizesWellFormedText) {

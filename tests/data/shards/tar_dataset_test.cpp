@@ -184,7 +184,7 @@ TEST_F(TarData, NamesATruncatedShard) {
   fs::resize_file(temp_ / "s-1.tar", 2048);
   expect_error<DataError>(
       [&] { TarDataset::from({(temp_ / "s-{0..1}.tar").string()}); },
-      {"s-1.tar", "cut off", "last complete file is '0004.txt'"});
+      {"s-1.tar", "truncated", "last complete file is '0004.txt'"});
 }
 
 TEST_F(TarData, SkipsBadShardsWithAWarningOnRequest) {
@@ -199,8 +199,7 @@ TEST_F(TarData, SkipsBadShardsWithAWarningOnRequest) {
   EXPECT_EQ(data->size(), 4);
   EXPECT_EQ(data->shards()->sample(0).key(), "0004");
   ASSERT_EQ(said.size(), 2u);
-  EXPECT_TRUE(said[0].starts_with("warning: a shard was left out: "))
-      << said[0];
+  EXPECT_TRUE(said[0].starts_with("warning: a shard was skipped: ")) << said[0];
   EXPECT_NE(said[0].find("s-0.tar"), std::string::npos) << said[0];
   EXPECT_NE(said[1].find("s-2.tar"), std::string::npos) << said[1];
   fs::remove(paths[1]);
@@ -249,7 +248,7 @@ TEST_F(TarData, RejectsAShardWithoutASample) {
   TarWriter(temp_ / "a.tar").finish();
   expect_error<DataError>(
       [&] { TarDataset::from({(temp_ / "a.tar").string()}); },
-      {"a.tar", "holds no sample"});
+      {"a.tar", "contains no sample"});
 }
 
 }  // namespace

@@ -517,7 +517,7 @@ TEST_F(ResumeErrors, RejectsADifferentModelAndKeepsIt) {
     const Tensors before = parameters_of(other);
     expect_error<CheckpointError>(
         [&] { other.resume(run); },
-        {"another model",
+        {"a different model",
          width == 2 ? "none of its tensors" : "2 loaded, 7 unexpected",
          "Learner::load"});
     EXPECT_TRUE(all_equal(parameters_of(other), before));

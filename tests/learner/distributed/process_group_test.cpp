@@ -65,7 +65,7 @@ TEST(ProcessGroup, ReportsWhichRankDiffers) {
     group->check_equal("seed", "7");
     expect_error<DistributedError>(
         [&] { group->check_equal("seed", group->rank() ? "8" : "7"); },
-        {"the seed of rank 1 is 8, that of rank 0 7"});
+        {"the seed of rank 1 is 8, but rank 0 has 7"});
   });
 }
 
@@ -123,7 +123,7 @@ TEST(ProcessGroup, DetectsAKilledRankWithinSeconds) {
         const auto tensor = torch::ones({1000});
         expect_error<DistributedError>(
             [&] { group->all_reduce(tensor); },
-            {"rank 0 of 2 lost the others"});
+            {"rank 0 of 2 lost its connection"});
         EXPECT_LT(waited.seconds(), 5);
       });
   EXPECT_EQ(results, (std::vector<int>{0, -SIGKILL}));
@@ -159,7 +159,7 @@ std::vector<int> wait_while_one_goes(
 TEST(ProcessGroup, ARankThatWaitsForASlowRankLearnsThatAThirdWasKilled) {
   const auto ends = wait_while_one_goes(
       [](ProcessGroup&) { ::raise(SIGKILL); },
-      "rank 2 is gone");
+      "the connection to rank 2 is lost");
   EXPECT_EQ(ends, (std::vector<int>{0, 0, -SIGKILL}));
 }
 
@@ -273,7 +273,7 @@ TEST(ProcessGroup, ACallDuringAnotherRanksGradientsEndsWithTheTimeout) {
     if (group->rank() == 0) {
       expect_error<DistributedError>(
           [&] { group->barrier(); },
-          {"rank 0 of 2 lost the others"});
+          {"rank 0 of 2 lost its connection"});
       return;
     }
     Tensors gradients = {torch::zeros({1000})};

@@ -300,7 +300,7 @@ TEST(Weights, IdentifiesFilesThatAreNotWeights) {
         Case{"\x1f\x8b\x08 and so on", "gzip"},
         Case{"\x89HDF\r\n\x1a\n", "HDF5"},
         Case{"\x80\x02]q\x01.", "not written by torch.save"},
-        Case{"just some text", "does not begin like a weight file"}}) {
+        Case{"just some text", "does not start like a weight file"}}) {
     write_file(path, c.content);
     expect_error<DataError>([&] { load_weights(path); }, {"a: ", c.word});
     expect_error<DataError>(
@@ -341,7 +341,7 @@ TEST(Weights, AFileThatIsTruncatedWhileItIsReadIsAnErrorAndNoCrash) {
       EXPECT_EQ(load_weights(path)["w"].sum().item<float>(), 1 << 20);
       ++read;
     } catch (const DataError& error) {
-      EXPECT_NE(std::string(error.what()).find("cut off"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("truncated"), std::string::npos);
       ++refused;
     }
     cutter.join();

@@ -56,7 +56,7 @@ TEST(BoxJson, RejectsABoxOutsideTheImageUnlessItIsClipped) {
       outside,
       {"boxes[0] of class 'cow' is [1, 2, 41.5, 9]",
        "reaches beyond the image of 40 x 30 pixels",
-       "write the shards again"});
+       "create the shards again"});
   EXPECT_EQ(read_box_json(outside, "a", /*clip=*/true).boxes[0].x2, 41.5);
   expect_error<DataError>(
       [&] {

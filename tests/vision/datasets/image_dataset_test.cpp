@@ -454,7 +454,7 @@ TEST(ImageDataset, NamesAMaskWithAWrongShapeOrClass) {
       temp / "class.png",
       encode(cv::Mat(30, 40, CV_8UC1, cv::Scalar(7)), ".png"));
   for (const auto& [name, word] :
-       {std::pair{"shape.png", "30 x 30"}, {"class.png", "class number 7"}}) {
+       {std::pair{"shape.png", "30 x 30"}, {"class.png", "class index 7"}}) {
     const ImageDataset images(TargetedImages{
         {(temp / "image.png").string()},
         std::make_shared<MaskTargets>(

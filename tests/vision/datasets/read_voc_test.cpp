@@ -126,7 +126,7 @@ TEST_F(Voc, ReadsTheImagesOfAnImageSet) {
   write_file(temp_ / "train.txt", "../c\n");
   EXPECT_EQ(
       fault({.image_set = temp_ / "train.txt"}),
-      "train.txt: lists '../c', which has a name that leaves the folder; "
+      "train.txt: lists '../c', which has a name that leads out of the folder; "
       "expected names of .xml files. Correct the list.");
 }
 
@@ -154,8 +154,8 @@ TEST_F(Voc, NamesTheLineOfAnInvalidBox) {
   EXPECT_EQ(
       fault(),
       "xml/a.xml:3: the object 'cat' has xmin 0, ymin 1, xmax 0, ymax 9, a box "
-      "that is outside the image; expected pixels of the image, from 1 on "
-      "(set zero_based for files that count from 0). Correct it, or leave such "
+      "that is outside the image; expected pixels of the image, from 1 (set "
+      "zero_based for files that count from 0). Correct it, or leave such "
       "boxes out with bad_boxes = BadBoxes::skip.");
 }
 
@@ -180,8 +180,8 @@ TEST_F(Voc, SkipsInvalidBoxesWithOneWarning) {
           "is " +
           (temp_ / "xml/a.xml").string() +
           ":2: the object 'dog' has xmin nan, ymin 1, xmax 9, ymax 9, a box "
-          "that is NaN or infinite; expected pixels of the image, from 1 on "
-          "(set zero_based for files that count from 0).");
+          "that is NaN or infinite; expected pixels of the image, from 1 (set "
+          "zero_based for files that count from 0).");
 }
 
 TEST_F(Voc, FindsTheImageByTheFileNameIfEnabled) {

@@ -258,7 +258,7 @@ TEST(DecodePng, RejectsAFileTruncatedAnywhere) {
     if (size >= 8) {
       EXPECT_NE(error.find("truncated"), std::string::npos)
           << size << ": " << error;
-      EXPECT_NE(error.find("Copy the file again"), std::string::npos) << error;
+      EXPECT_NE(error.find("Download it again"), std::string::npos) << error;
     }
   }
 }

@@ -483,7 +483,7 @@ TEST(Decode, ReadsTheBinaryFormatsOfNetpbm) {
   const auto error = [](const std::string& text) {
     return error_for({text.begin(), text.end()});
   };
-  EXPECT_NE(error("P5 1 1 15\n1").find("white is 15"), std::string::npos);
+  EXPECT_NE(error("P5 1 1 15\n1").find("maxval 15"), std::string::npos);
   EXPECT_NE(
       error("P5 1 -1 255\n1").find("is a damaged PNM"),
       std::string::npos);
@@ -680,7 +680,7 @@ TEST(Decode, ReturnsMaskValuesAsStored) {
   const Bytes color = encode(smooth_image(8, 8), ".png");
   const Bytes jpeg = encode(smooth_image(8, 8), ".jpg");
   EXPECT_NE(
-      error_for(color, {.channels = 1, .indices = true}).find("class numbers"),
+      error_for(color, {.channels = 1, .indices = true}).find("class indices"),
       std::string::npos);
   EXPECT_NE(
       error_for(jpeg, {.channels = 1, .indices = true}).find("mask as PNG"),

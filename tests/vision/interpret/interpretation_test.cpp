@@ -491,7 +491,7 @@ TEST(ClassificationInterpretation, RejectsNumericTargets) {
   Learner learn(data, torch::nn::Sequential(torch::nn::Linear(2, 1)), quiet());
   expect_error<c10::ValueError>(
       [&] { ClassificationInterpretation::from(learn); },
-      {"not class numbers", "Interpretation"});
+      {"not class indices", "Interpretation"});
 }
 
 TEST(ClassificationSection, ShowsConfusionsAndTopLossesInAReport) {

@@ -306,7 +306,7 @@ TEST(LoadPretrained, ErrorForAHeadOfADifferentSizeNamesTheRemedy) {
   expect_error<c10::ValueError>(
       [&] { VisionArch(swin).load_pretrained(ours, temp / "a.safetensors"); },
       {"'head.weight' is [1000, 64] Float and not [10, 64] Float",
-       "Its classifier has another size",
+       "Its classifier has a different size",
        ".num_classes = 0"});
   EXPECT_TRUE(torch::equal(now["features.0.0.weight"], before));
 }

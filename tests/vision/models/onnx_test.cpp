@@ -162,7 +162,7 @@ TEST_F(OnnxTest, RejectsDynamicSizesForAViT) {
             {torch::rand({1, 3, 64, 64})},
             {.dynamic_size = true});
       },
-      {"[export_onnx]", "image of another size", ".dynamic_size = false"});
+      {"[export_onnx]", "image of a different size", ".dynamic_size = false"});
   EXPECT_FALSE(fs::exists(temp_ / "a.onnx"));
 }
 

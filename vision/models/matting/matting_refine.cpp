@@ -301,7 +301,7 @@ void MattingRefineImpl::set_options(const MattingRefineOptions& options) {
       options.backbone == options_.backbone &&
           options.kernel_size == options_.kernel_size,
       "[MattingRefine::set_options] backbone is {} and kernel_size {}; "
-      "expected {} and {}, as in the weights. Build another network.",
+      "expected {} and {}, as in the weights. Create a new network.",
       to_string(options.backbone),
       options.kernel_size,
       to_string(options_.backbone),

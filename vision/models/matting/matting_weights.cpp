@@ -60,8 +60,8 @@ void check(
   TERN_CHECK_VALUE(
       theirs == ours,
       "[load_matting_weights] {} has weights of {}, but the model is built on "
-      "{}; expected the same backbone. Build the network with the backbone of "
-      "the file, or give another file.",
+      "{}; expected the same backbone. Create the network with the backbone of "
+      "the file, or pass a different file.",
       file,
       theirs ? to_string(*theirs) : "no matting backbone",
       to_string(*ours));
@@ -73,8 +73,8 @@ void check(
         given.contains(name) || !parts.contains(part_of(name)) ||
             name.ends_with("num_batches_tracked"),
         "[load_matting_weights] {} has no \"{}\", though it has other weights "
-        "of \"{}\"; expected all of them. The file may be cut off, or belong "
-        "to another network.",
+        "of \"{}\"; expected all of them. The file may be truncated, or belong "
+        "to a different network.",
         file,
         name,
         part_of(name));

@@ -165,8 +165,8 @@ Tensor pooled_windows(
     // Opset 17 includes such a window, runtimes and PyTorch do not.
     TERN_CHECK_VALUE(
         !is_ceil || steps * stride < begin + size,
-        "its ceil_mode makes a window that starts beyond its input; expected "
-        "one that starts in it");
+        "its ceil_mode creates a window that starts beyond its input; expected "
+        "windows that start inside it");
     more.push_back(std::max<int64_t>(steps * stride - room, 0));
   }
   Tensor y = padded(x, windows, padding, more);

@@ -226,7 +226,7 @@ void add_arithmetic(ComputeTable& table) {
     if (op.integer("fmod", 0) == 1) return {x.fmod(y)};
     TERN_CHECK_VALUE(
         !x.is_floating_point(),
-        "it takes floating numbers with fmod = 0; expected integers");
+        "it takes floating-point numbers with fmod = 0; expected integers");
     return {x.remainder(y)};
   };
   table["Max"] = of_all_numbers([](X x, X y) { return torch::maximum(x, y); });

@@ -33,7 +33,7 @@ const torch::Tensor& Operation::input(size_t i) const {
 
 const torch::Tensor& Operation::floats(size_t i) const {
   const torch::Tensor& x = input(i);
-  require_kind(x, x.is_floating_point(), "floating numbers");
+  require_kind(x, x.is_floating_point(), "floating-point numbers");
   return x;
 }
 

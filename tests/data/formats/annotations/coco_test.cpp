@@ -152,23 +152,25 @@ TEST(Coco, NamesTheByteThatIsNotJson) {
   EXPECT_EQ(
       fault("{\"images\": [\n{\"id\": 1"),
       "a.json: is damaged at byte 21 (line 2, in images[0]): the JSON ends too "
-      "early. Is the file truncated? Correct the file, or copy it again.");
+      "early. Is the file truncated? Correct the file, or download it again.");
   EXPECT_EQ(
       fault(with_annotation(R"("bbox": [NaN)")),
       "a.json: is damaged at byte 59 (line 1, in annotations[0]): expected "
       "other JSON than 'N'; NaN and Infinity, which Python writes, are not "
-      "valid JSON. Correct the file, or copy it again.");
+      "valid JSON. Correct the file, or download it again.");
   EXPECT_EQ(
       fault(with_annotation(R"("area": 1e999)")),
       "a.json: is damaged at byte 62 (line 1, in annotations[0]): the number "
-      "is larger than a double can hold. Correct the file, or copy it again.");
+      "is larger than a double can hold. Correct the file, or download it "
+      "again.");
   EXPECT_EQ(
       fault("{\"categories\": [{\"name\": \"\xff\"}]}"),
       "a.json: is damaged at byte 26 (line 1, in categories[0]): the text is "
-      "not UTF-8. Correct the file, or copy it again.");
+      "not UTF-8. Correct the file, or download it again.");
   EXPECT_EQ(
       fault(std::string("{}\0", 3)),
-      "a.json: has a zero byte at byte 2; expected JSON. Copy the file again.");
+      "a.json: has a zero byte at byte 2; expected JSON. Download the file "
+      "again.");
 }
 
 TEST(Coco, RejectsDeepNestingWithoutRecursion) {

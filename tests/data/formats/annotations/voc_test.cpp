@@ -81,8 +81,8 @@ TEST(Voc, NamesTheLineThatIsWrong) {
       "ymin, xmax and ymax. Correct this line of the file.");
   EXPECT_EQ(
       fault(with_object("<name>cat</name>\n\n<bndbox><xmin>1</xmin></bndbox>")),
-      "a.xml:5: there is no 'ymin' in 'bndbox'; expected a number. Correct "
-      "this line of the file.");
+      "a.xml:5: the element 'ymin' is missing in 'bndbox'; expected a number. "
+      "Correct this line of the file.");
   EXPECT_EQ(
       fault(with_object("<name>cat</name><bndbox>\n<xmin>1px</xmin></bndbox>")),
       "a.xml:4: 'xmin' is '1px'; expected a number. Correct this line of the "

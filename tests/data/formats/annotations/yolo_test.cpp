@@ -56,18 +56,18 @@ TEST(Yolo, ConvertsAPolygonToItsBoundingBoxOnRequest) {
 TEST(Yolo, NamesTheLineThatIsWrong) {
   EXPECT_EQ(
       fault("0 1 1 1 1\n\n0 1 2 3"),
-      "a.txt:3: there are 4 numbers; expected five: class, center and size of "
-      "the box. Correct this line of the file.");
+      "a.txt:3: the line has 4 numbers; expected five: class, center and size "
+      "of the box. Correct this line of the file.");
   EXPECT_EQ(
       fault("0 0.1 0.1 0.2 0.2 0.3 0.3"),
-      "a.txt:1: there are 7 numbers; expected five: class, center and size of "
-      "the box, or for a segmentation dataset the option polygons. Correct "
+      "a.txt:1: the line has 7 numbers; expected five: class, center and size "
+      "of the box, or for a segmentation dataset the option polygons. Correct "
       "this line of the file.");
   EXPECT_EQ(
       fault("0 0.1 0.1 0.2 0.2 0.9", true),
-      "a.txt:1: there are 6 numbers; expected five: class, center and size of "
-      "the box; a sixth is the score of a prediction. Correct this line of the "
-      "file.");
+      "a.txt:1: the line has 6 numbers; expected five: class, center and size "
+      "of the box; a sixth is the score of a prediction. Correct this line of "
+      "the file.");
   EXPECT_EQ(
       fault("0 0.1 0,1 0.2 0.2"),
       "a.txt:1: '0,1' is not a number. Correct this line of the file.");
@@ -101,7 +101,7 @@ TEST(Yolo, ReadsNamesOnLines) {
       "this line of the file.");
   EXPECT_EQ(
       fault("cat\ndog\ncat"),
-      "classes.txt:3: the class 'cat' is in line 1 already. Correct this line "
+      "classes.txt:3: the class 'cat' is already in line 1. Correct this line "
       "of the file.");
   EXPECT_EQ(
       fault("cat\n\xff"),

@@ -57,7 +57,7 @@ TEST(Gzip, RejectsEveryTruncation) {
     const std::span<const uint8_t> cut = std::span(whole).first(size);
     expect_error<DataError>(
         [&] { gunzip(ByteFile(cut, "a.gz")); },
-        {"cut off"});
+        {"truncated"});
   }
 }
 

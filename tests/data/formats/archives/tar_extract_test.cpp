@@ -150,10 +150,13 @@ struct BadEntry {
 
 TEST(TarExtract, RejectsEntriesThatCouldLeaveTheFolder) {
   const std::vector<BadEntry> cases = {
-      {"../tern-x", '0', "", "'../tern-x' has a name that leaves the folder"},
-      {"a/../../tern-x", '0', "", "leaves the folder"},
-      {"..", '5', "", "leaves the folder"},
-      {"/tmp/tern-x", '0', "", "absolute name"},
+      {"../tern-x",
+       '0',
+       "",
+       "'../tern-x' has a name that leads out of the folder"},
+      {"a/../../tern-x", '0', "", "leads out of the folder"},
+      {"..", '5', "", "leads out of the folder"},
+      {"/tmp/tern-x", '0', "", "absolute path"},
       {"C:/x", '0', "", "drive letter"},
       {"..\\x", '0', "", "backslash"},
       {"link", '2', "/etc", "is a symbolic link"},

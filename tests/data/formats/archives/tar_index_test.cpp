@@ -94,7 +94,7 @@ TEST(TarIndex, NamesTheLastCompleteFileOfATruncatedArchive) {
   const Bytes cut(whole.begin(), whole.begin() + at);
   expect_error<DataError>(
       [&] { index_of(cut); },
-      {"a.tar: is cut off in its file 'cat/1.cls'",
+      {"a.tar: is truncated in its file 'cat/1.cls'",
        "the last complete file is 'cat/1.jpg'"});
 }
 
@@ -105,8 +105,8 @@ TEST(TarIndex, RejectsEntriesThatShardsMustNotContain) {
     const char* words;
   };
   for (const Case& bad : std::vector<Case>{
-           {"../x", '0', "leaves the folder"},
-           {"/etc/x", '0', "absolute name"},
+           {"../x", '0', "leads out of the folder"},
+           {"/etc/x", '0', "absolute path"},
            {"x", '2', "symbolic link"},
            {"x", '1', "hard link"},
            {"x", '3', "device"},

@@ -59,7 +59,7 @@ TEST(TarWrite, RejectsNamesThatShardsMustNotContain) {
   TarWriter tar(temp / "a.tar");
   expect_error<DataError>(
       [&] { tar.add("../1.jpg", "x"); },
-      {"a.tar", "'../1.jpg'", "leaves the folder"});
+      {"a.tar", "'../1.jpg'", "leads out of the folder"});
 }
 
 }  // namespace

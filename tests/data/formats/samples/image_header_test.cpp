@@ -276,7 +276,7 @@ TEST(ImageHeader, RejectsATiffWhoseTagsContradictItsPixels) {
       error_for(tiff_of_strips(2, {30, 30})).find("lists 2 strips or tiles"),
       std::string::npos);
   EXPECT_NE(
-      error_for(tiff_of_strips(3, {30, 30})).find("the number of bytes"),
+      error_for(tiff_of_strips(3, {30, 30})).find("the byte counts"),
       std::string::npos);
   EXPECT_NE(
       error_for(tiff_of_strips(3, {30, 29, 30})).find("shorter than its rows"),

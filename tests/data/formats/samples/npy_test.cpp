@@ -70,7 +70,7 @@ TEST(Npy, RejectsUnsupportedArrays) {
   const auto says = [](const std::string& error, const char* words) {
     EXPECT_NE(error.find(words), error.npos) << error;
   };
-  says(with("'<f4'", "'fortran_order': True, 'shape': (2,)"), "C's order");
+  says(with("'<f4'", "'fortran_order': True, 'shape': (2,)"), "C order");
   says(with("'<f4'", "'fortran_order': False, 'shape': (3,)"), "8 bytes");
   says(
       with("'<f4'", "'fortran_order': False, 'shape': (-2,)"),

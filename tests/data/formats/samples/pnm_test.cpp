@@ -71,7 +71,7 @@ TEST(Pnm, NamesTheErrorAndTheFile) {
            {"P5 0 1 255\n1", "expected a number in its header, not '0 1 255"},
            {"P5 -1 1 255\n1", "is a damaged PNM file"},
            {"P5 9999999999 1 255\n1", "is a damaged PNM file"},
-           {"P5 1 1 15\n1", "white is 15"},
+           {"P5 1 1 15\n1", "maxval 15"},
            {"P5 1 1 255", "no whitespace ends its header"},
            {"P6 2 1 255\nabcde", "truncated"},
            {"P6 99999 99999 65535\nabcde", "truncated"}}) {

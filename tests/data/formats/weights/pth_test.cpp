@@ -96,11 +96,11 @@ TEST(Pth, RejectsInvalidStorages) {
     expect_error<DataError>([&] { read(file); }, {"a.pth", word});
   };
   refuses(legacy_file(dict, {5}), "size differs from its header");
-  refuses(legacy_file(dict, {}), "lacks the storage");
+  refuses(legacy_file(dict, {}), "does not have the storage");
   refuses(legacy_file(dict, {6, 6}), "no tensor uses");
   std::string file = legacy_file(dict, {6});
   refuses(file + "x", "1 bytes after");
-  refuses(file.substr(0, file.size() - 1), "cut off");
+  refuses(file.substr(0, file.size() - 1), "truncated");
   refuses(legacy_file(dict_of(view(-1, 0, {0}, {1})), {0}), "-1 elements");
   refuses(legacy_file(dict_of(view(kMax, 0, {0}, {1})), {0}), "elements");
   refuses(
@@ -137,13 +137,13 @@ TEST(Pth, RejectsTensorsCreatedByOtherFunctions) {
           .op('N')
           .op(0x85)
           .op('R'),
-      "unknown way");
+      "unknown function");
   refuses(
       PickleBytes()
           .global("torch._utils", "_rebuild_tensor_v2")
           .op(')')
           .op('R'),
-      "lacks a part");
+      "incomplete tensor");
   refuses(
       PickleBytes()
           .global("torch._utils", "_rebuild_tensor_v2")

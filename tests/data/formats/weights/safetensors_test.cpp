@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"empty", "", 0, {"'{'"}},
         Case{"no_object", "{", 0, {"JSON"}},
         Case{"garbage_behind", "{}{}", 0, {"JSON", "end"}},
-        Case{"no_utf8", "{\"\xff\":{}}", 0, {"damaged at byte"}},
+        Case{"no_utf8", "{\"\xff\":{}}", 0, {"invalid JSON at byte"}},
         Case{"number_as_metadata", R"({"__metadata__":{"a":1}})", 0, {"JSON"}},
         Case{"deep_metadata", R"({"__metadata__":{"a":{}}})", 0, {"JSON"}},
         Case{
@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(
             "data_cut",
             one(kF32 + R"("shape":[],"data_offsets":[0,4])"),
             3,
-            {"cut off"}},
+            {"truncated"}},
         Case{
             "data_behind",
             one(kF32 + R"("shape":[],"data_offsets":[0,4])"),
@@ -213,13 +213,13 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(Safetensors, RejectsAHeaderBeyondTheFileOrTheLimit) {
-  expect_error<DataError>([] { parse("{}"); }, {"cut off"});
+  expect_error<DataError>([] { parse("{}"); }, {"truncated"});
   expect_error<DataError>(
       [] { parse(length_of(3) + "{}"); },
-      {"header has 3 bytes", "cut off"});
+      {"header length of 3 bytes", "truncated"});
   expect_error<DataError>(
       [] { parse(length_of(~uint64_t{0}) + "{}"); },
-      {"header has 18446744073709551615 bytes"});
+      {"header length of 18446744073709551615 bytes"});
   const std::string large = "{" + std::string(17 << 20, ' ') + "}";
   expect_error<DataError>(
       [&] { parse(large, 0); },

@@ -273,7 +273,7 @@ TEST_F(ExportChecks, ADifferentPathForOddSizesIsRejected) {
             torch::constant_pad_nd(x, {0, x.size(3) % 2, 0, x.size(2) % 2});
         return x.size(2) % 2 == 0 ? even.relu() : even.sigmoid();
       }),
-      {"differs for a batch or image of another size",
+      {"differs for a batch or image of a different size",
        ".dynamic_size = false"});
 }
 

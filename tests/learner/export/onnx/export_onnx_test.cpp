@@ -363,17 +363,17 @@ TEST_F(ExportOnnx, RejectsNumbersThatChangeWithTheSize) {
       calling([](const torch::Tensor& t) {
         return torch::max_pool2d(t, {t.size(2), t.size(3)});
       }),
-      {"aten::max_pool2d", "kernel_shape", "another size"});
+      {"aten::max_pool2d", "kernel_shape", "a different size"});
   refuses(
       calling([](const torch::Tensor& t) {
         return torch::leaky_relu(t, 1.0 / static_cast<double>(t.size(2)));
       }),
-      {"aten::leaky_relu", "its alpha", "another size"});
+      {"aten::leaky_relu", "its alpha", "a different size"});
   refuses(
       calling([](const torch::Tensor& t) {
         return t + torch::arange(t.size(3), torch::kFloat).square();
       }),
-      {"aten::add", "a tensor that it takes", "another size"});
+      {"aten::add", "one of its input tensors", "a different size"});
   refuses(
       calling(
           [](const torch::Tensor& t) { return t.size(2) > 6 ? t.relu() : t; }),

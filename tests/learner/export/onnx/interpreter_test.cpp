@@ -377,7 +377,7 @@ TEST(Interpreter, RejectsWhatOnnxRuntimeRejects) {
   refuses("Concat[axis=0](%x0, %x1)", {x, whole}, "operands of the same type");
   refuses("Where(%x0, %x1, %x2)", {is, x, whole}, "Float and Long");
   refuses("Where(%x0, %x1, %x1)", {x, x}, "Float; expected booleans");
-  refuses("Sqrt(%x0)", {whole}, "Long; expected floating numbers");
+  refuses("Sqrt(%x0)", {whole}, "Long; expected floating-point numbers");
   refuses("Gather(%x0, %x1)", {x, x}, "Float; expected integers");
   refuses("And(%x0, %x1)", {whole, whole}, "Long; expected booleans");
   refuses("Clip(%x0, %x1)", {x, torch::tensor(1)}, "a limit has");

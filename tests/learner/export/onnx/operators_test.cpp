@@ -787,7 +787,7 @@ TEST(OnnxOperators, RejectUnsupportedArguments) {
         const Tensor top = std::get<1>(x.topk(2, -1));
         return {torch::zeros_like(x).scatter(3, top, x)};
       },
-      {"aten::scatter", "src is larger than index", "Cut it with slice"});
+      {"aten::scatter", "src is larger than index", "Crop it with slice"});
   refuses(
       [](X x) -> Tensors {
         const Tensor top = std::get<1>(x.topk(2, -1));

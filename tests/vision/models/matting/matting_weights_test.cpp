@@ -56,7 +56,7 @@ TEST(MattingWeights, RejectsADifferentBackbone) {
       [&] { load_matting_weights(model, temp / "other.safetensors"); },
       {"has weights of resnet50",
        "built on mobilenet_v2",
-       "give another file"});
+       "pass a different file"});
   expect_error<c10::ValueError>(
       [&] {
         load_matting_weights(
