@@ -116,7 +116,9 @@ std::string place_of(const Dataset& dataset, int64_t index) {
       std::throw_with_nested(DataError(
           path,
           is_said ? message
-                  : fmt::format("{} ({} of the dataset)", message, number)));
+          : message.ends_with('.')
+              ? fmt::format("{} This is {} of the dataset.", message, number)
+              : fmt::format("{} ({} of the dataset)", message, number)));
     }
     if (!alone.empty()) return;
     alone = fmt::format(

@@ -37,10 +37,9 @@ bool needs_statistics(const char* where, Learner& learn) {
       !has_batch_norm ||
           !learn.data().loader(Split::train).dataset().can_end_early(),
       "[{}] the model has BatchNorm, whose statistics for the mean weights "
-      "need "
-      "a pass over the training data, but the data is a stream that cannot "
-      "restart; expected data that can be read again. Use Ema, or let the "
-      "stream restart (StreamDataset::can_restart).",
+      "need a pass over the training data, but the data is a stream that "
+      "cannot restart; expected data that can be read again. Use Ema, or let "
+      "the stream restart (StreamDataset::can_restart).",
       where);
   return has_batch_norm;
 }

@@ -15,6 +15,7 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/save.h"
 #include "tern/learner/learner.h"
@@ -137,7 +138,7 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
       learn.options().sink->warning(fmt::format(
           "SaveModel: {}. Training continues; \"{}\" is not saved after epoch "
           "{}.",
-          error.what(),
+          reason_of(error),
           name,
           learn.state().epoch));
     }
