@@ -1,9 +1,10 @@
 #pragma once
 
-/// What a program that trains needs, LibTorch's layers and common optimizers
-/// too: `#include "tern/tern.h"`. A program that includes the headers it uses
-/// compiles faster. Not included: `<torch/script.h>`, `<torch/data.h>`,
-/// `<torch/fft.h>`, `<torch/special.h>` and `<torch/optim/lbfgs.h>`.
+/// Includes everything that a training program needs, with LibTorch's layers
+/// and common optimizers: `#include "tern/tern.h"`. Programs compile faster if
+/// they include only the headers they use. Not included: `<torch/script.h>`,
+/// `<torch/data.h>`, `<torch/fft.h>`, `<torch/special.h>` and
+/// `<torch/optim/lbfgs.h>`.
 
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Tern's version, which CMake reads from here. 1.2.3 is 10203 as a number:
+/// Tern's version, which CMake reads from this file. As a number, 1.2.3 is
+/// 10203:
 ///
 ///   #if TERN_VERSION >= 100
 ///

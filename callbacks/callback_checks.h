@@ -34,8 +34,8 @@ void check_positive(const char* where, const char* name, double value);
 /// \throws c10::Error while a fit runs.
 void check_not_fitting(const Learner& learn, const char* where);
 
-/// Interface of a callback that sets hyper-parameters. Two callbacks that set
-/// the same one would overwrite each other.
+/// Interface of a callback that sets hyperparameters. Two callbacks that set
+/// the same hyperparameter would overwrite each other.
 class SetsHyperParameter {
  public:
   virtual ~SetsHyperParameter() = default;
@@ -45,23 +45,24 @@ class SetsHyperParameter {
 };
 
 /// Called from on_add of a SetsHyperParameter callback.
-/// \throws c10::ValueError that names both callbacks if `learn` already has one
-///         that sets the same hyper-parameter.
+/// \throws c10::ValueError that names both callbacks if another callback of
+///         `learn` sets the same hyperparameter.
 void check_sets_alone(const Learner& learn, const Callback& callback);
 
 /// Called from on_add of a callback that a Learner can have only once.
 /// \param other  The callback of this kind that the Learner already has, or
 ///               null.
-/// \param why    Why two conflict, for the message: "both change the loaders".
-/// \throws c10::ValueError that names both callbacks if `other` is another one.
+/// \param why    Why two such callbacks conflict, for the message: "both change
+///               the loaders".
+/// \throws c10::ValueError that names both callbacks if `other` is not null.
 void check_only_one(
     const std::shared_ptr<Callback>& other,
     const Callback& callback,
     const char* why);
 
 /// Returns the name of the first diverged tensor, or "": a parameter with a NaN
-/// or an infinity, or a buffer with a NaN. Buffers may hold infinities on
-/// purpose, as an attention mask does. Synchronizes with the device once.
+/// or an infinity, or a buffer with a NaN. Buffers may contain infinities on
+/// purpose, for example attention masks. Synchronizes with the device once.
 std::string broken_tensor(
     const std::vector<ModelTensor>& parameters,
     const std::vector<ModelTensor>& buffers);
@@ -72,7 +73,7 @@ const torch::Tensor& saved_value(
     const std::string& owner,
     const StateDict& state,
     const std::string& name);
-/// The same for numbers that were saved as a kDouble tensor.
+/// Like `saved_value`, for numbers that were saved as a kDouble tensor.
 std::vector<double> saved_numbers(
     const std::string& owner,
     const StateDict& state,

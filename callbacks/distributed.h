@@ -29,15 +29,15 @@ struct DistributedOptions {
   /// bit-identical. Sharded master weights cannot be combined with Ema or Swa,
   /// which read all of them at each step.
   ///
-  /// The master weights are sharded while a fit runs and are complete again
-  /// after it. If a rank is lost, its shard falls back to the 16-bit weights; a
-  /// checkpoint holds all master weights. Every rank must make the calls that
-  /// save.
+  /// The master weights are sharded only while a fit runs; after it, every rank
+  /// has all of them. If a rank is lost, its shard falls back to the 16-bit
+  /// weights; a checkpoint holds all master weights. Every rank must make each
+  /// call that saves.
   bool shard_optimizer = false;
   /// Gives each rank its shard of the data; all ranks must have the same data.
-  /// False: the data is divided beforehand, and each rank trains and validates
-  /// on all of its own; every rank needs the same number of training batches.
-  /// Lightning's `use_distributed_sampler`.
+  /// False: the program has already divided the data, and each rank trains and
+  /// validates on all of its data; every rank then needs the same number of
+  /// training batches. Lightning's `use_distributed_sampler`.
   bool shard_data = true;
   /// Compares a hash of the weights of all ranks at the end of each epoch.
   bool check_weights = true;
@@ -50,12 +50,12 @@ struct DistributedOptions {
 ///
 /// The batch size is per rank, as with torch's DistributedDataParallel. All
 /// ranks start with rank 0's weights. Validation is sharded too; its loss and
-/// metrics are those of the whole set and bit-identical on all ranks, so that
+/// metrics cover the whole dataset and are bit-identical on all ranks, so that
 /// all ranks make the same decisions. Rank 0 prints and writes files. A stop or
 /// an error on one rank ends the fit on all ranks.
 ///
 /// LibTorch's generators are seeded by (seed, rank, step), so that dropout
-/// differs between ranks and a resumed training continues exactly.
+/// differs between ranks and a resumed run continues exactly.
 class Distributed final : public Callback {
  public:
   explicit Distributed(

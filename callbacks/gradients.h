@@ -23,14 +23,14 @@ namespace tern {
 /// the gradients accumulated so far are dropped. The loss scale changes only at
 /// steps; one overflow in a window skips its step. (fastai v2 counts samples,
 /// carries the remainder over to the next window and drops it at the end.
-/// Lightning counts batches and steps an incomplete window with gradients that
-/// are too small.)
+/// Lightning counts batches, and its step for an incomplete window uses
+/// gradients that are too small.)
 class GradientAccumulation final : public Callback {
  public:
   /// Set exactly one of the two.
   struct Options {
     int64_t batches = 0;  // batches per step
-    int64_t samples = 0;  // makes a step once a rank has this many samples
+    int64_t samples = 0;  // steps once a rank has this many samples
   };
 
   /// \throws c10::ValueError unless exactly one option is >= 1.

@@ -7,7 +7,7 @@
 
 namespace tern {
 
-/// A callback made from functions, one for each event it handles:
+/// A callback defined by functions, one for each event that it handles:
 ///
 ///   learn.add<LambdaCallback>({.on_epoch_end = [](Learner& learn) { ... }});
 struct LambdaCallbackOptions {

@@ -55,9 +55,10 @@ class OverfitBatches final : public LimitBatches {
   explicit OverfitBatches(int64_t batches = 1);
 };
 
-/// Ends the fit after `batches` training batches, without validation; fastai
-/// v1's, with its default. Sets the stop before the last batch, so that
-/// GradientAccumulation makes a step for an incomplete window.
+/// Ends the fit after `batches` training batches, without validation. Has the
+/// name and the default of fastai v1's callback. Requests the stop before the
+/// last batch, so that GradientAccumulation steps even for an incomplete
+/// window.
 class StopAfterNBatches final : public Callback {
  public:
   /// \throws c10::ValueError if `batches` is below 1.
@@ -93,8 +94,8 @@ void fit_batches(
 /// \throws c10::Error if a stop was requested while `fit_batches` ran.
 void check_not_stopped(Learner& learn);
 
-/// Calls `fit_batches` and returns the peak of tensor memory in bytes, beyond
-/// what was allocated before.
+/// Calls `fit_batches` and returns the peak tensor memory in bytes, beyond the
+/// memory that was allocated before.
 int64_t peak_bytes_of_batches(
     Learner& learn,
     int64_t batches,

@@ -12,11 +12,11 @@ namespace tern {
 ///   loss = mean(lambda * loss(pred, target) +
 ///               (1 - lambda) * loss(pred, partner's target))
 ///
-/// where each target is weighted by its count in the loss; an ignored target
-/// has no weight. This is how class indices (integer targets) are mixed.
-/// Floating targets are mixed like the inputs, as in fastai v2. Validation is
-/// unchanged. All random numbers are keyed by (seed, iteration), so that a
-/// resumed run draws the same ones.
+/// The mean weights each loss by the number of targets in it, so that ignored
+/// targets have no weight. This is how class indices (integer targets) are
+/// mixed. Floating targets are mixed like the inputs, as in fastai v2.
+/// Validation is unchanged. All random numbers are keyed by (seed, iteration),
+/// so that a resumed run draws the same numbers.
 class Mix : public Callback {
  public:
   /// \throws c10::ValueError if the Learner already has a Mix.
@@ -27,15 +27,15 @@ class Mix : public Callback {
   ///         values; wrap it with `Loss::mean_of`.
   void on_batch_begin(Learner& learn) override;
 
-  /// For the last training batch, on its device: the share that each sample
-  /// kept of itself, [N] kFloat in 0..1, and the index of its partner, [N]
-  /// kLong.
+  /// For the last training batch, on its device: each sample's lambda, which is
+  /// the fraction that it kept of itself, [N] kFloat in 0..1, and the index of
+  /// its partner, [N] kLong.
   const torch::Tensor& lambdas() const { return lambdas_; }
   const torch::Tensor& partners() const { return partners_; }
   OptionValues option_values() const override;
 
  protected:
-  /// \param alpha  Parameter of the beta distribution (alpha, alpha).
+  /// \param alpha  Parameter of the distribution Beta(alpha, alpha).
   /// \throws c10::ValueError unless alpha is finite and > 0.
   Mix(const char* name, double alpha, uint64_t seed);
 
@@ -72,14 +72,15 @@ class MixUp final : public Mix {
   torch::Tensor mix(Tensors&, const torch::Tensor&, SampleRng&) override;
 };
 
-/// Trains on images with a box from another image (Yun et al., "CutMix:
-/// Regularization Strategy to Train Strong Classifiers", 2019).
+/// Replaces a box of each training image by the same box of another image (Yun
+/// et al., "CutMix: Regularization Strategy to Train Strong Classifiers",
+/// 2019).
 ///
 ///   learn.add<CutMix>().fit_one_cycle(5);
 ///
 /// As in fastai v2, one lambda is drawn for the batch. A box with 1 - lambda of
 /// the area around a random center, cropped at the border, is copied from the
-/// partner. Lambda is then set to the share of the area that was kept. The
+/// partner. Lambda is then set to the fraction of the area that was kept. The
 /// first input must be floating, [N, ..., H, W].
 class CutMix final : public Mix {
  public:

@@ -11,10 +11,10 @@
 namespace tern {
 
 /// Tracks the best value of a monitored loss, metric or logged value. `mode`
-/// says which direction is better. Without it, a metric decides (also for
-/// "train_accuracy", its value on training batches), and any other name with
-/// "loss" or "error" in it counts as lower is better, as in fastai. Used by
-/// EarlyStopping, ReduceLROnPlateau, SaveModel and PruneTrial.
+/// sets which direction is better. If it is empty, a metric's own direction
+/// applies (also for "train_accuracy", its value on training batches), and for
+/// any other name that contains "loss" or "error", lower is better, as in
+/// fastai. Used by EarlyStopping, ReduceLROnPlateau, SaveModel and PruneTrial.
 class Monitor {
  public:
   /// \param owner         Name of the callback, for messages.
@@ -24,7 +24,7 @@ class Monitor {
   /// \param mode          "min": lower is better. "max": higher is better.
   ///                      Empty: as above.
   /// \param reset_on_fit  Forgets the best value at the start of each fit.
-  /// \throws c10::ValueError if min_delta is NaN or negative, or for another
+  /// \throws c10::ValueError if min_delta is NaN or negative, or for any other
   ///         mode.
   Monitor(
       std::string owner,
@@ -37,22 +37,23 @@ class Monitor {
   /// across fits. Logs a message if no metric has the name, which may be
   /// misspelled.
   /// \throws c10::ValueError for "valid_loss" without validation data, or if
-  ///         neither the mode nor the name says which direction is better.
+  ///         neither the mode nor the name determines which direction is
+  ///         better.
   void begin(Learner& learn);
 
-  /// Returns the value of the epoch that ends, or NaN if there is none. Call it
+  /// Returns the value of the current epoch, or NaN if there is none. Call it
   /// after on_epoch_end of the Recorder and of the callbacks that log values.
-  /// \throws c10::ValueError that lists the available names if no epoch so far
-  ///         has a value of this name.
+  /// \throws c10::ValueError if no epoch so far has a value of this name; the
+  ///         message lists the available names.
   double value(Learner& learn);
   /// Returns, for example, "accuracy was NaN in all 3 epochs" if the value was
   /// NaN or missing in every epoch of the fit; otherwise empty.
   std::string why_no_value() const;
 
-  /// True if `value` is better than the best one. NaN never is; any number is
-  /// better than NaN.
+  /// True if `value` is better than the best one so far. NaN is never better;
+  /// any number is better than NaN.
   bool is_better(double value) const;
-  /// The same, and stores `value` as the best if so.
+  /// Like `is_better`; stores a better `value` as the best one.
   bool improves(double value);
 
   double best() const { return best_; }  // NaN before the first
@@ -64,11 +65,10 @@ class Monitor {
   const std::string& owner() const { return owner_; }
   const std::string& monitored() const { return monitored_; }
 
-  /// This class's part of `Callback::option_values`.
+  /// Returns this class's part of `Callback::option_values`.
   OptionValues option_values() const;
 
-  /// Adds the best value and the counts of epochs to `state`, and restores
-  /// them.
+  /// Adds the best value and the epoch counts to `state`, and restores them.
   void save(StateDict& state) const;
   void load(const StateDict& state);
 
@@ -83,8 +83,8 @@ class Monitor {
   bool resets_on_fit_;
   bool higher_is_better_ = false;
   double best_ = std::numeric_limits<double>::quiet_NaN();
-  // Epochs of this fit, and how many of them had a value, and a number (not
-  // NaN).
+  // Number of epochs of this fit; of those with a value; of those with a value
+  // that is not NaN.
   int64_t epochs_ = 0, with_value_ = 0, with_number_ = 0;
 };
 
@@ -117,30 +117,30 @@ class PatientCallback : public Callback {
   int64_t waited_ = 0;
 };
 
-/// Ends the training when a loss or metric has not improved for `patience`
-/// epochs.
+/// Ends training when a loss or metric has not improved for `patience` epochs.
 ///
 ///   learn.add<EarlyStopping>({.monitor = "accuracy", .patience = 3}).fit(50);
 ///
 /// `monitor`, `patience`, `min_delta` and `reset_on_fit` are fastai v2's. A
-/// metric says whether higher is better.
+/// metric determines whether higher is better.
 class EarlyStopping final : public PatientCallback {
  public:
   struct Options {
     std::string monitor = "valid_loss";
     double min_delta = 0;
-    /// Epochs in a row without improvement that end the training; 0 acts as 1.
+    /// Consecutive epochs without an improvement that end training; 0 acts as
+    /// 1.
     int64_t patience = 1;
     /// "min" or "max": which direction is better. Empty: chosen by the metric
     /// or the name; see Monitor.
     std::string mode = {};
-    /// False: must also improve on the best value of earlier fits.
+    /// False: a value must also improve on the best value of earlier fits.
     bool reset_on_fit = true;
   };
 
-  /// \throws c10::ValueError if an option is out of range. The fit throws it at
-  ///         its start if neither the mode nor the name says which direction is
-  ///         better, and at the end of its first epoch if no value has the
+  /// \throws c10::ValueError if an option is out of range. A fit throws it at
+  ///         its start if neither the mode nor the name determines which
+  ///         direction is better, and after its first epoch if no value has the
   ///         monitored name.
   explicit EarlyStopping(const Options& options);
   EarlyStopping() : EarlyStopping(Options{}) {}
@@ -166,7 +166,8 @@ class ReduceLROnPlateau final : public PatientCallback,
   struct Options {
     std::string monitor = "valid_loss";
     double min_delta = 0;
-    /// Epochs in a row without improvement before a reduction; 0 acts as 1.
+    /// Consecutive epochs without an improvement before a reduction; 0 acts as
+    /// 1.
     int64_t patience = 1;
     /// Divisor of the learning rates; > 1.
     double factor = 10;
@@ -175,19 +176,19 @@ class ReduceLROnPlateau final : public PatientCallback,
     /// "min" or "max": which direction is better. Empty: chosen by the metric
     /// or the name; see Monitor.
     std::string mode = {};
-    /// False: must also improve on the best value of earlier fits.
+    /// False: a value must also improve on the best value of earlier fits.
     bool reset_on_fit = true;
   };
 
-  /// \throws c10::ValueError if an option is out of range. The fit throws it at
-  ///         its start if neither the mode nor the name says which direction is
-  ///         better, and at the end of its first epoch if no value has the
+  /// \throws c10::ValueError if an option is out of range. A fit throws it at
+  ///         its start if neither the mode nor the name determines which
+  ///         direction is better, and after its first epoch if no value has the
   ///         monitored name.
   explicit ReduceLROnPlateau(const Options& options);
   ReduceLROnPlateau() : ReduceLROnPlateau(Options{}) {}
 
   /// \throws c10::ValueError if another callback schedules the learning rate,
-  ///         as with fit_one_cycle; it would undo each reduction.
+  ///         as with fit_one_cycle; the schedule would undo each reduction.
   void on_add(Learner& learn) override;
   int order() const override { return callback_order::kPlateau; }
   OptionValues option_values() const override;

@@ -28,8 +28,8 @@ namespace tern {
 /// loss, backward, clipping and a step of the part's optimizer. During the
 /// turn, the parameters of the other parts require no gradient. With
 /// `alternate`, only one part trains on each batch. With `to_amp` and `to_fp16`
-/// all parts share one loss scale: an overflow skips only the step of that
-/// part, and the scale is updated once per batch.
+/// all parts share one loss scale: an overflow skips only its part's step, and
+/// the scale is updated once per batch.
 ///
 /// The events from on_loss_begin to on_step are sent for each part, with the
 /// part's `learn.gradients()`; on_step_end is sent once per batch. The training
@@ -80,7 +80,7 @@ class MultiOptimizer final : public Callback {
   void on_train_begin(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
-  /// Runs after the callbacks that decide how batches make steps.
+  /// Runs after the callbacks that decide which batches end with a step.
   int order() const override { return callback_order::kLast; }
   OptionValues option_values() const override;
 

@@ -19,7 +19,7 @@ class Study {
   struct Trial {
     std::string name;
     /// Monitored values, one per epoch over all fits of the trial; NaN for an
-    /// epoch without one.
+    /// epoch without a value.
     std::vector<double> values;
     /// Result of the last fit: `interrupted` while it runs; `failed` also if
     /// TerminateOnNaN ended it.
@@ -56,7 +56,7 @@ class Study {
 /// worse than their median, or was NaN in every epoch, the fit ends as with
 /// EarlyStopping, with FitResult::pruned as `state().result`; `fine_tune` then
 /// skips its second phase. With several ranks, all of them end as soon as one
-/// decides to, since one rank may have seen other trials.
+/// decides to, since each rank may have seen different trials.
 ///
 /// Compares only with complete trials. To continue an interrupted search, run
 /// its trials again in the same order: those that `resume` from a checkpoint
@@ -72,21 +72,21 @@ class PruneTrial final : public Callback {
     /// "min" or "max": which direction is better. Empty: chosen by the metric
     /// or the name; see Monitor.
     std::string mode = {};
-    /// Complete trials before the first one can be pruned.
+    /// Number of complete trials before any trial can be pruned.
     int64_t startup_trials = 5;
-    /// Epochs of each trial before it can be pruned.
+    /// Number of epochs before a trial can be pruned.
     int64_t warmup_epochs = 0;
   };
 
-  /// \throws c10::ValueError without a study, for a number below 0, or for
-  ///         another mode.
+  /// \throws c10::ValueError without a study, for a number below 0, or for an
+  ///         invalid mode.
   explicit PruneTrial(Options options);
 
   /// \throws c10::ValueError if the Learner already has a PruneTrial.
   void on_add(Learner& learn) override;
-  /// \throws c10::ValueError for another Learner than before, for a monitor
-  ///         that differs from the study's earlier trials, and as EarlyStopping
-  ///         does.
+  /// \throws c10::ValueError if a second Learner uses this callback, for a
+  ///         monitor that differs from the study's earlier trials, and as
+  ///         EarlyStopping does.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;

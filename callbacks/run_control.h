@@ -26,7 +26,7 @@ namespace tern {
 /// applies to the next one. `learn.request_stop()` ends a fit, even a paused
 /// one. The Learner's sink shows the progress. In distributed training every
 /// rank needs a RunControl, and requests can be made on any rank: all ranks
-/// pause while any of them is to pause, and all take part in a requested
+/// pause while any of them requests it, and all take part in a requested
 /// checkpoint. Learning rates are taken from rank 0.
 class RunControl final : public Callback {
  public:

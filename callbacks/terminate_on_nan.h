@@ -7,7 +7,7 @@
 
 namespace tern {
 
-/// Ends the training when the loss is NaN or infinite, and logs where and why.
+/// Ends training when the loss is NaN or infinite, and logs where and why.
 ///
 ///   learn.add<TerminateOnNaN>().fit(10);
 ///   // warning: TerminateOnNaN: the loss is nan in batch 12 of epoch 0. The
@@ -15,8 +15,8 @@ namespace tern {
 ///
 /// On a CPU it checks before backward and skips the step. On a GPU it checks
 /// each time the Recorder has read losses, a few times per second and at the
-/// end of an epoch, so that no step waits; a few more steps have been made by
-/// then. As in fastai v2, infinity counts too.
+/// end of an epoch, so that no step synchronizes with the device; a few more
+/// steps may have run by then. As in fastai v2, infinity counts too.
 class TerminateOnNaN final : public Callback {
  public:
   struct Found {

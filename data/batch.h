@@ -18,8 +18,8 @@ struct Batch {
   /// [N, C, H, W] kFloat.
   Tensors inputs;
   Tensors targets;
-  /// Rows that the dataset left out, ascending; for example images that cannot
-  /// be read, in evaluation. N is smaller by their number.
+  /// Rows that the dataset left out, in ascending order; for example images
+  /// that cannot be read, in evaluation. N does not count them.
   std::vector<int64_t> left_out = {};
   /// For each row, the index of its sample in the dataset. Set by a DataLoader;
   /// empty in other batches.
@@ -36,7 +36,7 @@ struct Batch {
 /// Returns `target` in the shape of `pred`, if they differ only in dimensions
 /// of size 1.
 /// \param asker  Name of the caller, for errors.
-/// \throws c10::ValueError if the shapes differ otherwise.
+/// \throws c10::ValueError if the shapes differ in any other way.
 torch::Tensor in_shape_of(
     const std::string& asker,
     const torch::Tensor& pred,
@@ -44,7 +44,8 @@ torch::Tensor in_shape_of(
 
 /// Copies batches to a GPU on its own stream, so that a copy overlaps with the
 /// computation on the previous batch. Needs page-locked memory, which the
-/// DataLoader provides. The GPU holds as many batches as the host is ahead.
+/// DataLoader provides. Each step that the host is ahead of the GPU keeps one
+/// more batch in GPU memory.
 class CopyStream {
  public:
   /// Returns the batch on `device`, the CPU or a CUDA device. Work that is

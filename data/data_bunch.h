@@ -32,7 +32,7 @@ struct BatchTransformContext {
   bool training = false;
   /// The dtype of the model's floating-point inputs.
   torch::ScalarType dtype = torch::kFloat;
-  /// Keeps images in kByte, to show them.
+  /// Keeps images in kByte, for display.
   bool keeps_bytes = false;
   /// Seed of the run and indices of epoch and batch. Together with the position
   /// of a sample in the batch they seed its random numbers.
@@ -56,7 +56,7 @@ using BatchTransform =
 /// \param mean, stddev  In units of 0..1, one per channel.
 BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev);
 
-/// The data of a training: loaders for training, validation and test.
+/// The data of a training run: loaders for training, validation and test.
 struct DataBunch {
   std::shared_ptr<DataLoader> train, valid, test;
   /// The device of batches and models.
@@ -64,7 +64,7 @@ struct DataBunch {
   /// Names of the classes by index; empty if targets are not classes.
   std::vector<std::string> classes;
   /// What each output of the model predicts; the thresholds may be changed.
-  /// Outputs without a description follow the loss and `classes`.
+  /// Outputs without an entry are described by the loss and `classes`.
   ///
   ///   data.outputs = {{.kind = TargetKind::category, .names = {"cat", "dog"}},
   ///                   {.kind = TargetKind::number, .names = {"age"}}};

@@ -38,8 +38,8 @@ struct DataLoaderOptions {
   /// Batches that each worker prefetches.
   int64_t prefetch = 4;
   /// Page-locked batches, for asynchronous copies to a GPU. Unset: pinned if
-  /// this process has tensors on a GPU when a pass begins, as it does once a
-  /// Learner for a GPU is created. A loader alone does not initialize CUDA.
+  /// this process has tensors on a GPU when a pass begins, for example after a
+  /// Learner for a GPU was created. A loader alone does not initialize CUDA.
   std::optional<bool> pin_memory = {};
   /// Maximum time that `next` waits for a batch before it throws; 0: no limit.
   std::chrono::milliseconds timeout{0};
@@ -69,14 +69,15 @@ class DataLoader {
     ~Epoch();
 
     /// Returns the next batch, or nothing at the end. A batch is empty if the
-    /// dataset has left out all its samples (`Batch::left_out`). An exception
-    /// of the dataset ends the pass: it is rethrown as a DataError that names
-    /// the sample, with the original nested in it (`std::rethrow_if_nested`).
+    /// dataset left out all its samples (`Batch::left_out`). An exception of
+    /// the dataset ends the pass. It is rethrown as a DataError that names the
+    /// sample, with the original exception nested in it
+    /// (`std::rethrow_if_nested`).
     /// \param stop  Once this is true, returns nothing instead of waiting.
     std::optional<Batch> next(const std::atomic<bool>* stop = nullptr);
     /// True if the data of a training epoch ended before its last batch
-    /// (Dataset::can_end_early). `next` has then returned the samples that were
-    /// left, or nothing if there were none or `drop_last` is set.
+    /// (Dataset::can_end_early). `next` has then returned the remaining
+    /// samples, or nothing if there were none or `drop_last` is set.
     bool has_ended_early() const;
 
    private:

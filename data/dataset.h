@@ -49,7 +49,8 @@ struct BatchContext {
   /// For each row of the batch, how often its sample occurred earlier in the
   /// epoch's order, which all ranks share; more than 0 with a WeightedSampler,
   /// for example. Empty: all 0. Valid only during the call. A dataset that
-  /// reads other rows from another dataset passes on `of_rows` or `of_row`.
+  /// forwards only some of the rows to another dataset passes it `of_rows` or
+  /// `of_row`.
   c10::ArrayRef<int64_t> occurrences = {};
 
   /// Returns an uninitialized CPU tensor, reused from an earlier batch if
@@ -85,31 +86,32 @@ class Dataset {
   virtual int64_t size() const = 0;
 
   /// Returns the samples at `indices`, each in 0..size()-1, in that order. In
-  /// evaluation it may leave some out, and lists their rows in
+  /// evaluation it may leave samples out; it then lists their rows in
   /// `Batch::left_out`.
   virtual Batch get_batch(
       c10::ArrayRef<int64_t> indices,
       const BatchContext& context) const = 0;
 
-  /// Names a sample for error messages: its file if it has one.
+  /// Describes a sample for error messages, with its file if it has one.
   virtual std::string describe(int64_t index) const;
 
-  /// True if the data can end before `size` samples in training too, as from a
-  /// camera. A training epoch, and the fit, then end with the first batch that
-  /// leaves samples out (`Batch::left_out`).
+  /// True if, even in training, the data can end before `size` samples, as from
+  /// a camera. A training epoch, and the fit, then end with the first batch
+  /// that leaves samples out (`Batch::left_out`).
   virtual bool can_end_early() const { return false; }
 
-  /// Returns why samples of this dataset and of `other`, which has the same
-  /// type, cannot be mixed in the folds of a cross-validation (`k_folds`): a
-  /// clause that also says what to do, or "" if they can. Also called with this
-  /// dataset itself.
+  /// Returns the reason why samples of this dataset and of `other`, which has
+  /// the same type, cannot be mixed in the folds of a cross-validation
+  /// (`k_folds`), as a clause that also says what to do; "" if they can be
+  /// mixed. Also called with this dataset itself.
   virtual std::string why_no_folds(const Dataset& /*other*/) const {
     return "";
   }
 
   /// Called by a DataLoader at the start of an epoch that reads the samples in
-  /// `order`. Returns the dataset to read them from, or null (the default) for
-  /// this one. StreamEpochs overrides it to start a pass over its stream.
+  /// `order`. Returns the dataset from which to read them, or null (the
+  /// default) for this dataset. StreamEpochs overrides it to start a pass over
+  /// its stream.
   virtual std::shared_ptr<const Dataset> begin_epoch(
       c10::ArrayRef<int64_t> /*order*/,
       const BatchContext& /*context*/) const {
@@ -139,22 +141,23 @@ class Subset final : public Dataset {
  private:
   std::shared_ptr<const Dataset> source_;
   std::vector<int64_t> indices_;
-  // How often the source's sample occurs, and how often before this position.
-  // Empty: each occurs once.
+  // How often each sample of the source occurs in total, and how often it
+  // occurs before each position. Empty: each occurs once.
   std::vector<int64_t> times_, before_;
 };
 
 /// The concatenation of several datasets. Their tensors must have the same
 /// dtypes and, except for N, the same shapes. A dataset may occur several
-/// times; its samples then have different random numbers. Different objects,
-/// such as two Subsets of one dataset, do not get different ones: to repeat
-/// rare samples, use one Subset that lists their indices several times.
+/// times; its samples then have different random numbers each time. This does
+/// not apply to different objects with the same samples, such as two Subsets of
+/// one dataset: to repeat rare samples, use one Subset that lists their indices
+/// several times.
 class Concat final : public Dataset {
  public:
   explicit Concat(std::vector<std::shared_ptr<const Dataset>> sources);
   int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
-  /// True if this holds for any of the sources.
+  /// True if the data of any of the sources can end early.
   bool can_end_early() const override;
   std::string describe(int64_t index) const override;
   std::shared_ptr<const Dataset> begin_epoch(
@@ -169,7 +172,8 @@ class Concat final : public Dataset {
 
   std::vector<std::shared_ptr<const Dataset>> sources_;
   std::vector<int64_t> ends_;  // ends_[k]: samples in the sources 0..k
-  // For each source: how often it occurs, and how often before this position.
+  // For each source: how often it occurs in total, and how often before this
+  // position.
   std::vector<int64_t> times_, before_;
 };
 

@@ -12,10 +12,10 @@ namespace tern {
 struct ImagePreprocessing {
   /// Size of the model's input.
   int64_t height = 0, width = 0, channels = 3;
-  /// Resize method: "squish" stretches; "crop" covers the size and crops the
-  /// center; "center_crop" does so after enlarging by the fraction `margin`;
-  /// "pad" fits inside and pads; "none" only crops or pads; "exact" requires
-  /// images of that size.
+  /// Resize method: "squish" stretches; "crop" covers the size and
+  /// center-crops; "center_crop" does the same after enlarging by the fraction
+  /// `margin`; "pad" fits inside and pads; "none" only crops or pads; "exact"
+  /// requires images of that size.
   std::string resize = "squish";
   double margin = 0;
   /// Padding mode: "zeros", "border" or "reflection".
@@ -32,7 +32,7 @@ struct ImagePreprocessing {
 std::string to_json(const ImagePreprocessing& what);
 
 /// \param where  For the error message, such as a file.
-/// \throws DataError unless `json` is valid output of `to_json`.
+/// \throws DataError unless `json` is a valid output of `to_json`.
 ImagePreprocessing parse_image_preprocessing(
     std::string_view json,
     const std::string& where);

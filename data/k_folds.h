@@ -10,7 +10,7 @@
 
 namespace tern {
 
-/// Positions of training and of validation samples, in order.
+/// Indices of training and validation samples, in order.
 struct SplitIndices {
   std::vector<int64_t> train, valid;
 };
@@ -25,24 +25,24 @@ struct SplitIndices {
 ///   }
 ///
 /// \param folds  2 to `samples`.
-/// \throws c10::ValueError for another number of folds.
+/// \throws c10::ValueError for any other number of folds.
 std::vector<SplitIndices>
 k_fold(int64_t samples, int64_t folds, uint64_t seed = 42);
 
-/// The same, with about the same share of each class in every fold: the number
-/// of validation samples of a class, and the sizes of the folds, differ by at
-/// most 1. scikit-learn's StratifiedKFold with shuffle.
+/// Like `k_fold`, with about the same fraction of each class in every fold: the
+/// number of validation samples of a class, and the sizes of the folds, differ
+/// by at most 1. scikit-learn's StratifiedKFold with shuffle.
 ///
-/// \param classes  [N] of an integer type.
-/// \throws c10::ValueError for other classes or another number of folds, or if
-///         every class has fewer samples than there are folds.
+/// \param classes  [N], of an integer dtype.
+/// \throws c10::ValueError if `classes` or `folds` is invalid, or if every
+///         class has fewer samples than there are folds.
 std::vector<SplitIndices> stratified_k_fold(
     const torch::Tensor& classes,
     int64_t folds,
     uint64_t seed = 42);
 
 struct KFoldOptions {
-  /// Gives every fold about the same share of each class, like
+  /// Gives every fold about the same fraction of each class, like
   /// `stratified_k_fold`. This reads the targets: images of a DataBunch are
   /// decoded once, images of a DataBlock are not.
   bool stratified = false;
@@ -74,18 +74,18 @@ void warn_of_rare_classes(
 /// device, batch transforms, batch sizes. `BatchContext::training` tells a
 /// dataset whether it may augment: an ImageDataset applies the training
 /// transforms to training samples and the validation transforms to validation
-/// samples, whichever loader of `data` they come from. Two datasets that
-/// transform their samples differently cannot be mixed
-/// (`Dataset::why_no_folds`), nor two whose transforms cannot be compared:
-/// image transforms are alike if they are the same objects, and functions never
-/// are. Use `k_fold` for these. The folds' datasets are Subsets;
-/// call `presize` before. For ImageDatasets see also `k_folds` of a DataBlock.
+/// samples, whichever loader of `data` they come from. Datasets that transform
+/// their samples differently cannot be mixed (see `Dataset::why_no_folds`), and
+/// neither can datasets whose transforms cannot be compared: image transforms
+/// are equal if they are the same objects, and functions never are. Use `k_fold`
+/// for them. The folds' datasets are Subsets, so call `presize` first. For
+/// ImageDatasets see also `k_folds` of a DataBlock.
 ///
 /// \param folds  2 to the number of samples.
-/// \throws c10::ValueError for another number of folds, a stream, a loader with
-///         a sampler, whose indices would refer to other samples, datasets of
-///         different classes or shapes, and with `stratified` if targets[0] is
-///         not one class per sample.
+/// \throws c10::ValueError for any other number of folds, a stream, a loader
+///         with a sampler (its indices would refer to other samples), datasets
+///         with different classes or shapes, and with `stratified` if
+///         targets[0] is not one class per sample.
 std::vector<DataBunch>
 k_folds(const DataBunch& data, int64_t folds, const KFoldOptions& options = {});
 

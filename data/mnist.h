@@ -15,8 +15,8 @@ class IdxDataset final : public Dataset {
   /// \param images  IDX of shape [size, H, W], plain or gzipped.
   /// \param labels  IDX of shape [size], plain or gzipped.
   /// \param classes  Labels must be in 0..classes-1.
-  /// \throws DataError if a file is damaged or has another shape, the counts
-  ///         differ, or a label is out of range; IoError.
+  /// \throws DataError if a file is damaged or has a different shape, the
+  ///         counts differ, or a label is out of range; IoError.
   IdxDataset(
       std::filesystem::path images,
       const std::filesystem::path& labels,
@@ -44,7 +44,7 @@ std::shared_ptr<const IdxDataset> mnist_dataset(
     const std::filesystem::path& folder,
     bool train);
 
-/// Returns training and validation data from that folder as [N, 1, 28, 28],
+/// Returns training and validation data from the same folder as [N, 1, 28, 28],
 /// normalized with MNIST's mean and standard deviation.
 ///
 /// \param options  For both loaders; training data is shuffled and its

@@ -26,10 +26,10 @@ enum class TargetKind {
   points,
 };
 
-/// Converts raw outputs to readable predictions. Each loss has its own:
-/// probabilities for cross-entropy, unchanged numbers for regression, and for a
-/// detector boxes, scores and labels (`decode_detections`), which replace its
-/// four outputs.
+/// The conversion of raw outputs to readable predictions. Each loss determines
+/// one: probabilities for cross-entropy, unchanged numbers for regression, and
+/// for a detector boxes, scores and labels (`decode_detections`), which replace
+/// its four outputs.
 enum class Activation { none, softmax, sigmoid, exp, detections };
 
 /// How a detector's outputs become boxes, with torchvision's names and
@@ -44,8 +44,8 @@ struct DetectionOptions {
   /// Maximum number of detections per image.
   int64_t detections_per_img = 300;
   /// Number of anchors per level, in the order of the outputs. Empty: computed
-  /// from the anchors, since each level begins with those centered at (0, 0);
-  /// this synchronizes with the device.
+  /// from the anchors, since each level begins with the anchors centered at (0,
+  /// 0); this synchronizes with the device.
   std::vector<int64_t> anchors_per_level = {};
   /// Number of levels, if `anchors_per_level` is empty.
   int64_t levels = 5;
@@ -57,13 +57,13 @@ struct OutputInfo {
   /// Names of the classes by index, or of the numbers. Empty:
   /// `DataBunch::classes` for the first output.
   std::vector<std::string> names = {};
-  /// Probability above which a class is predicted: each class if a sample can
-  /// have several, or the second of two classes if the output is one number.
-  /// Also the lowest score of a box that is shown.
+  /// Probability above which a class is predicted, if a sample can have several
+  /// classes; or above which the second of two classes is predicted, if the
+  /// output is one number. Also the minimum score of a box that is shown.
   double threshold = 0.5;
-  /// Unset: the loss's activation for the first output. For others it depends
-  /// on `kind`: softmax for classes, sigmoid for several classes per sample,
-  /// none for numbers.
+  /// Unset: the loss's activation for the first output. For other outputs it
+  /// depends on `kind`: softmax for classes, sigmoid for several classes per
+  /// sample, none for numbers.
   std::optional<Activation> activation = {};
   /// Used with Activation::detections.
   DetectionOptions detection = {};

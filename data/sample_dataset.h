@@ -15,12 +15,12 @@ namespace tern {
 struct Sample {
   Tensors inputs;
   Tensors targets = {};
-  /// Index in the dataset, for errors; set by SampleDataset.
+  /// Index in the dataset, for error messages; set by SampleDataset.
   int64_t index = -1;
 };
 
 /// Creates a batch of one or more samples, as PyTorch's `collate_fn`. Row i of
-/// the batch's inputs[0] must belong to samples[i]; their number is
+/// the batch's inputs[0] must belong to samples[i]. The number of rows is
 /// `Batch::size()`, by which losses and ranks are weighted. `context.empty`
 /// provides memory for the tensors. Called from several worker threads at once.
 using Collate = std::function<
@@ -48,8 +48,8 @@ struct SequencePadding {
   /// Minimum length. Use at least 1 for a GRU, which rejects a batch with only
   /// empty samples, and at least the kernel width for a convolution.
   int64_t min_length = 1;
-  /// The same length for all batches, which `Learner::get_preds` needs for
-  /// outputs [N, T, ...]; 0: each batch has its own. A longer sample is an
+  /// One length for all batches, which `Learner::get_preds` needs for outputs
+  /// [N, T, ...]; 0: each batch has its own length. A longer sample is an
   /// error.
   int64_t fixed_length = 0;
   /// Appends a mask to the inputs or targets of the batch: [N, T] kBool, true
@@ -138,7 +138,7 @@ class SampleDataset : public Dataset {
   ///                 number generator.
   virtual Sample get(int64_t index, const BatchContext& context) const = 0;
 
-  /// \throws c10::ValueError if `collate` returns another number of rows.
+  /// \throws c10::ValueError if `collate` returns a different number of rows.
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const final;
 
@@ -146,8 +146,8 @@ class SampleDataset : public Dataset {
   Collate collate_;
 };
 
-/// A SampleDataset of samples in memory: like TensorDataset, for different
-/// lengths.
+/// A SampleDataset of samples in memory: like TensorDataset, for samples of
+/// different lengths.
 class SampleList final : public SampleDataset {
  public:
   explicit SampleList(

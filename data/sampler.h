@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// The order in which an epoch reads the samples. Stateless: a function of
-/// (seed, epoch), so that training can resume anywhere.
+/// The order in which an epoch reads the samples. It is stateless and depends
+/// only on (seed, epoch), so that training can resume anywhere.
 class Sampler {
  public:
   virtual ~Sampler() = default;
@@ -20,8 +20,8 @@ class Sampler {
   virtual std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const = 0;
 
   /// Called by DataLoader and ShardedSampler, which cut the order into batches
-  /// of `samples` samples (over all ranks). Returns the sampler to use, or null
-  /// (the default) for this one.
+  /// of `samples` samples (over all ranks). Returns the sampler to use instead
+  /// of this one, or null (the default).
   virtual std::shared_ptr<const Sampler> for_batches_of(
       int64_t /*samples*/) const {
     return nullptr;
@@ -91,9 +91,9 @@ class BufferedSampler final : public Sampler {
 };
 
 struct LengthBucketOptions {
-  /// Reshuffles every epoch. False: sorts by length, the longest first. This
-  /// has the least padding and suits evaluation, and a batch that does not fit
-  /// into memory fails at once.
+  /// Reshuffles every epoch. False: sorts by length, longest first. Sorting
+  /// needs the least padding and suits evaluation, and a batch that does not
+  /// fit into memory fails at once.
   bool shuffle = true;
   /// Number of batches whose samples are sorted by length together. A larger
   /// pool gives less padding and fewer combinations of samples.
@@ -102,9 +102,9 @@ struct LengthBucketOptions {
 
 /// Visits every sample once, in batches of samples of similar length, which
 /// need little padding. Each epoch shuffles the samples, sorts pools of them by
-/// length, cuts these into batches and shuffles the batches. The incomplete
+/// length, cuts the pools into batches and shuffles the batches. The incomplete
 /// batch, of random length, stays last. With several ranks, the lengths are
-/// similar over the whole global batch.
+/// similar within each global batch.
 ///
 ///   auto buckets = std::make_shared<LengthBucketSampler>(lengths);
 ///   auto data = DataBunch::create(train, valid, {.sampler = buckets});
@@ -158,14 +158,14 @@ class ShardedSampler final : public Sampler {
 
   int64_t size() const override;
   std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const override;
-  /// Returns the positions of this rank's samples in the order of all ranks.
+  /// Returns the positions of this rank's samples in the whole order.
   std::vector<int64_t> places() const;
   /// The sampler whose order is shared by the ranks.
   const Sampler& whole() const { return *whole_; }
 
   /// Number of samples in batch `batch` of this rank and of all ranks, without
-  /// repeated ones. The mean over all samples is the mean over ranks of
-  /// `world_size * of_rank / of_all` times their means.
+  /// repeated samples. To get the mean over all samples, multiply each rank's
+  /// mean by `world_size * of_rank / of_all` and average over the ranks.
   struct RealSamples {
     int64_t of_rank, of_all;
   };

@@ -23,14 +23,14 @@ class StreamDataset {
     /// Returns the next sample as a batch of one (N = 1), or nothing at the
     /// end.
     virtual std::optional<Batch> next() = 0;
-    /// Skips one sample: one that another rank trains on, or one before the
+    /// Skips one sample, which another rank trains on or which precedes the
     /// batch at which training resumes. Override it if skipping is cheaper than
     /// `next`, or to do nothing if each rank has its own source.
     /// \return false at the end.
     virtual bool skip() { return next().has_value(); }
   };
 
-  /// True if a new pass can begin where another one has ended. False for a
+  /// True if a new pass can begin after another one has ended. False for a
   /// camera or a message queue: a training epoch, and the fit, then end where
   /// the stream ends. Samples read by `lr_find` or `summary` are consumed.
   virtual bool can_restart() const { return true; }
@@ -40,8 +40,8 @@ class StreamDataset {
   virtual std::unique_ptr<Pass> pass(const BatchContext& context) const = 0;
 };
 
-/// A stream as a Dataset: an epoch is `samples` samples of it, so that a
-/// DataLoader and a Learner can use it like any other dataset.
+/// A stream as a Dataset: each epoch has `samples` samples of the stream, so
+/// that a DataLoader and a Learner can use it like any other dataset.
 ///
 ///   auto train = std::make_shared<StreamEpochs>(stream, 10'000, decode);
 ///   auto data = DataBunch::create(
@@ -53,18 +53,19 @@ class StreamDataset {
 /// Every epoch begins a pass. In training, if a pass ends early, another one
 /// begins, provided the stream can restart (`StreamDataset::can_restart`).
 /// Otherwise, and in evaluation, the missing samples are left out
-/// (`Batch::left_out`), so that no sample counts twice and `samples` may exceed
-/// the length of the stream. One worker at a time reads samples in order; all
+/// (`Batch::left_out`), so no sample counts twice, and `samples` may exceed the
+/// length of the stream. One worker at a time reads samples in order; all
 /// workers decode, so the batches do not depend on the number of workers. With
 /// a shuffled order, samples that are read before their turn are kept in
 /// memory: at most the sampler's buffer, or an epoch with `shuffle = true`.
-/// Ranks share an epoch: each skips the samples of the others. Resume skips the
-/// samples before its batch. In a stream that cannot restart, no samples are
-/// skipped.
+/// Ranks share an epoch: each rank skips the samples of the others. A resumed
+/// run skips the samples before its first batch. In a stream that cannot
+/// restart, no samples are skipped.
 class StreamEpochs final : public Dataset {
  public:
   /// Converts the result of `next` to the sample to train on. Called from
-  /// several threads; `rng` holds the sample's random numbers of this epoch.
+  /// several threads; `rng` is the sample's random number generator in this
+  /// epoch.
   using Decode = std::function<
       Batch(const Batch& sample, const BatchContext& context, SampleRng rng)>;
 
@@ -77,7 +78,7 @@ class StreamEpochs final : public Dataset {
       Decode decode = nullptr);
 
   int64_t size() const override { return samples_; }
-  /// Reads its own pass from the start; for inspecting a few samples.
+  /// Reads from the start in a separate pass, to inspect a few samples.
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override;
   bool can_end_early() const override { return !stream_->can_restart(); }

@@ -1,4 +1,4 @@
 #pragma once
 
-// The header of AutocastGuard for programs with a custom training loop.
+// Includes AutocastGuard, for programs with a custom training loop.
 #include "tern/learner/amp/autocast.h"  // IWYU pragma: export

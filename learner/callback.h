@@ -38,13 +38,12 @@ enum class Event {
 constexpr size_t kEventCount = static_cast<size_t>(Event::load) + 1;
 using EventSet = std::bitset<kEventCount>;
 
-/// The kind of a callback, from which the loop decides which events it
-/// receives.
+/// The kind of a callback, which determines the events that it receives.
 enum class CallbackRole {
   /// Takes part in training; receives every event.
   trains,
-  /// Only observes: prints, evaluates or averages. Gets no events of trials,
-  /// whose effects are undone (lr_find, plan, dry_run, max_batch_size).
+  /// Only observes: prints, evaluates or averages. Receives no events of
+  /// trials, whose effects are undone (lr_find, plan, dry_run, max_batch_size).
   watches,
   /// As `watches`, and writes files; receives events on rank 0 only.
   writes
@@ -78,7 +77,7 @@ class Callback {
   virtual void on_batch_begin(Learner&) {}
   virtual void on_loss_begin(Learner&) {}
   virtual void on_backward_begin(Learner&) {}
-  /// Called after each backward pass, also for a batch that only accumulates
+  /// Called after each backward pass, including those that only accumulate
   /// gradients. From here to on_step, `learn.gradients()` returns unscaled fp32
   /// gradients, averaged over ranks.
   virtual void on_backward_end(Learner&) {}
@@ -102,22 +101,24 @@ class Callback {
   /// Called when weights or optimizer state were replaced from outside
   /// training: by load, load_state_dict or resume, or when a trial is undone.
   virtual void on_load(Learner&) {}
-  /// Called when an exception ends the fit. May throw a more informative one.
+  /// Called when an exception ends the fit. May throw a more informative
+  /// exception.
   virtual void on_exception(Learner&, const std::exception&) {}
 
   /// Called before the callback is added; `learn.callbacks()` does not contain
-  /// it yet. Throws if it cannot work together with another callback. During a
-  /// fit, on_train_begin follows at once, and within an epoch on_epoch_begin.
+  /// it yet. Should throw if the callback cannot be combined with another one.
+  /// During a fit, on_train_begin follows at once, and within an epoch
+  /// on_epoch_begin.
   virtual void on_add(Learner&) {}
   /// Called after the callback was removed; if this throws, the Learner adds it
   /// back. During a fit, on_train_end follows, with `state().is_removal` set.
   virtual void on_remove(Learner&) {}
 
-  /// Returns the state that a bit-exact resume of this callback needs.
+  /// Returns the state that this callback needs for an exact resume.
   virtual StateDict state_dict() const { return StateDict(); }
-  /// Restores what `state_dict` returned. At the end of a trial and on resume
-  /// this is also called with an empty state if the state was empty when it was
-  /// saved and is not empty now.
+  /// Restores what `state_dict` returned. At the end of a trial and on resume,
+  /// this is also called with an empty state, if the state was empty when it
+  /// was saved but is not empty now.
   virtual void load_state_dict(const StateDict&) {}
 
   /// For loggers: flushes the log and returns its position when a checkpoint is
@@ -253,8 +254,8 @@ CallbackHandle make_callback(A&&... arguments) {
   }
 }
 
-/// The order of Tern's own callbacks. Give a callback that changes gradients an
-/// order above `kMixedPrecision`, where they are available unscaled.
+/// The order of Tern's own callbacks. A callback that changes gradients needs
+/// an order above `kMixedPrecision`, where unscaled gradients are available.
 namespace callback_order {
 constexpr int kFirst = -1000;
 constexpr int kLoaders = -30;  // change the training data

@@ -12,7 +12,7 @@ namespace tern {
 
 class Learner;
 
-/// Thrown if another process exited, timed out, reported an error, or makes a
+/// Thrown if another process exited, timed out, reported an error, or made a
 /// different call.
 class DistributedError : public std::runtime_error {
  public:
@@ -27,10 +27,10 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t world_size() const = 0;
-  /// Replaces the tensor by its sum over ranks, in place, with the same bits on
-  /// all of them. For a CPU tensor the device is not used.
+  /// Replaces the tensor by its sum over ranks, in place, bit-identical on all
+  /// ranks. For a CPU tensor, the GPU is not used.
   virtual void all_reduce(const torch::Tensor& tensor) = 0;
-  /// Replaces the tensors of all ranks by those of rank `root`, in place.
+  /// Replaces the tensors of all ranks by rank `root`'s tensors, in place.
   virtual void broadcast(const Tensors& tensors, int64_t root = 0) = 0;
   /// Throws on all ranks, with the values of the ranks, unless all ranks passed
   /// the same value.
@@ -41,13 +41,13 @@ class Communicator {
 
   /// True for the process that prints and writes files: rank 0.
   bool is_main_process() const { return rank() == 0; }
-  /// Returns the mean over all ranks of a number that each rank has; for
-  /// callbacks that base decisions on their own numbers.
+  /// Returns the mean of `value` over all ranks; for callbacks that base
+  /// decisions on a number that differs between ranks.
   double mean(double value);
 };
 
-/// Returns the Communicator of this Learner's processes, or one of this process
-/// alone.
+/// Returns the Communicator of this Learner's processes; in a single process, a
+/// Communicator of this process alone.
 Communicator& communicator(const Learner& learn);
 
 }  // namespace tern

@@ -13,26 +13,26 @@
 namespace tern {
 
 /// Describes what the outputs of a model predict, with names and activations
-/// filled in: as `data.outputs` says; otherwise the first is described
-/// according to the loss and the classes. Returns at least one entry.
+/// filled in: as given by `data.outputs`, or else the first output according to
+/// the loss and the classes. Returns at least one entry.
 std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss);
 
 /// Applies each output's activation, in kFloat. Outputs beyond `info` are
 /// treated as numbers. For a detector, three outputs replace its four.
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 
-/// True if an output of one sample, without the batch dimension, is a mask:
-/// classes of pixels.
+/// True if an output of one sample, without the batch dimension, is a mask: a
+/// class for each pixel.
 bool is_mask(const torch::Tensor& output, const OutputInfo& info);
 
 /// Interprets the model's outputs for one sample. The three outputs of a
-/// detector, boxes, scores and labels, are one prediction.
+/// detector, boxes, scores and labels, become one prediction.
 ///
-///   Predictions answers = learn.get_preds();
-///   fmt::print("{}\n", decode(answers, 0).label);
+///   Predictions preds = learn.get_preds();
+///   fmt::print("{}\n", decode(preds, 0).label);
 ///
 /// \param outputs  Activated, without the batch dimension.
-/// \param info  Further outputs are treated as numbers.
+/// \param info  Outputs beyond it are treated as numbers.
 Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info);
 /// The same for sample `index` of a whole dataset.
 /// \throws c10::IndexError if there is no such sample.

@@ -18,7 +18,8 @@ void check_detection_options(
     const char* where,
     const DetectionOptions& options);
 
-/// \throws c10::ValueError unless the outputs are those of a RetinaNet.
+/// \throws c10::ValueError unless the outputs have the form of a RetinaNet's
+///         outputs.
 void check_detector_outputs(const char* where, const Tensors& outputs);
 
 /// Returns the number of anchors of each level: from the options, or derived
@@ -39,10 +40,9 @@ using BoxesOf =
     std::function<torch::Tensor(const torch::Tensor& anchor, int64_t begin)>;
 
 /// Returns the result of `decode_detections`.
-/// \param logits  [N, A, C], of the classes.
+/// \param logits  [N, A, C], class logits.
 /// \param counts  Anchors per level.
-/// \param keeps_order  Among equal logits, prefer those that come first.
-///                     Slower.
+/// \param keeps_order  Among equal logits, prefer the first. Slower.
 Tensors select_detections(
     const torch::Tensor& logits,
     const BoxesOf& boxes_of,

@@ -7,8 +7,7 @@
 namespace tern {
 
 /// Sets a model to eval mode for its lifetime, and then restores the previous
-/// mode. Like NoGradGuard it belongs to one scope, so it can be neither copied
-/// nor moved.
+/// mode. Like NoGradGuard, it cannot be copied or moved.
 ///
 ///   const torch::NoGradGuard no_grad;
 ///   const EvalModeGuard eval(model);
@@ -24,7 +23,7 @@ class EvalModeGuard {
   EvalModeGuard& operator=(const EvalModeGuard&) = delete;
 
  private:
-  Model model_;  // shares its module with the caller's
+  Model model_;  // shares its module with the caller's model
   bool was_training_;
 };
 

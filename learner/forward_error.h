@@ -12,10 +12,9 @@ namespace tern {
 ///
 /// LibTorch has no hooks on C++ modules, so the pass is repeated with a hook on
 /// its operations; buffers and random numbers are restored afterwards. If the
-/// pass does not fail again with the same reason, only the inputs are
-/// described.
+/// pass does not fail again for the same reason, only the inputs are described.
 ///
-/// \param reason  LibTorch's message, without a full stop.
+/// \param reason  LibTorch's message, without a period.
 std::string explain_forward_error(
     ModelImpl& model,
     const Tensors& inputs,

@@ -1,4 +1,4 @@
 #pragma once
 
-// The header of GradScaler for programs with a custom training loop.
+// Includes GradScaler, for programs with a custom training loop.
 #include "tern/learner/amp/grad_scaler.h"  // IWYU pragma: export

@@ -15,7 +15,7 @@ namespace tern {
 ///   3e-3              every group the same
 ///   {1e-5, 1e-3}      a slice: first group 1e-5, last 1e-3, geometric between
 ///   {1e-5, 1e-4, 1e-3} with three groups: one each
-///   {}                the Learner's own, every group the same
+///   {}                the Learner's learning rate for every group
 ///   LearningRates::per_group({...})   one each, also for two groups
 ///   LearningRates::up_to(1e-3)        last group 1e-3, the others 1e-4
 class LearningRates {
@@ -40,7 +40,7 @@ class LearningRates {
   bool is_up_to_ = false;
 };
 
-/// The hyper-parameters that a schedule can change.
+/// The hyperparameters that a schedule can change.
 enum class HyperParameter {
   lr,
   momentum,  // also Adam's first beta
@@ -52,10 +52,10 @@ std::string to_string(HyperParameter hyper);
 
 }  // namespace tern
 
-// The hyper-parameters that schedules change from step to step, under one name
-// for every optimizer of LibTorch: SGD, Adam, AdamW, RMSprop, Adagrad, LBFGS.
-// The learning rate has such a name already: `OptimizerOptions::get_lr` and
-// `set_lr`.
+// Access to the hyperparameters that schedules change from step to step, with
+// the same functions for every optimizer of LibTorch: SGD, Adam, AdamW,
+// RMSprop, Adagrad, LBFGS. For the learning rate, LibTorch has such functions:
+// `OptimizerOptions::get_lr` and `set_lr`.
 namespace tern::optim {
 
 /// Returns the momentum of SGD or RMSprop, or the first beta of Adam or AdamW;

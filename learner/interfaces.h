@@ -11,7 +11,7 @@
 #include "tern/learner/state_dict.h"
 
 /// The interfaces through which the core uses other folders without including
-/// them: each folder implements one of them and passes it to LearnerParts.
+/// them. Each folder implements an interface and sets it in LearnerParts.
 /// Private to Tern.
 namespace tern {
 
@@ -77,12 +77,12 @@ class Continuation {
 };
 
 /// Optimizer state that is divided among ranks; implemented by OptimizerShard
-/// of learner/distributed/. All ranks make each call.
+/// of learner/distributed/. All ranks must make each call.
 class TrainingShard {
  public:
   virtual ~TrainingShard() = default;
-  /// Returns the optimizer's state of all ranks on rank 0, and `mine` on the
-  /// others.
+  /// Returns the whole optimizer state on rank 0, and `mine` on the other
+  /// ranks.
   /// \param mine  This rank's part.
   virtual StateDict gather_state(const StateDict& mine) = 0;
   /// True if this rank has released the master weights that other ranks update.

@@ -104,8 +104,8 @@ class Learner {
   /// \param with_losses  Also return the loss of each sample; requires a loss
   ///                     with per-sample values.
   Predictions get_preds(const DataLoader& loader, bool with_losses = false);
-  /// Test-time augmentation: combines the predictions of augmented passes with
-  /// those of a plain one; see TtaOptions in learner/predictions.h.
+  /// Test-time augmentation: combines the predictions of augmented passes and a
+  /// plain pass; see TtaOptions in learner/predictions.h.
   Predictions tta(Split split = Split::valid, const TtaOptions& options = {});
   /// Predicts one sample: its input tensors as the dataset returns them, or an
   /// image, which is preprocessed first (vision/predict/image_predict.h).
@@ -170,7 +170,7 @@ class Learner {
   /// \throws IoError if the files cannot be written; existing ones are then
   ///         kept.
   void save(const std::string& name);
-  /// Reads what `save` wrote, whatever the current precision of the model is.
+  /// Reads the files that `save` wrote, whatever the model's current precision.
   /// If training was stopped before the file was saved, only warns.
   /// \throws DataError, c10::ValueError if the files or their tensors do not
   ///         fit, or if a callback such as SaveModel saves under this name, has
@@ -206,7 +206,7 @@ class Learner {
   /// vision/predict/predictor.h.
   Predictor predictor();
   Predictor predictor(const PredictorOptions& options);
-  /// Writes the model as ONNX, in fp32 whatever the current precision is; see
+  /// Writes the model as ONNX, in fp32, whatever the current precision; see
   /// learner/export/onnx/export_onnx.h.
   void export_onnx(
       const std::filesystem::path& path,
@@ -215,8 +215,8 @@ class Learner {
       const std::filesystem::path& path,
       const Tensors& example_inputs,
       const OnnxOptions& options);
-  /// Writes the traced model as TorchScript, in fp32 whatever the current
-  /// precision is; see learner/export/torchscript.h.
+  /// Writes the traced model as TorchScript, in fp32, whatever the current
+  /// precision; see learner/export/torchscript.h.
   void export_torchscript(
       const std::filesystem::path& path,
       const Tensors& example_inputs);
@@ -225,7 +225,7 @@ class Learner {
       const Tensors& example_inputs,
       const TorchScriptOptions& options);
 
-  // ---- Layer groups and hyper-parameters, also while fit runs ----
+  // ---- Layer groups and hyperparameters, also while fit runs ----
 
   /// Divides the parameters, in order of registration, into layer groups: a new
   /// group begins at the first parameter of each named module ("layer3", "fc").
@@ -247,8 +247,8 @@ class Learner {
   std::vector<double> learning_rates();
   /// Returns the gradients of the current step by parameter name: fp32,
   /// unscaled, averaged over ranks. Call it from on_backward_end to on_step.
-  /// The optimizer uses values that are written into them. For a batch without
-  /// an optimizer step the tensors are copies.
+  /// Values written into them are used by the optimizer. For a batch without an
+  /// optimizer step the tensors are copies.
   std::vector<NamedGradient> gradients();
   /// Adds a value to the epoch's metrics. Values logged in batches are
   /// averaged; a value logged in on_epoch_end is used directly. See

@@ -16,9 +16,9 @@
 
 namespace tern {
 
-/// Creates an optimizer over the parameter groups that the Learner has formed.
+/// Creates an optimizer for the Learner's parameter groups.
 /// `tern::optimizer<SGD>(options)` of learner/optim/optimizer_factory.h returns
-/// one for any optimizer class.
+/// an OptimizerFactory for any optimizer class.
 using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
     std::vector<torch::optim::OptimizerParamGroup>)>;
 
@@ -39,9 +39,8 @@ struct LearnerOptions {
   double lr = 3e-3;
   double weight_decay = 1e-2;
   /// Apply weight decay directly to the weights, `w *= 1 - lr * wd`, with every
-  /// optimizer. If false, the optimizer applies it in its own way, which is
-  /// through the gradient for all but AdamW; the default optimizer is then
-  /// Adam.
+  /// optimizer. If false, the optimizer applies weight decay in its own way
+  /// (through the gradient, except AdamW), and the default optimizer is Adam.
   bool true_weight_decay = true;
   /// Also apply weight decay to normalization layers and biases.
   bool bn_weight_decay = true;
@@ -57,8 +56,7 @@ struct LearnerOptions {
 
   // ---- Files, seed and output ----
 
-  /// Base folder for relative names of files and folders, also those of
-  /// callbacks.
+  /// Base folder for relative paths, including those of callbacks.
   std::filesystem::path path = ".";
   std::string model_dir = "models";
   /// If not 0, seeds LibTorch's generators (dropout) when the Learner is
@@ -67,8 +65,8 @@ struct LearnerOptions {
   /// Receives output and warnings; empty: `terminal()`. A function that takes a
   /// string converts to a Sink: `[](const std::string& line) { log(line); }`.
   Sink sink = {};
-  /// Warn of parameters that are not frozen and on which the loss of a fit's
-  /// first batch does not depend.
+  /// Warn about parameters that are not frozen but do not affect the loss of a
+  /// fit's first batch.
   bool warn_unused_parameters = true;
   /// End each row of the table with a sparkline of the epoch's losses.
   bool sparkline = false;

@@ -24,8 +24,7 @@
 #include "tern/learner/step_window.h"
 
 /// The internal state of a Learner, for Tern's own folders. Each part names the
-/// file that owns it. Private to Tern: other programs use the Learner's
-/// methods.
+/// file that owns it. Private to Tern; programs use the Learner's methods.
 namespace tern {
 
 class Recorder;
@@ -49,11 +48,11 @@ struct LayerGroups {
   // Names of the parameters that `freeze_to` has frozen. Other parameters that
   // require no gradient were frozen by the program and stay frozen.
   std::set<std::string> frozen;
-  // The parameters have changed, and the optimizer does not have the new ones
-  // yet.
+  // The parameters have changed, and the optimizer does not have the new
+  // parameters yet.
   bool have_changed = false;
-  // The optimizer's constructor creates state that its steps need, as Adagrad's
-  // does.
+  // The optimizer's constructor creates state that its steps need, as in
+  // Adagrad.
   bool has_initial_state = false;
 
   int64_t size() const { return std::ssize(parameters); }
@@ -70,9 +69,9 @@ struct CallbackList {
   // on_epoch_begin of the current epoch. A callback that is added later
   // receives both at once. Unset: no fit or epoch is running.
   std::optional<std::set<const Callback*>> begun_fit, begun_epoch;
-  // The callbacks that the running fit was called with.
+  // The callbacks that were passed to the running fit.
   std::set<const Callback*> extras;
-  // For resuming: the resumed program must end up with the same callbacks.
+  // For resuming, which requires the same callbacks as in the original program.
   // Callbacks that were removed during a fit are removed again;
   // `removed_in_fits` has their names at the beginning of the fit, by the fit's
   // number. Callbacks that were added during a fit must exist.
@@ -89,7 +88,7 @@ struct CurrentStep {
   std::vector<int64_t> sample_indices;  // `Batch::indices` of this batch
   CopyStream copy_stream;
   StepWindow window;  // the accumulation window
-  // Used only if each rank has its own data.
+  // Used only if each rank has separate data.
   ShardedSampler::RealSamples samples_of_ranks = {};
   double loss_count = 0;       // weight of this batch's loss, `Loss::count`
   bool has_gradients = false;  // between backward and the optimizer's step
@@ -107,7 +106,7 @@ struct CurrentStep {
   bool knows_parameters = false;
 };
 
-/// The position in the training, over all fits; fit.cpp and
+/// The position in the training run, over all fits; fit.cpp and
 /// learner/checkpoint/.
 struct TrainingPosition {
   int64_t epochs_begun = 0;  // over all fits; determines the shuffle
@@ -117,15 +116,15 @@ struct TrainingPosition {
   bool data_have_ended = false;  // in the running fit
   Place place = Place::outside_epoch;
   std::map<std::string, std::string> fit_settings;
-  // The parameters that were trained when the running or the last fit began, as
+  // Which parameters were trainable when the running or the last fit began, as
   // returned by `loop::trained_flags`.
   torch::Tensor trained_at_begin;
   std::vector<double> own_rates;  // learning rates passed to the running fit
   bool resumes_epoch = false;     // this epoch continues from a checkpoint
-  std::string caller = "fit";     // what called `fit`, such as "fit_one_cycle"
+  std::string caller = "fit";     // caller of `fit`, such as "fit_one_cycle"
   std::string call;               // "fit_one_cycle(5, 0.01)"
   // The training dataset and its fingerprint, which covers the data of all
-  // ranks if each rank has its own. Computed on demand, on all ranks.
+  // ranks if each rank has separate data. Computed on demand, on all ranks.
   std::pair<std::shared_ptr<const Dataset>, std::string> fingerprint;
   std::string run_id;  // identifies this run, also after resuming
   // Completed fits and steps when the last checkpoint was captured.
@@ -133,8 +132,8 @@ struct TrainingPosition {
   std::unique_ptr<Continuation> continuation;
   // log_state of the callbacks, until the first resumed fit ends.
   std::optional<StateDict> resumed_logs;
-  // Names under which a callback will save models but has not done so in its
-  // fit, with the reason. The reason is empty before the fit.
+  // Names under which a callback saves models but has not saved any in its fit,
+  // with the reason. The reason is empty before the fit.
   std::map<std::string, std::string> unsaved_models;
 };
 
@@ -148,12 +147,12 @@ struct LoggedSum {
 /// Distinguishes the loop's own evaluations from those that a program or a
 /// callback starts.
 struct PassOptions {
-  /// All ranks evaluate together, each on its share of the data.
+  /// All ranks evaluate together, each on its shard of the data.
   bool is_common = false;
-  /// A stop request ends the pass; a resumed run then repeats it.
+  /// A stop request may cut the pass short; a resumed run then repeats it.
   bool can_be_cut = false;
   /// For a pass of all ranks: the number of batches that every rank has. After
-  /// each of these batches the ranks agree whether a stop ends the pass.
+  /// each of these batches the ranks agree on whether a stop ends the pass.
   int64_t common_batches = 0;
 };
 
@@ -182,15 +181,15 @@ struct StopRequest {
 /// The processes that train together; synchronize_ranks.cpp.
 struct Ranks {
   std::shared_ptr<Communicator> communicator;  // null: a single process
-  bool shard_data = true;  // false: each rank trains on all of its own data
+  bool shard_data = true;  // false: each rank trains on all of its data
   std::shared_ptr<TrainingShard> training_shard;
-  // Loaders for this rank's share of the data, by sampler and by whether they
+  // Loaders for this rank's shard of the data, by sampler and by whether they
   // are for training.
   std::map<std::pair<const Sampler*, bool>, std::shared_ptr<DataLoader>> shards;
 };
 
-/// Whether the user was warned of outputs that are shown as class probabilities
-/// although no activation is declared for them; predictions.cpp.
+/// Whether the user was warned about outputs that are shown as class
+/// probabilities although no activation is declared for them; predictions.cpp.
 enum class RawOutputs { unseen, are_fine, warned_of };
 
 struct LearnerParts {

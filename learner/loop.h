@@ -32,9 +32,9 @@ class NoAutocast {
   bool was_on_;
 };
 
-/// While it exists, redirects this thread's LibTorch warnings to a sink, each
-/// text once. This includes warnings of GradScaler, which are LibTorch
-/// warnings.
+/// While it exists, redirects this thread's LibTorch warnings to a sink. Each
+/// text is sent only once. This includes warnings of GradScaler, which are
+/// LibTorch warnings.
 class SinkWarnings final : public c10::WarningHandler {
  public:
   explicit SinkWarnings(SinkImpl& sink) : sink_(sink), guard_(this) {}
@@ -61,7 +61,7 @@ class FitScope {
   FitScope(const FitScope&) = delete;
 
   /// Calls `train`, then every on_train_end, and rethrows the first exception
-  /// that an on_train_end threw.
+  /// of an on_train_end.
   void run(c10::function_ref<void()> train);
 
  private:
@@ -145,13 +145,13 @@ bool evaluate(
 
 // ---- events.cpp ----
 
-/// True if the callback receives this event, according to its role.
+/// True if the callback's role lets it receive this event.
 bool receives(
     const LearnerParts& l,
     const CallbackHandle& callback,
     Event event);
-/// Calls all callbacks. A callback that was added during the fit has received
-/// on_train_begin and on_epoch_begin already and does not get them again.
+/// Calls all callbacks. A callback that was added during the fit has already
+/// received on_train_begin and on_epoch_begin and does not receive them again.
 void run(LearnerParts& l, Event event);
 /// Calls the on_train_begin, and within an epoch the on_epoch_begin, of a
 /// callback that was added during the fit and has missed them.
@@ -163,17 +163,17 @@ void end_early(LearnerParts& l, const CallbackHandle& callback);
 /// they run.
 std::vector<std::pair<std::string, Callback*>> named_callbacks(
     const LearnerParts& l);
-/// The same names, used to record changes of the list. Callbacks that were
+/// Like `named_callbacks`, to record changes of the list. Callbacks that were
 /// passed to `fit` are numbered separately, as "of the fit/EarlyStopping 0", so
-/// that the others have the same names during this fit and before it.
+/// that the names of the others do not change during the fit.
 std::vector<std::pair<std::string, CallbackHandle>> names_in_fit(
     const LearnerParts& l);
 /// Returns the names of callbacks that existed when the running fit began and
 /// were removed since.
 std::vector<std::string> removed_in_fit(const LearnerParts& l);
 /// Sends this event to every callback, even if some of them throw.
-/// \return the first exception, or null if `failed` is set, in which case there
-///         is an earlier one.
+/// \return the first exception; null if `failed` is set, because there is then
+///         an earlier exception.
 std::exception_ptr run_all(LearnerParts& l, Event event, bool failed);
 void run_exception(LearnerParts& l, const std::exception& error);
 /// Sets the optimizer's copies of the weights, if it has any, to the current
@@ -186,8 +186,8 @@ void invalidate_derived_state(LearnerParts& l);
 
 // ---- step.cpp ----
 
-/// True if this fit does not run: because a stop was requested earlier, or
-/// because a resumed run had completed it already.
+/// True if this fit must not run, because a stop was requested earlier, or
+/// because a resumed run had already completed it.
 bool is_fit_skipped(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 /// Called after on_train_begin.
 void begin_training(LearnerParts& l);
@@ -198,15 +198,15 @@ DataLoader::Epoch begin_batches(LearnerParts& l);
 void end_batches(LearnerParts& l);
 DataLoader::Epoch begin_pass(LearnerParts& l, const DataLoader& loader);
 /// Called before on_epoch_end.
-/// \return false for an epoch that was cut short by a stop request, and for one
+/// \return false for an epoch that a stop request cut short, and for an epoch
 ///         without batches because the data ended with the previous epoch.
 bool completes_epoch(LearnerParts& l);
 /// Called after on_epoch_end.
 void end_epoch(LearnerParts& l);
 
-/// Returns the next batch. Returns nothing at the end of the data, after a
-/// callback ended the epoch or the fit, and when a stop request ends the fit or
-/// cuts the evaluation short.
+/// Returns the next batch; unset at the end of the data, after a callback ended
+/// the epoch or the fit, and when a stop request ends the fit or cuts the
+/// evaluation short.
 std::optional<Batch> next_batch(LearnerParts& l, DataLoader::Epoch& batches);
 void start_batch(LearnerParts& l, Batch batch);
 /// Calls `train_step` or the StepRunner that replaces it.
@@ -219,18 +219,18 @@ void in_forward_precision(LearnerParts& l, c10::function_ref<void()> compute);
 Tensors run_model(LearnerParts& l, const Tensors& inputs);
 /// Sets the default loss for targets of this type, unless a loss is set.
 void choose_loss(LearnerParts& l, const Tensors& targets);
-/// The same for a batch without targets: reads one target from the data, unless
-/// the data's classes or outputs are described.
+/// Sets the default loss for a batch without targets: reads one target from the
+/// data, unless the data describes its classes or outputs.
 void choose_loss_by_data(LearnerParts& l);
-/// Warns once if the outputs are to be shown as class probabilities and no
+/// Warns once if the outputs will be shown as class probabilities but no
 /// activation is declared that makes them probabilities.
 /// \param output  The output for a batch, as it will be shown; undefined if it
 ///                is not known yet.
 void warn_of_raw_outputs(LearnerParts& l, const torch::Tensor& output = {});
 torch::Tensor compute_loss(LearnerParts& l);
 /// Returns the weight of this batch's loss, `Loss::count`, from targets in host
-/// memory, without synchronizing with a GPU. If the targets are on the GPU
-/// only, returns the number of samples.
+/// memory, without synchronizing with a GPU. If the targets are only on the
+/// GPU, returns the number of samples.
 double count_of_batch(const LearnerParts& l, const Loss& loss);
 /// Multiplies the loss for the backward pass by its weight within the
 /// accumulation window and among ranks.
@@ -240,10 +240,11 @@ void weight_loss(LearnerParts& l);
 void finish_backward(LearnerParts& l);
 /// Detaches scaled gradients from the parameters while callbacks run, so that
 /// no callback reads, clips or logs scaled values: `grad()` is either unscaled
-/// or undefined. Moves tensor handles only, and does nothing without a loss
+/// or undefined. Moves only tensor handles, and does nothing without a loss
 /// scale.
 void detach_scaled_gradients(LearnerParts& l);
-/// Attaches them again, for the next backward pass and for the optimizer.
+/// Attaches the gradients again, for the next backward pass and for the
+/// optimizer.
 void attach_scaled_gradients(LearnerParts& l);
 /// Unscales the gradients of the tensors that the optimizer updates.
 void unscale_gradients(LearnerParts& l);
@@ -257,7 +258,8 @@ void zero_grad(LearnerParts& l);
 /// kept.
 /// \throws c10::ValueError naming the parameters if that is not possible.
 void follow_model(LearnerParts& l);
-/// The same after the first forward pass of a fit, which may create layers.
+/// Like `follow_model`, after the first forward pass of a fit, which may create
+/// layers.
 void follow_first_forward(LearnerParts& l);
 /// Warns after the first backward pass of a fit if parameters have no gradient.
 void look_at_first_gradients(LearnerParts& l);
@@ -281,20 +283,20 @@ void validate_after_epoch(LearnerParts& l);
 /// Updates each metric with the batch in `l.state`. A detector's outputs are
 /// decoded once for all metrics that take detections.
 void update_metrics(LearnerParts& l, std::vector<Metric>& metrics);
-/// Computes the loss and every metric over all batches. Returns nothing if a
-/// stop request cut the pass short.
+/// Computes the loss and every metric over all batches. Unset if a stop request
+/// cut the pass short.
 std::optional<Validation>
 evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass);
 
 // ---- scopes.cpp ----
 
 int64_t trained_parameters(const LearnerParts& l);
-/// Returns for each parameter whether it is trained, and if not, whether the
+/// Returns for each parameter whether it is trainable, and if not, whether the
 /// Learner has frozen it: [P] kByte, in the model's order.
 torch::Tensor trained_flags(const LearnerParts& l);
 void set_trained_flags(LearnerParts& l, const torch::Tensor& flags);
 /// Returns the fingerprint of the training data, or of the data of all ranks if
-/// each rank has its own. Called by all ranks.
+/// each rank has separate data. Called by all ranks.
 const std::string& data_fingerprint(LearnerParts& l);
 /// Describes the data and the fit, to compare on resume.
 std::map<std::string, std::string> data_settings(LearnerParts& l);
@@ -303,13 +305,13 @@ fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 
 // ---- synchronize_ranks.cpp ----
 
-/// From now on each epoch trains and validates on this rank's share of the
-/// data, or on all of this rank's data if each rank has its own.
+/// From now on each epoch trains and validates on this rank's shard of the
+/// data, or on all of this rank's data if each rank has separate data.
 void set_communicator(
     LearnerParts& l,
     std::shared_ptr<Communicator> communicator,
     bool shard_data);
-/// Returns the number of parts into which the data are divided.
+/// Returns the number of shards into which the data is divided.
 int64_t data_shards(const LearnerParts& l);
 const DataLoader& training_loader(LearnerParts& l);
 const DataLoader&
@@ -322,7 +324,7 @@ void check_same_start(LearnerParts& l);
 /// \param when  For the error message, such as "before the first step".
 void check_same_weights(LearnerParts& l, const std::string& when);
 /// Synchronizes the decisions of callbacks: skip and stop flags are set if any
-/// rank set them, and learning rates become those of rank 0. Does nothing in a
+/// rank set them, and learning rates are taken from rank 0. Does nothing in a
 /// single process.
 void sync_decisions(LearnerParts& l);
 /// Returns the number of validation batches that every rank has. Called by all
@@ -331,12 +333,12 @@ int64_t common_batches(LearnerParts& l, const DataLoader& whole);
 /// Ends the validation on all ranks after the same batch if one of them
 /// received a stop request. Does nothing after the last common batch.
 void sync_validation_stop(LearnerParts& l, int64_t common_batches);
-/// Calls `act` on every rank. If it throws on one rank, it throws on all: on
-/// the others a DataError with the same text, or a c10::Error if the original
+/// Calls `act` on every rank. If it throws on one rank, all ranks throw: the
+/// others throw a DataError with the same text, or a c10::Error if the original
 /// was not a DataError. Used where rank 0 writes a file: no rank continues
-/// before it is written.
+/// before the file is written.
 void run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act);
-/// Returns the first rank on which `is_true` is set, or nothing.
+/// Returns the first rank on which `is_true` is set; unset if there is none.
 std::optional<int64_t> first_rank_where(LearnerParts& l, bool is_true);
 AllReduce all_reduce_over_ranks(LearnerParts& l);
 /// Sums `sums` and the metrics over ranks.
@@ -344,12 +346,12 @@ void all_reduce_metrics(
     LearnerParts& l,
     std::vector<Metric>& metrics,
     const torch::Tensor& sums);
-/// Sets the model's buffers to those of rank 0.
+/// Sets the model's buffers to rank 0's values.
 void broadcast_buffers(LearnerParts& l);
 /// Begins an accumulation window according to `state.accumulation`.
 void begin_window(LearnerParts& l);
-/// Counts the samples of this training batch on all ranks, if each rank has its
-/// own data.
+/// Counts the samples of this training batch on all ranks, if each rank has
+/// separate data.
 void count_samples_of_ranks(LearnerParts& l);
 ShardedSampler::RealSamples samples_of_batch(LearnerParts& l);
 /// Returns the weight of this batch's loss on this rank and over all ranks.
@@ -361,7 +363,7 @@ StepWindow::Counts counts_of_ranks(LearnerParts& l);
 /// Returns the precision in which a fit would compute: "fp32", "fp16 model,
 /// fp32 masters", ...
 std::string precision_text(const LearnerParts& l);
-/// Throws a more informative error if `error` says that memory ran out.
+/// Throws a more informative error if `error` is an out-of-memory error.
 void explain_out_of_memory(
     LearnerParts& l,
     const std::exception& error,

@@ -48,13 +48,13 @@ forward(Holder& loss, const torch::Tensor& pred, const torch::Tensor& target) {
   }
 }
 
-// Losses of class indices. Their mean omits ignored targets and weights the
-// others by class.
+// Losses that compare with class indices. Their mean omits ignored targets and
+// weights the others by class.
 template <class Impl>
 concept ComparesClasses = std::same_as<Impl, torch::nn::CrossEntropyLossImpl> ||
                           std::same_as<Impl, torch::nn::NLLLossImpl>;
 
-// Losses whose mean is over all numbers of the target, not over samples.
+// Losses whose mean is over all numbers in the target, not over samples.
 template <class Impl>
 concept CountsNumbers =
     ComparesNumbers<Impl> || std::same_as<Impl, torch::nn::KLDivLossImpl> ||
@@ -64,7 +64,8 @@ concept CountsNumbers =
 // copying for each batch would synchronize with the device.
 class ClassWeights {
  public:
-  // \return undefined if `weights` is undefined, which stands for weights of 1.
+  // \return undefined if `weights` is undefined, which means that all weights
+  //         are 1.
   torch::Tensor on(torch::Device device, const torch::Tensor& weights);
 
  private:
@@ -72,8 +73,8 @@ class ClassWeights {
   int64_t version_ = -1;
 };
 
-// Returns what cross-entropy counts for each sample, [N] kDouble: the sum of
-// the class weights of its targets, without ignored ones. For class
+// Returns the weight of each sample in cross-entropy, [N] kDouble: the sum of
+// the class weights of its targets, without ignored targets. For class
 // probabilities [N, C, ...] each position counts 1.
 torch::Tensor class_counts(
     const torch::Tensor& target,
@@ -91,7 +92,7 @@ bool is_mean(Holder& loss) {
 
 // Returns a function that computes a loss module's values without reduction. It
 // uses the module itself, not a copy, because the module's weights may move to
-// another device; the reduction is restored at once.
+// another device; it restores the module's reduction immediately.
 template <class Holder>
 auto without_reduction(Holder loss) {
   return
@@ -127,12 +128,12 @@ class Loss {
   /// Computes one value per sample or pixel from (pred, target).
   using Values = std::function<
       torch::Tensor(const torch::Tensor& pred, const torch::Tensor& target)>;
-  /// The same from all outputs and all targets.
+  /// Computes the same from all outputs and all targets.
   using ValuesOfAll = std::function<
       torch::Tensor(const Tensors& outputs, const Tensors& targets)>;
-  /// Computes how much of each sample counts in the loss, which is a mean: [N],
-  /// on the device of the targets. The targets may be in host memory while the
-  /// outputs are on a GPU.
+  /// Computes the count of each sample, that is, its weight in the mean that is
+  /// the loss: [N], on the device of the targets. The targets may be in host
+  /// memory while the outputs are on a GPU.
   using Counts = std::function<
       torch::Tensor(const Tensors& outputs, const Tensors& targets)>;
 
@@ -229,23 +230,23 @@ class Loss {
 
   /// \return 0-dim.
   /// \throws c10::ValueError if the loss is not a scalar, or if a loss of
-  ///         (pred, target) does not get exactly one output and one target.
+  ///         (pred, target) does not receive exactly one output and one target.
   torch::Tensor operator()(const Tensors& outputs, const Tensors& targets)
       const;
 
   /// Creates a loss that is the mean of `values(pred, target)`, [N, ...], one
   /// value per sample or pixel. This gives a custom loss the per-sample values
   /// that MixUp and top losses need.
-  /// \param counts  How much of each sample counts, if not all values do. The
-  ///                loss is the sum of the values divided by the sum of the
-  ///                counts, and 0 if nothing counts.
+  /// \param counts  The count of each sample, if not all values count. The loss
+  ///                is the sum of the values divided by the sum of the counts,
+  ///                and 0 if that is 0.
   template <class F>
     requires std::
         is_invocable_r_v<torch::Tensor, F&, torch::Tensor, torch::Tensor>
       static Loss mean_of(F values, const Counts& counts = {}) {
     return mean_of_one(std::move(values), counts);
   }
-  /// The same with a function of all outputs and all targets.
+  /// Creates it from a function of all outputs and all targets.
   template <class F>
     requires(!std::is_invocable_v<F&, torch::Tensor, torch::Tensor>) &&
             std::is_invocable_r_v<
@@ -257,29 +258,29 @@ class Loss {
     return mean_of_all(std::move(values), counts);
   }
 
-  /// Returns how much of a batch its loss counts, which is the weight of the
-  /// batch among others. For class targets this is the number of targets (in
-  /// segmentation, pixels) that are not ignored, each multiplied by its class
-  /// weight; for losses of numbers, the number of values; otherwise, for
-  /// example for functions and sums, the number of samples. 0: nothing counts.
-  /// Synchronizes with the device unless the targets are in host memory.
+  /// Returns the count of a batch, that is, its weight in means over batches.
+  /// For class targets this is the number of targets (in segmentation, pixels)
+  /// that are not ignored, each multiplied by its class weight; for losses of
+  /// numbers, the number of values; otherwise, for example for functions and
+  /// sums, the number of samples. Can be 0. Synchronizes with the device unless
+  /// the targets are in host memory.
   double count(const Tensors& outputs, const Tensors& targets) const;
-  /// Returns the same per sample, [N] kDouble, on the device of the targets.
-  /// Never synchronizes.
+  /// Returns the count of each sample, [N] kDouble, on the device of the
+  /// targets. Never synchronizes.
   torch::Tensor counts(const Tensors& outputs, const Tensors& targets) const;
-  /// True if the loss counts samples because nothing else is known.
+  /// True if the loss counts samples, because no other count is known.
   bool counts_samples() const { return !counts_; }
-  /// Sets how much of each sample counts in this loss, which is a mean.
+  /// Sets the count of each sample in this loss, which must be a mean.
   Loss& count_by(Counts counts);
 
   /// Returns the loss of each sample, [N], computed separately: the mean over
   /// the values that count. With one class per sample, with or without class
-  /// weights, the result equals that of LibTorch's reduction `none`.
+  /// weights, the result equals LibTorch's with reduction `none`.
   /// \throws c10::ValueError unless `has_per_sample`.
   torch::Tensor per_sample(const Tensors& outputs, const Tensors& targets)
       const;
-  /// Returns the contribution of each sample to the loss, [N], of 32 bits or
-  /// more: the loss is the sum of these divided by `count`.
+  /// Returns the contribution of each sample to the loss, [N], with 32 bits or
+  /// more: the loss is the sum of the contributions divided by `count`.
   /// \throws c10::ValueError unless `has_per_sample`.
   torch::Tensor sum_per_sample(const Tensors& outputs, const Tensors& targets)
       const;
@@ -306,7 +307,7 @@ class Loss {
   Activation activation() const { return activation_; }
   Loss& activation(Activation activation);
   /// True if the activation was set or follows from a loss module. The
-  /// activation of a function is not known.
+  /// activation of a function is unknown.
   bool knows_activation() const { return knows_activation_; }
   /// Declares that the target is a class index, which is then checked.
   Loss& target_is_class(int64_t ignore_index = -100);
@@ -314,7 +315,7 @@ class Loss {
   int64_t ignore_index() const { return ignore_index_; }
 
   /// Declares that targets are positions, such as boxes or points, which MixUp
-  /// refuses to mix.
+  /// rejects.
   Loss& target_is_position();
   bool targets_are_positions() const { return target_is_position_; }
 
@@ -355,9 +356,8 @@ class Loss {
   int64_t ignore_index_ = -100;
 };
 
-/// Returns the mean of values: their sum, 0-dim, divided by the sum of the
-/// counts. If nothing counts, the mean and its gradient are 0. Never
-/// synchronizes.
+/// Returns a mean: the sum of values, 0-dim, divided by the sum of the counts.
+/// If no value counts, the mean and its gradient are 0. Never synchronizes.
 torch::Tensor mean_over(const torch::Tensor& sum, const torch::Tensor& counts);
 
 /// Applies the activation to `pred` and returns kFloat; softmax is over

@@ -14,13 +14,13 @@ struct CountedLoss {
   double count = 0;
 };
 
-/// Returns the weighted mean over ranks; NaN if nothing counts. Called by all
+/// Returns the weighted mean over ranks; NaN if all counts are 0. Called by all
 /// ranks.
 CountedLoss mean_over_ranks(Communicator& ranks, const CountedLoss& own);
 
 /// The exponential moving average of batch losses that fastai shows: beta 0.98,
-/// debiased. Each loss is weighted by its count relative to the first one's. A
-/// loss with count 0 changes nothing.
+/// debiased. Each loss is weighted by its count relative to the first loss's
+/// count. A loss with count 0 changes nothing.
 class LossAverage {
  public:
   static constexpr double kBeta = 0.98;

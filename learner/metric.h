@@ -36,10 +36,10 @@ class AllReduce {
   /// differ between ranks; a rank without rows passes an undefined tensor.
   /// Synchronizes with the device.
   torch::Tensor gather(const torch::Tensor& own) const;
-  /// Returns `own`. On a rank that has seen no batch, where `own` is undefined,
-  /// returns zeros with the size and type of the other ranks, on this rank's
-  /// device if theirs are on a device of the same kind. Undefined if no rank
-  /// has a tensor.
+  /// Returns `own`. On a rank without batches, where `own` is undefined,
+  /// returns zeros with the size and dtype of the other ranks' tensors, on this
+  /// rank's device if theirs are on a device of the same kind. Undefined if no
+  /// rank has a tensor.
   torch::Tensor or_zeros(const torch::Tensor& own) const;
 
  private:
@@ -48,8 +48,8 @@ class AllReduce {
   torch::Device device_;
 };
 
-/// A number that summarizes predictions against targets over a whole dataset.
-/// Derive from it for what the functions in learner/metrics/ do not cover.
+/// A number that compares predictions with targets over a whole dataset. Derive
+/// from it if the functions in learner/metrics/ are not enough.
 class MetricImpl {
  public:
   virtual ~MetricImpl() = default;
@@ -62,7 +62,7 @@ class MetricImpl {
 
   /// True if the targets are class indices. Targets of the class that the loss
   /// ignores (`ignore_index`) are then replaced by -100, and indices that are
-  /// not a class of the model are not counted.
+  /// not classes of the model are not counted.
   virtual bool counts_classes() const { return false; }
 
   /// True if `update` takes a detector's boxes, scores and labels, as returned
@@ -70,8 +70,8 @@ class MetricImpl {
   virtual bool takes_detections() const { return false; }
 
   /// Sets the class that the loss ignores; a Learner calls this before the
-  /// first `update`. The class is left out of a mean over classes, even if
-  /// samples are predicted as it. -100: none.
+  /// first `update`. The class is left out of a mean over classes, even if it
+  /// is predicted for some samples. -100: none.
   void set_ignore_index(int64_t index) { ignore_index_ = index; }
   int64_t ignore_index() const { return ignore_index_; }
 
@@ -83,14 +83,14 @@ class MetricImpl {
   /// \param targets  The batch's targets, on the same device.
   virtual void update(const Tensors& outputs, const Tensors& targets) = 0;
 
-  /// Returns the value over every `update` since `reset`, independent of the
-  /// batch sizes: 0-dim kDouble, left on the device so that the caller decides
-  /// when to synchronize. NaN before the first `update`.
+  /// Returns the value over all samples since `reset`, independent of the batch
+  /// sizes: 0-dim kDouble, left on the device so that the caller decides when
+  /// to synchronize. NaN before the first `update`.
   virtual torch::Tensor compute() const = 0;
 
-  /// Returns what `update` has counted since `reset`, for a run that is
-  /// resumed in the middle of an epoch; may share memory. Returns nothing if
-  /// the class does not support this; the value for that epoch is then NaN.
+  /// Returns the counts since `reset`, for a run that is resumed in the middle
+  /// of an epoch; may share memory. Unset if the class does not support this;
+  /// the value for that epoch is then NaN.
   virtual std::optional<StateDict> state_dict() const { return std::nullopt; }
   /// \param state  The result of `state_dict`, on the device of the batches.
   virtual void load_state_dict([[maybe_unused]] const StateDict& state) {}
@@ -117,13 +117,13 @@ class MetricImpl {
 };
 
 /// For metrics that keep one tensor of counts, which is undefined before the
-/// first `update`: `counted_state` returns their state, and `counts_of_state` a
-/// copy of the tensor in such a state.
+/// first `update`. `counted_state` returns their state, and `counts_of_state`
+/// returns a copy of the tensor in such a state.
 StateDict counted_state(const torch::Tensor& counts);
 torch::Tensor counts_of_state(const StateDict& state);
 
-/// Returns `targets` with the class `ignore_index` replaced by -100 in the
-/// first tensor, if that holds class indices.
+/// Returns `targets`. If the first tensor contains class indices, the class
+/// `ignore_index` is replaced by -100 in it.
 Tensors without_class(Tensors targets, int64_t ignore_index);
 
 /// Returns 1 if a number in the first output is NaN, else 0: 0-dim kFloat on
@@ -134,11 +134,11 @@ torch::Tensor has_nan(const Tensors& outputs);
 /// synchronization.
 std::vector<double> read_numbers(const Tensors& numbers);
 
-/// Holds a MetricImpl; copies share it. A Learner counts in its own copy, so
+/// Holds a MetricImpl; copies share it. A Learner counts in a fresh copy, so
 /// that Learners created from the same options do not share counts.
 ///
-/// The value of every metric is NaN if a number in the first output was NaN,
-/// because a comparison with a threshold or a sort would treat NaN as a
+/// The value of every metric is NaN if a number in the first output was NaN;
+/// otherwise a comparison with a threshold or a sort would treat NaN as a
 /// prediction.
 ///
 ///   .metrics = {tern::accuracy(), tern::Metric("max_error", max_error, false)}
@@ -188,8 +188,8 @@ class Metric {
   bool takes_detections() const { return impl_->takes_detections(); }
   void set_ignore_index(int64_t index) { impl_->set_ignore_index(index); }
   void reset();
-  /// \throws c10::ValueError if an output or a target is missing, or if shapes
-  ///         or types are not what the metric expects.
+  /// \throws c10::ValueError if an output or a target is missing, or if the
+  ///         metric does not support the shapes or dtypes.
   void update(const Tensors& outputs, const Tensors& targets) {
     update(outputs, targets, has_nan(outputs));
   }

@@ -47,8 +47,8 @@ class ModelImpl {
   /// In order of registration, each tensor once.
   virtual std::vector<ModelTensor> parameters() const = 0;
   virtual std::vector<ModelTensor> buffers() const = 0;
-  /// As Python's state_dict: for each module its parameters, its buffers, then
-  /// those of its submodules. A tensor with two names is listed under both.
+  /// As Python's state_dict: for each module its parameters and buffers,
+  /// followed by its submodules. A tensor with two names is listed under both.
   virtual std::vector<ModelTensor> state() const = 0;
   virtual void train(bool on) = 0;
   virtual bool is_training() const = 0;
@@ -56,10 +56,9 @@ class ModelImpl {
   virtual FixedModes fixed_modes() const { return {}; }
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
   /// Returns a copy of the network that shares no memory with it; null if only
-  /// a clone of `module()` can be made, or no copy at all.
+  /// `module()` can be cloned, or if no copy is possible.
   virtual std::shared_ptr<ModelImpl> copy() const { return nullptr; }
-  /// Returns a model that calls `forward` of another module of the same type as
-  /// `module()`.
+  /// Returns a model for another module of the same type as `module()`.
   virtual std::shared_ptr<ModelImpl> with_module(
       const std::shared_ptr<torch::nn::Module>&) const {
     return nullptr;
@@ -97,8 +96,8 @@ Tensors call_forward(M& module, const Tensors& x) {
       return to_tensors(module.forward(x[0], x[1], x[2], x[3]));
     }
   }
-  // A Sequential's forward is a template that accepts any arguments; it would
-  // only fail inside.
+  // A Sequential's forward is a template that accepts any arguments, so the
+  // error would only occur inside it.
   if constexpr (
       requires { module.forward(x); } &&
       !requires(torch::Tensor t) { module.forward(t, t, t, t); }) {
@@ -146,9 +145,9 @@ class NnModelOf final : public NnModel {
 /// holders.
 ///
 /// Converts implicitly from a module holder (`torch::nn::Sequential`, a user's
-/// TORCH_MODULE), a shared_ptr to a module, or a TorchScript module. `forward`
-/// takes one to four tensors or a vector of them, and returns a tensor, a tuple
-/// of tensors or a vector of them.
+/// TORCH_MODULE), a shared_ptr to a module, or a TorchScript module. Its
+/// `forward` takes one to four tensors or a vector of tensors, and returns a
+/// tensor, a tuple of tensors or a vector of tensors.
 class Model {
  public:
   template <class Impl>
@@ -178,7 +177,7 @@ class Model {
   Model& operator=(const Model&) = default;
 
   /// \throws c10::ValueError with the inputs' shapes and LibTorch's reason if
-  ///         the network cannot take them.
+  ///         the network does not accept them.
   Tensors forward(const Tensors& inputs);
   std::vector<ModelTensor> parameters() const { return impl_->parameters(); }
   std::vector<ModelTensor> buffers() const { return impl_->buffers(); }
@@ -192,8 +191,8 @@ class Model {
   void to(torch::Device device) { impl_->to(device); }
   /// Returns the module; null for a TorchScript module.
   std::shared_ptr<torch::nn::Module> module() const { return impl_->module(); }
-  /// Returns a model with the same `forward`, on one device, of another module:
-  /// a clone of `module()`, or `module()` itself.
+  /// Returns a model that computes like this one, on one device, with another
+  /// module: a clone of `module()`, or `module()` itself.
   Model with_module(const std::shared_ptr<torch::nn::Module>& module) const {
     return Model(impl_->with_module(module));
   }
@@ -206,16 +205,17 @@ class Model {
   /// Copies `state` into the parameters and buffers, converting devices and
   /// floating-point or integer types. Two kinds of tensors may be missing:
   /// `num_batches_tracked`, which PyTorch before 0.4 did not have, and a tensor
-  /// that is given under another of its names.
+  /// that `state` contains under another of its names.
   ///
   ///   LoadReport report = model.load_state_dict(
   ///       load_weights("resnet18.pth"),
   ///       {.strict = false, .ignore_mismatched_sizes = true});
   ///   fmt::print("{}\n", report.to_string());
   ///
-  /// \throws c10::ValueError listing what is missing, unexpected or of the
-  ///         wrong shape, if the options do not allow it, or if none of the
-  ///         names belongs to the model. On failure nothing changes.
+  /// \throws c10::ValueError listing the tensors that are missing, unexpected
+  ///         or of the wrong shape, if the options do not allow them, or if
+  ///         none of the names belongs to the model. On failure nothing
+  ///         changes.
   LoadReport load_state_dict(
       const StateDict& state,
       const LoadOptions& options = {});

@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// A wrapper that runs a model in another way: forwards everything except
-/// `forward` to the model. Private to Tern.
+/// Base of wrappers that run a model in a different way: forwards everything
+/// except `forward` to the model. Private to Tern.
 class ModelAround : public ModelImpl {
  public:
   explicit ModelAround(const Model& model) : model_(model) {}

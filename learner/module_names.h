@@ -13,7 +13,7 @@ std::string unqualified_name(std::string class_name);
 /// \param class_name  As returned by Module::name().
 std::string module_class_name(const std::string& class_name);
 
-/// True if a tensor or module with this name is the module or inside it:
+/// True if the tensor or module `name` is `module` itself or is inside it:
 /// "layer1.0.weight" is in "layer1", "layer10.weight" is not.
 bool is_in_module(const std::string& name, const std::string& module);
 

@@ -12,7 +12,7 @@ namespace tern {
 
 /// A callback that also determines how the forward pass and the optimizer's
 /// step are computed: MixedPrecision (callbacks/precision/mixed_precision.h). A
-/// Learner has at most one. Without it, both are plain fp32.
+/// Learner has at most one. Without it, both run in plain fp32.
 ///
 /// Most of mixed precision needs only the events of a callback: it replaces
 /// inputs, outputs and the loss in on_batch_begin, on_loss_begin and
@@ -20,15 +20,16 @@ namespace tern {
 /// this interface for them:
 ///
 /// 1. `forward` encloses the forward pass and the loss, because autocast and
-///    KeepFp32Guard are scopes, and an event can only begin or end something.
+///    KeepFp32Guard are scopes, and a scope cannot span two events.
 /// 2. `step` replaces `optimizer.step()`, because the optimizer decides on the
-///    device, without reading the flag, whether a step with an overflow is
-///    skipped.
+///    device, without a transfer to the host, whether to skip a step that
+///    overflowed.
 /// 3. `unscale` and `abandon`, because gradients are multiplied by the loss
 ///    scale from backward to the step. While callbacks run, the loop detaches
 ///    scaled gradients from the parameters. `Learner::gradients` calls
 ///    `unscale` for the first callback that reads them, so there is no cost if
-///    none does. If a callback skips the step, the loop calls `abandon`.
+///    no callback reads them. If a callback skips the step, the loop calls
+///    `abandon`.
 ///
 /// The remaining functions describe the precision, for the Recorder, reports
 /// and checks.
@@ -42,8 +43,8 @@ class PrecisionPolicy : public Callback {
   /// nothing.
   virtual void unscale(Learner& learn) = 0;
 
-  /// Called if the optimizer does not step for this batch; resets what
-  /// `unscale` recorded.
+  /// Called if the optimizer does not step for this batch; resets the record
+  /// that gradients are unscaled.
   /// \param keeps_gradients  The next batch adds to the gradients, so unscaled
   ///                         gradients are multiplied by the loss scale again.
   virtual void abandon(Learner& learn, bool keeps_gradients) = 0;

@@ -35,11 +35,11 @@ struct NamedGradient {
 };
 
 /// The model's predictions for a whole dataset, in its order, on the CPU.
-/// `decode` (learner/decode_predictions.h) converts one of them to a
+/// `decode` (learner/decode_predictions.h) converts a sample's predictions to a
 /// Prediction.
 struct Predictions {
   torch::Tensor preds;    // [N, ...] kFloat, with the loss's activation applied
-  torch::Tensor targets;  // [N, ...]; undefined if the data has none
+  torch::Tensor targets;  // [N, ...]; undefined without targets
   torch::Tensor losses;   // [N] kFloat; undefined unless requested
   /// All outputs of the model and all targets; `preds` and `targets` are the
   /// first of each. A further output that cannot be concatenated over batches,
@@ -52,13 +52,13 @@ struct Predictions {
 };
 
 /// Options of `Learner::tta`, with fastai v2's defaults. (fastai v1 has `beta`
-/// 0.4 and 8 passes, one for each corner and mirror image.) For per-pixel
+/// 0.4 and 8 passes, one for each corner, flipped or not.) For per-pixel
 /// outputs such as masks, `n` and `beta` do not apply: the predictions for the
-/// image and for its mirror image, mirrored back, are averaged, or their
-/// maximum is taken with `use_max`.
+/// image and for its flipped copy, flipped back, are averaged; with `use_max`,
+/// their maximum is taken.
 struct TtaOptions {
   /// Number of augmented passes over the data, each with the training
-  /// transforms and its own random numbers.
+  /// transforms and different random numbers.
   int64_t n = 4;
   /// Weight of the pass without augmentation; the augmented passes share the
   /// rest equally.
@@ -89,8 +89,8 @@ struct Prediction {
   torch::Tensor boxes;
   std::vector<double> scores;  // of these boxes
   torch::Tensor points;        // [P, 2] kFloat, x, y in pixels, as `boxes`
-  /// The predictions of all outputs, including the first; empty in these
-  /// predictions themselves.
+  /// The predictions of all outputs, including the first. In these, `outputs`
+  /// is empty.
   std::vector<Prediction> outputs;
 };
 

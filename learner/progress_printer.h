@@ -20,7 +20,7 @@ class EpochColumns {
   /// Creates columns with given names.
   explicit EpochColumns(std::vector<std::string> names)
       : names_(std::move(names)) {}
-  /// Adds the names that are new in `epoch`.
+  /// Adds the names that `epoch` has in addition.
   /// \return true if there were any.
   bool add(const EpochRecord& epoch);
   const std::vector<std::string>& names() const { return names_; }
@@ -31,9 +31,9 @@ class EpochColumns {
   std::vector<std::string> names_ = {"train_loss", "valid_loss"};
 };
 
-/// Returns a sparkline such as "▁▃▅█" in UTF-8: one block per value, or per
-/// mean of neighboring values if there are more than `width`. Values that are
-/// not finite are spaces.
+/// Returns a sparkline such as "▁▃▅█" in UTF-8: one block per value, or, if
+/// there are more than `width` values, per mean of neighboring values. Values
+/// that are not finite become spaces.
 std::string sparkline(const std::vector<double>& values, size_t width = 16);
 
 /// Prints fastai's table, one row per epoch, and updates the sink's progress
@@ -41,8 +41,8 @@ std::string sparkline(const std::vector<double>& values, size_t width = 16);
 /// first row, and again when a callback has logged a value under a new name.
 ///
 /// A table that is wider than the sink (`SinkImpl::columns`: a terminal has a
-/// width, a file has none) is broken as in pandas: the columns that do not fit
-/// continue on further, indented lines.
+/// width, a file has none) is wrapped as in pandas: columns that do not fit
+/// continue on additional, indented lines.
 class ProgressPrinter final : public Callback {
  public:
   void on_train_begin(Learner& learn) override;
@@ -63,7 +63,7 @@ class ProgressPrinter final : public Callback {
   std::vector<size_t> widths_;
   size_t max_columns_ = 0;
   Clock::time_point epoch_start_, pass_start_, last_draw_;
-  size_t losses_before_ = 0;  // recorded when this epoch began
+  size_t losses_before_ = 0;  // when this epoch began
   bool was_training_ = true;
 };
 

@@ -21,8 +21,8 @@ struct EpochRecord {
   double seconds = 0;  // training and validation
 };
 
-/// A fit, or a call between fits such as freeze, lr_find or load. Such a call
-/// has no batches.
+/// A fit, or a call between fits such as freeze, lr_find or load, which has no
+/// batches.
 struct CallRecord {
   std::string call;  // "fit_one_cycle(5, 0.01)", with the learning rates used
   int64_t first_batch = 0, first_epoch = 0;  // over all fits
@@ -40,10 +40,10 @@ struct CallRecord {
 ///   }
 ///
 /// The epoch's metric is the mean over its training batches. Values logged in
-/// validation batches, also those of `validate`, are averaged over samples; a
-/// value logged in on_epoch_end is used directly. A tensor is copied and read
-/// together with the losses, so that no batch synchronizes with the device. All
-/// ranks must log the same names; the mean over ranks is used.
+/// validation batches, including those of `validate`, are averaged over
+/// samples; a value logged in on_epoch_end is used directly. A tensor is copied
+/// and read together with the losses, so that no batch synchronizes with the
+/// device. All ranks must log the same names; the mean over ranks is used.
 ///
 /// If a name is logged in both kinds of batches, "NAME" is the validation value
 /// and "train_NAME" the training value. Values logged during `get_preds` and
@@ -56,18 +56,18 @@ struct LoggedValues {
 
 /// Records losses, learning rates and epochs over all fits of a Learner.
 ///
-/// Losses stay on a GPU until they are needed: `losses()`, an update of the
-/// progress line, or the end of an epoch reads all new ones in one transfer.
+/// Losses stay on the GPU until they are needed: `losses()`, an update of the
+/// progress line, or the end of an epoch reads all new losses in one transfer.
 class Recorder final : public Callback {
  public:
   /// Returns the training loss of each batch.
   const std::vector<double>& losses();
-  /// Returns the same, smoothed: an exponential moving average with beta 0.98,
-  /// debiased, and restarted with each fit. Each batch is weighted by
+  /// Returns the smoothed losses: an exponential moving average with beta 0.98,
+  /// debiased, which starts again with each fit. Each batch is weighted by
   /// `Loss::count`.
   const std::vector<double>& smooth_losses();
-  /// Return the part of the above that was already read from the device. They
-  /// never synchronize.
+  /// Return only the losses that were already read from the device. These
+  /// functions never synchronize.
   const std::vector<double>& losses_read() const { return losses_; }
   const std::vector<double>& smooth_losses_read() const {
     return smooth_losses_;
@@ -114,9 +114,9 @@ class Recorder final : public Callback {
   /// \throws c10::ValueError listing the existing names.
   Plot logged_plot(const std::string& name, const PlotOptions& options = {});
 
-  /// Write these plots as SVG or PNG, according to the ending of the file name.
-  /// \throws IoError if the file cannot be written, c10::ValueError for another
-  ///         ending.
+  /// Write these plots as SVG or PNG, depending on the file's extension.
+  /// \throws IoError if the file cannot be written, c10::ValueError for any
+  ///         other extension.
   ///
   ///   learn.recorder().plot_losses("losses.svg", {.log_y = true});
   void plot_losses(
@@ -175,7 +175,7 @@ class Recorder final : public Callback {
   std::vector<torch::Tensor> pending_;
   std::vector<PendingScale> pending_scales_;
   std::vector<double> losses_, smooth_losses_, lrs_, momentums_, scales_;
-  std::vector<double> loss_counts_;  // NaN if not known (older checkpoints)
+  std::vector<double> loss_counts_;  // NaN if unknown (older checkpoints)
   std::vector<int64_t> skips_;
   std::vector<int64_t> epoch_ends_;  // number of losses when epochs_[i] ended
   LossAverage average_;              // of this fit

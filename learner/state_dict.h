@@ -19,15 +19,14 @@ struct StateDict : torch::OrderedDict<std::string, torch::Tensor> {
       : OrderedDict(std::move(tensors)) {}
 
   /// True if the tensors were read from a file without checksums, in which a
-  /// corrupted bit goes unnoticed.
+  /// flipped bit is not detected.
   bool unverified = false;
 };
 
 /// How a state dict is loaded into a model.
 struct LoadOptions {
-  /// Require that every tensor of the model is given and that every given
-  /// tensor belongs to the model. If false, tensors that are missing keep their
-  /// values.
+  /// Require that the state dict has every tensor of the model, and no others.
+  /// If false, tensors that are missing keep their values.
   bool strict = true;
 
   /// Load only names with this prefix, and remove it from them: "backbone."
@@ -49,21 +48,24 @@ struct LoadReport {
     std::string expected;  // "[10, 512] float"
   };
 
-  /// Number of the model's names that were given and fit.
+  /// Number of the model's names that the state dict has with a matching
+  /// tensor.
   int64_t loaded = 0;
-  /// Names of the model that were not given. Their tensors keep their values.
+  /// Names of the model that the state dict does not have. Their tensors keep
+  /// their values.
   std::vector<std::string> missing;
-  /// Given names that the model does not have.
+  /// Names in the state dict that the model does not have.
   std::vector<std::string> unexpected;
-  /// Names on both sides whose shapes differ, or whose type cannot be converted
-  /// without loss of meaning, such as float to integer.
+  /// Names in both whose shapes differ, or whose dtype cannot be converted
+  /// meaningfully, such as float to integer.
   std::vector<Mismatch> mismatched;
-  /// Given names that are skipped on purpose; see VisionArch::load_pretrained.
+  /// Names in the state dict that are skipped on purpose; see
+  /// VisionArch::load_pretrained.
   std::vector<std::string> skipped;
   /// As StateDict::unverified.
   bool unverified = false;
 
-  /// True if every name was on both sides and fit.
+  /// True if model and state dict have the same names with matching tensors.
   bool is_complete() const {
     return missing.empty() && unexpected.empty() && mismatched.empty();
   }

@@ -7,14 +7,14 @@
 
 namespace tern {
 
-/// An accumulation window: the batches whose gradients make one optimizer step,
-/// on one rank or on several. Everything that their losses count
-/// (`Loss::count`) has the same weight. The samples of all ranks decide when a
-/// window is complete, so all ranks reach the same decision without
-/// communication. Private to learner/.
+/// An accumulation window: the batches whose gradients are accumulated for one
+/// optimizer step, on one rank or on several. Everything that their losses
+/// count (`Loss::count`) has the same weight. A window is complete depending on
+/// the number of samples of all ranks, so all ranks reach the same decision
+/// without communication. Private to learner/.
 class StepWindow {
  public:
-  /// How much a batch's loss, which is a mean, counts: on this rank and over
+  /// The count of a batch, that is, its weight in means: on this rank and over
   /// all ranks.
   struct Counts {
     double of_rank, of_all;
@@ -28,18 +28,17 @@ class StepWindow {
       int64_t batch_size,
       int64_t world_size);
 
-  /// Adds a batch whose loss counts samples.
+  /// Adds a batch that is weighted by its samples.
   /// \param is_last  The window ends with this batch even if it is not full.
   /// \return the factor for this rank's mean loss of the batch.
   double add(const ShardedSampler::RealSamples& samples, bool is_last);
-  /// Returns the factor for the batch that was added last, whose loss counts
-  /// this much.
+  /// Returns the factor for the batch that was added last, given its counts.
   double weigh(const Counts& counts);
 
   /// Returns the factor for the gradients of the window's earlier batches, to
-  /// apply before those of the last batch are added. It is less than 1 if the
-  /// first batch counted so little that the sum would exceed the range of 16
-  /// bits.
+  /// apply before the last batch's gradients are added. It is less than 1 if
+  /// the first batch's count was so small that the sum would exceed the range
+  /// of 16 bits.
   double rescale() const { return rescale_; }
   /// Ends the window after the batch that was added last, although that batch
   /// was not added as the last one.
@@ -49,8 +48,7 @@ class StepWindow {
   /// True if batches were added since the last complete window.
   bool is_open() const { return batches_ > 0 && !is_complete_; }
   /// Returns the factor for the gradients of the complete window. It is not 1
-  /// if the window ended early, or if its batches did not all count as much as
-  /// the first.
+  /// if the window ended early, or if its batches have different counts.
   double correction() const { return correction_; }
   void close() { batches_ = samples_ = 0; }
 
@@ -64,8 +62,8 @@ class StepWindow {
   restore(int64_t batches, int64_t samples, double counted, double expected);
 
  private:
-  // What the losses of an open window have counted so far, and what the
-  // gradients are divided by until the final count is known.
+  // The count of an open window so far, and the expected count, by which
+  // gradients are divided until the final count is known.
   struct Sum {
     double counted = 0, expected = 0;
   };

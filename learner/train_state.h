@@ -22,20 +22,20 @@ struct MetricValue {
 };
 
 /// Returns the value of the metric called `name`.
-/// \param what  Where the metrics come from, for the error message.
+/// \param what  The source of the metrics, for the error message.
 /// \throws c10::ValueError listing the existing names.
 double metric_value(
     const std::vector<MetricValue>& metrics,
     const std::string& name,
     const char* what);
 
-/// The size of an accumulation window. By default every batch makes its own
-/// optimizer step.
+/// The size of an accumulation window. By default the optimizer steps after
+/// every batch.
 struct Accumulation {
-  /// Batches per optimizer step; 0: `samples` decides.
+  /// Batches per optimizer step; 0: `samples` applies.
   int64_t batches = 1;
   /// The optimizer steps as soon as this many samples per rank are accumulated;
-  /// 0: `batches` decides.
+  /// 0: `batches` applies.
   int64_t samples = 0;
 };
 
@@ -51,7 +51,7 @@ enum class FitResult {
 const char* to_string(FitResult result);
 
 /// State shared by the loop and its callbacks. The section headings and the
-/// comments on the fields say who writes each field.
+/// comments on the fields say which part of Tern writes each field.
 struct TrainState {
   // ---- Position; written by the loop ----
 
@@ -63,7 +63,7 @@ struct TrainState {
   bool training = false;    // false: validation or prediction
   bool is_fitting = false;  // also during the validation of a fit
 
-  /// When the loader returned this batch.
+  /// The time at which the loader returned this batch.
   std::chrono::steady_clock::time_point batch_arrived;
 
   // ---- This batch; written by the loop, callbacks may replace it ----
@@ -75,8 +75,7 @@ struct TrainState {
   /// Replaces the Learner's loss for this batch; empty: the Learner's loss is
   /// used. MixUp and CutMix set it in on_batch_begin.
   Loss batch_loss;
-  /// The loss for users and logs: unscaled, and detached after the backward
-  /// pass.
+  /// The loss to show and log: unscaled, and detached after the backward pass.
   torch::Tensor loss;
   /// The loss on which backward() is called. on_backward_begin may replace it:
   /// MixedPrecision multiplies it by the loss scale.
@@ -103,7 +102,7 @@ struct TrainState {
 
   // ---- Precision; written by MixedPrecision and Amp ----
 
-  /// The type to which floating-point inputs of the model are converted.
+  /// The dtype to which floating-point inputs of the model are converted.
   torch::ScalarType input_dtype = torch::kFloat;
   /// Multiplies `loss_grad` during this fit; null: no loss scale.
   GradScaler* scaler = nullptr;
@@ -121,13 +120,13 @@ struct TrainState {
   bool is_removal = false;
   /// How this fit, or the last one, ended. The loop writes it before
   /// on_train_end. While it is `interrupted`, calls that train return at once;
-  /// a program that wants to train anyway sets it to `completed`.
+  /// to train anyway, set it to `completed`.
   FitResult result = FitResult::completed;
 
   // ---- Results; written by the Recorder and the loop ----
 
-  /// Exponential moving average of the training loss (beta 0.98, debiased), as
-  /// of the last read from the device. 0-dim kDouble on the CPU.
+  /// Exponential moving average of the training loss (beta 0.98, debiased), up
+  /// to the last transfer from the device. 0-dim kDouble on the CPU.
   torch::Tensor smooth_loss;
   /// Validation loss of this epoch; NaN until its validation is complete.
   /// Without validation data there are no metrics.

@@ -34,7 +34,7 @@ struct ImageDataBunchOptions {
   uint64_t seed = 42;
   /// Accepts a class without images.
   bool allow_empty = false;
-  /// Follows symbolic links that lead out of the given folder.
+  /// Follows symbolic links to targets outside the given folder.
   bool links_outside = false;
 
   // ---- Transforms ----
@@ -75,7 +75,7 @@ struct ImageDataBunchOptions {
   /// Timeout for a batch, after which an error names the image; 0: no limit.
   std::chrono::milliseconds timeout{0};
   /// Samples training images with replacement so that all classes are equally
-  /// frequent. An epoch draws as many images as there are; some images are
+  /// frequent. The number of images per epoch is unchanged; some images are
   /// drawn several times, others not at all.
   bool balance_classes = false;
   /// Determines the order of the training images, see
@@ -152,8 +152,8 @@ struct DataBlock {
 ///
 /// Works like `k_folds` of a DataBunch. In each fold, training images get the
 /// training transforms and validation images the validation transforms. The
-/// classes are those of all items. Items with the same path stay in the same
-/// fold. Stratification uses the classes of the images, which requires
+/// classes are collected from all items. Items with the same path stay in the
+/// same fold. Stratification uses the classes of the images, which requires
 /// TargetKind::category. No image is decoded.
 ///
 /// \throws c10::ValueError as `k_folds` of a DataBunch, and if

@@ -77,10 +77,10 @@ struct ImageDataBunch {
   ///   auto data = ImageDataBunch::from_folder(path, {.batch_size = 32});
   ///   data.classes;   // {"3", "7"}
   ///
-  /// The classes are those of the training folder, so a class without
+  /// The classes are the folders of the training images, so a class without
   /// validation images does not change the class indices. Training batches are
   /// shuffled. As in fastai, an incomplete last batch is dropped, unless it is
-  /// the only one.
+  /// the only batch.
   ///
   /// \throws DataError as `scan_image_folder` and ImageDataset, and if only one
   ///         of train and valid exists; c10::ValueError for an invalid option.
@@ -167,7 +167,7 @@ struct ImageDataBunch {
   ///                      images is drawn for validation.
   /// \throws as `TarShards::open`; DataError if a sample has no image or label,
   ///         or an invalid label, and naming sample and field if boxes are
-  ///         damaged, reach beyond the image, have no area or are of an unknown
+  ///         damaged, reach beyond the image, have no area or have an unknown
   ///         class.
   static DataBunch from_tar(
       const std::vector<std::string>& train,

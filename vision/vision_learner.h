@@ -12,8 +12,7 @@
 
 namespace tern {
 
-/// The initial weights of a network: random, published by its authors, or from
-/// a file.
+/// The initial weights of a network: random, published, or from a file.
 ///
 ///   vision_learner(data, "resnet18", {.pretrained = true});
 ///   vision_learner(data, "resnet18", {.pretrained = "resnet18.pth"});
@@ -67,7 +66,7 @@ struct VisionOptions {
 ///   learn.fine_tune(5);
 ///
 /// With pretrained weights, all layers except the head and BatchNorm (see
-/// `LearnerOptions::train_bn`) start frozen; and if the data has no batch
+/// `LearnerOptions::train_bn`) start frozen; if the data has no batch
 /// transforms, images are normalized with ImageNet's statistics.
 ///
 /// \throws c10::ValueError if the number of outputs is unknown, if there are no
@@ -91,7 +90,7 @@ struct UnetLearnerOptions {
 };
 
 /// Creates a Learner for segmentation, as fastai v2's unet_learner does. The
-/// model is a DynamicUnet on the body of a known network, the targets are
+/// model is a DynamicUnet on the body of a known network, and the targets are
 /// masks.
 ///
 ///   auto learn = unet_learner(

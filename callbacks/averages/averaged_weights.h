@@ -15,10 +15,10 @@ namespace tern {
 /// Base of Ema and Swa: keeps averaged weights in fp32 beside the model's
 /// weights and swaps them into the model.
 ///
-/// In half precision it averages the fp32 master weights; swapping in also
-/// writes the rounded 16-bit weights. Floating buffers of the model's state
-/// (BatchNorm's running statistics) are averaged too. Other buffers are not,
-/// nor are the frozen weights of `add_lora`.
+/// In half precision it averages the fp32 master weights; a swap also writes
+/// the rounded 16-bit weights. Floating buffers of the model's state
+/// (BatchNorm's running statistics) are averaged too. Other buffers and the
+/// frozen weights of `add_lora` are not averaged.
 class WeightAverage : public Callback {
  public:
   /// \throws c10::ValueError if the Learner already has a callback that
@@ -33,13 +33,13 @@ class WeightAverage : public Callback {
 
   /// Called at the start of a fit: finds the weights that
   /// `move_towards_weights` reads.
-  /// \throws c10::ValueError if the averages belong to another model; so does
-  ///         `apply`.
+  /// \throws c10::ValueError if the averages belong to another model; `apply`
+  ///         throws it too.
   void follow(Learner& learn);
   /// averages += (weights - averages) * share; the first call copies the
   /// weights.
   void move_towards_weights(double share);
-  /// The same without a synchronization.
+  /// The same without synchronizing with the device.
   /// \param share  0-dim kDouble on the weights' device.
   void move_towards_weights(const torch::Tensor& share);
 
@@ -49,15 +49,17 @@ class WeightAverage : public Callback {
   void apply(Learner& learn);
   void restore(Learner& learn);
   bool is_swapped_in() const { return !own_.empty(); }
-  /// Swaps for an evaluation, which may run between the forward and the
-  /// backward pass of a step. Does not write to the weights, which autograd has
-  /// saved; the model's tensors point to other memory until `step_back`.
+  /// Swaps the averages in for an evaluation, which may run between the forward
+  /// and the backward pass of a step. Does not write to the weights, because
+  /// autograd has saved them; the model's tensors point to other memory until
+  /// `step_back`.
   void stand_in(Learner& learn);
   void step_back();
   bool has_stand_in() const { return !replaced_.empty(); }
   /// True if the swapped-in parameters are still bit-identical to the averages.
   bool are_untouched(Learner& learn) const;
-  /// Discards the stored own weights, so that the model keeps the averages.
+  /// Discards the model's stored own weights, so that the model keeps the
+  /// averages.
   void forget_own();
 
   /// Stores copies under the names "average.NAME" and, while swapped in,

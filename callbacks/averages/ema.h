@@ -9,13 +9,13 @@ namespace tern {
 ///
 ///   learn.add<Ema>({.decay = 0.9999}).fit_one_cycle(20);
 ///
-/// After each step that was not skipped it updates the average in fp32, from
-/// the master weights under to_fp16:
-/// `average += (weight - average) * (1 - decay)`. Evaluation uses the average.
-/// At the end of a fit the model keeps the average, for saving and inference.
-/// The next fit continues with the training weights. If the model's weights
-/// were changed or loaded in between, it continues with those and starts a new
-/// average. fastai has no such callback; the default decay is Lightning's.
+/// Updates the average after each step that was not skipped, in fp32, and from
+/// the master weights under to_fp16: `average += (weight - average) * (1 -
+/// decay)`. Evaluation uses the average. At the end of a fit the model keeps
+/// the average, for saving and inference. The next fit continues with the
+/// training weights. If the model's weights were changed or loaded in between,
+/// it continues with those and starts a new average. fastai has no such
+/// callback; the default decay is Lightning's.
 class Ema final : public WeightAverage {
  public:
   struct Options {

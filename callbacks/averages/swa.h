@@ -9,28 +9,29 @@
 
 namespace tern {
 
-/// Stochastic weight averaging: at the end of a fit the model gets the mean of
-/// its weights at the ends of the last epochs (Izmailov et al., "Averaging
-/// Weights Leads to Wider Optima and Better Generalization", 2018).
+/// Stochastic weight averaging: at the end of a fit, sets the weights to the
+/// mean of the weights after each of the last epochs (Izmailov et al.,
+/// "Averaging Weights Leads to Wider Optima and Better Generalization", 2018).
 ///
 ///   learn.add<Swa>({.lr = 1e-2}).fit(20);
 ///
 /// When the fit ends, the running statistics of BatchNorm are recomputed for
-/// the mean, by one pass over the training data in training mode, as with
+/// the mean, in one pass over the training data in training mode, as with
 /// `torch.optim.swa_utils.update_bn`. During the fit, validation evaluates the
 /// current training weights; `learn.validate()` after the fit evaluates the
-/// mean. The next fit continues from the mean and starts a new one. Defaults
+/// mean. The next fit continues from the mean and starts a new mean. Defaults
 /// are Lightning's; fastai has no such callback.
 class Swa final : public WeightAverage, public SetsHyperParameter {
  public:
   struct Options {
-    /// Share of the epochs before averaging starts, in [0, 1). The last epoch
-    /// is always included.
+    /// Fraction of the epochs before averaging starts, in [0, 1). The last
+    /// epoch is always included.
     double start = 0.8;
     /// Learning rates while averaging, one per layer group or a slice; unset:
     /// unchanged.
     std::optional<LearningRates> lr = {};
-    /// Epochs in which the learning rates anneal to `lr`, along a cosine; >= 1.
+    /// Number of epochs over which the learning rates anneal to `lr` along a
+    /// cosine; >= 1.
     int64_t anneal_epochs = 10;
   };
 
@@ -38,7 +39,7 @@ class Swa final : public WeightAverage, public SetsHyperParameter {
   explicit Swa(Options options);
   Swa() : Swa(Options{}) {}
 
-  /// \throws c10::ValueError also if `lr` is set and another callback schedules
+  /// \throws c10::ValueError if `lr` is set and another callback schedules
   ///         the learning rate.
   void on_add(Learner& learn) override;
   bool sets(HyperParameter hyper) const override {

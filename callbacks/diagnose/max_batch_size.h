@@ -14,14 +14,14 @@ struct MaxBatchSizeOptions {
   int64_t first = 0;
   /// Upper bound; 0: all training samples in one batch.
   int64_t most = 0;
-  /// Bytes that a step may use beyond what is in use now. 0: on a GPU all free
-  /// memory; on a CPU 90 % of the available memory, since running out of memory
-  /// kills the program there.
+  /// Bytes that a step may use beyond the memory that is already in use. 0: on
+  /// a GPU all free memory; on a CPU 90% of the available memory, since running
+  /// out of memory kills the program there.
   int64_t memory_limit = 0;
 };
 
 /// Returns the largest batch size whose training step fits into memory, within
-/// 5 %. Finds it by trial steps, and restores the Learner's state afterwards.
+/// 5%. Finds it by trial steps, and restores the Learner's state afterwards.
 /// \throws c10::ValueError if not even one sample fits.
 int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options = {});
 

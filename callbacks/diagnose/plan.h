@@ -12,7 +12,7 @@ namespace tern {
 
 /// Options of `Learner::plan`.
 struct TrainingPlanOptions {
-  /// As they will be passed to `fit`.
+  /// The arguments that will be passed to `fit`.
   int64_t epochs = 1;
   LearningRates lr = {};
   /// Batches to measure, after two warm-up batches; >= 1.

@@ -12,14 +12,15 @@
 namespace tern {
 
 struct PrecisionAuditOptions {
-  /// As it will be passed to `fit`; determines the size of the updates.
+  /// The learning rate that will be passed to `fit`; determines the size of the
+  /// updates.
   LearningRates lr = {};
 };
 
 /// How 16 bits affect one module: the operations that use its weights, and the
 /// operations without weights that follow them.
 struct ModuleAudit {
-  /// Shares of the values that are not 0 in fp32.
+  /// Fractions of the values that are nonzero in fp32.
   struct Change {
     double overflow = 0;  // infinite
     double tiny = 0;      // subnormal or 0
@@ -29,7 +30,7 @@ struct ModuleAudit {
     Change output;           // of the worst operation
     Change gradient;         // of its weights, with the loss scale
     Change update;           // of 16-bit weights, no master weights
-    double update_lost = 0;  // share below half a unit of the weight
+    double update_lost = 0;  // fraction below half an ulp of the weight
     std::string fault = {};  // the first problem here; empty: none
   };
 
@@ -58,9 +59,9 @@ enum class Precision { fp32, fp16, bf16, amp };
 
 /// Reports whether, and how, a model can be trained in 16 bits, as measured by
 /// `Learner::audit_precision`. The first training batch runs through the model
-/// in fp32, and again with the rounding of a GPU in fp16 and bfloat16. After a
-/// fault the computation continues as if it had not happened, so that one run
-/// finds all faults.
+/// in fp32, and again with a GPU's rounding in fp16 and bfloat16. After each
+/// fault, the computation continues as if the fault had not occurred, so that
+/// one run finds all faults.
 ///
 ///   const PrecisionAudit audit = learn.audit_precision();
 ///   fmt::print("{}", audit.to_string());
@@ -68,10 +69,10 @@ enum class Precision { fp32, fp16, bf16, amp };
 struct PrecisionAudit {
   std::vector<ModuleAudit> modules;  // in the order of the forward pass
   TypeAudit fp16, bf16;
-  /// With autocast, as to_amp computes on this device; only measured if too
+  /// Results with autocast, as in to_amp on this device. Measured only if too
   /// much goes wrong with 16-bit weights.
   TypeAudit amp;
-  /// Problems that exist in fp32 already: values that are NaN or infinite.
+  /// Problems that already exist in fp32: NaN or infinite values.
   std::vector<std::string> problems;
 
   // ---- The recommendation ----

@@ -31,8 +31,8 @@ struct PrecisionType {
 using ByModule = std::map<std::string, torch::Tensor>;
 ByModule by_module(const LearnerParts& l, bool of_gradients);
 
-/// Compares values with those in fp32; shares are of the values that are not 0
-/// in fp32.
+/// Compares values with the same values in fp32. Fractions count only values
+/// that are nonzero in fp32.
 /// \param smallest_normal  Values that are smaller in fp32 count as tiny.
 ModuleAudit::Change change_of(
     const torch::Tensor& own,
@@ -43,8 +43,8 @@ void take_worst(double& worst, double other);
 void take_worst(ModuleAudit::Change& worst, const ModuleAudit::Change& other);
 
 /// Runs forward and backward passes over one batch and compares each operation
-/// with fp32. For fp16 and bf16 the model is converted as for training, and
-/// operations on 16-bit tensors compute as on a GPU, on any device: in fp32,
+/// with fp32. For fp16 and bf16 the model is converted as for training, and on
+/// any device, operations on 16-bit tensors compute as on a GPU: in fp32,
 /// rounded once. Autocast uses PyTorch's own kernels.
 class PrecisionProbe {
  public:
@@ -57,7 +57,8 @@ class PrecisionProbe {
   /// The smallest root mean square of a gradient in fp32, ignoring zeros.
   double faintest_gradient() const { return faintest_; }
 
-  /// Adds the module to `keep_fp32` of the last pass's type.
+  /// Records a fault of the module and adds it to `keep_fp32` of the last
+  /// pass's type.
   void blame(ModuleAudit& module, const std::string& fault);
 
   /// Called by LibTorch's dispatcher: runs an operation and records it.
@@ -71,9 +72,10 @@ class PrecisionProbe {
   struct Origin {
     torch::Tensor self = {};     // keeps the address unique
     std::string weight_of = {};  // for a parameter: its module
-    size_t module = 0;           // index of the last one with weights
+    size_t module = 0;           // index of the last module with weights
     double error = 0;            // |16 bits - fp32| / |fp32|
-    // The operation that corrupted it, and its module: a fault if it matters.
+    // The operation that corrupted it, and that operation's module. It becomes
+    // a fault only if the corruption matters later.
     std::string suspect = {};
     size_t suspected = 0;
   };

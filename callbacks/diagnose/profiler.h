@@ -16,7 +16,7 @@
 
 namespace tern {
 
-/// The phases of a training.
+/// The phases of a training run.
 enum class Phase {
   data_wait,   // until the loader returns a batch
   to_device,   // the copy to the device, and batch transforms
@@ -33,7 +33,7 @@ constexpr size_t kPhases = 9;
 /// "data wait", "to device", ...
 const char* to_string(Phase phase);
 
-/// Measures the phases of a training and logs them when a fit ends.
+/// Measures the phases of training and logs them when a fit ends.
 ///
 ///   learn.add<Profiler>().fit(1);
 ///
@@ -46,9 +46,8 @@ const char* to_string(Phase phase);
 ///
 /// (The last column appears with `memory`.)
 ///
-/// Times are host times: GPU kernels run asynchronously, and the phase that
-/// waits for them is charged with their time. The clock is read about 14 times
-/// per batch.
+/// Times are host times. GPU kernels run asynchronously; their time counts for
+/// the phase that waits for them. The clock is read about 14 times per batch.
 class Profiler : public Callback {
  public:
   struct Options {
@@ -70,7 +69,7 @@ class Profiler : public Callback {
   explicit Profiler(Options options);
   Profiler() : Profiler(Options{}) {}
 
-  /// For the last fit.
+  /// Returns the time spent in a phase during the last fit.
   double seconds(Phase phase) const {
     return seconds_[static_cast<size_t>(phase)];
   }
@@ -118,7 +117,7 @@ class Profiler : public Callback {
   // Called before and after the other callbacks of an event.
   void begins(Learner& learn, Event event);
   void ends(Learner& learn, Event event);
-  // Charges the time since the last call to `phase`.
+  // Adds the time since the previous call of this function to `phase`.
   void spent(Learner& learn, Phase phase, Clock::time_point end = Clock::now());
   // Starts the NVTX range of a phase.
   void enter(Phase phase);
@@ -147,9 +146,10 @@ class Profiler : public Callback {
 ///   // PeakMemory: 512.3 MiB at most, in epoch 0
 ///
 /// On CUDA it is the caching allocator's peak for the whole device; on a CPU,
-/// what the training thread allocated since the fit began, without existing
-/// weights and data. Logged as "peak_mib". Like fastai v1's PeakMemMetric, but
-/// reads the allocator's statistics instead of polling in a thread.
+/// what the training thread allocated since the fit began, which excludes
+/// existing weights and data. Logged as "peak_mib". Like fastai v1's
+/// PeakMemMetric, but reads the allocator's statistics instead of polling in a
+/// thread.
 class PeakMemory final : public Callback {
  public:
   /// Peak bytes of each epoch of the last fit.

@@ -9,24 +9,25 @@
 
 namespace tern {
 
-/// Finds code that makes the host wait for the GPU in a training step, such as
-/// code that reads a value (`loss.item()`, `x.nonzero()`, a copy to the CPU).
-/// Such a wait delays queueing further work.
+/// Finds code that synchronizes the host with the GPU during a training step,
+/// for example by reading a value (`loss.item()`, `x.nonzero()`, a copy to the
+/// CPU). Each synchronization delays the queueing of further work.
 ///
 ///   learn.add<SyncAudit>().fit(1);
 ///
 ///   SyncAudit: 61 steps, where the host waits for the device:
 ///   LossLogger in on_batch_end: aten::_local_scalar_dense, 61 times
 ///
-/// On a GPU it reports the synchronizations that LibTorch detects. A CPU never
-/// waits, so there it lists the operations that would wait on a GPU, except
-/// copies to the CPU; that way a program can be checked without a GPU. Covers
-/// only the time between on_batch_begin and on_batch_end of training, without
+/// On a GPU it reports the synchronizations that LibTorch detects. On a CPU it
+/// lists the operations that would synchronize on a GPU, except copies to the
+/// CPU, so that a program can be checked without a GPU. Covers only the time
+/// between on_batch_begin and on_batch_end of training, and excludes
 /// evaluations that a callback starts.
 class SyncAudit final : public Callback {
  public:
   struct Options {
-    /// Initial steps of each fit to skip, since they set things up.
+    /// Number of steps to skip at the start of each fit, since they include
+    /// one-time setup.
     int64_t warm_up = 3;
   };
   struct Finding {

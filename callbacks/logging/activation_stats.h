@@ -13,8 +13,8 @@
 
 namespace tern {
 
-/// Mean, standard deviation and share of near-zero elements of one tensor, for
-/// each recorded training batch.
+/// Mean, standard deviation and fraction of near-zero elements of one tensor,
+/// for each recorded training batch.
 struct LayerStats {
   std::string name;
   std::vector<int64_t> iterations;
@@ -28,15 +28,16 @@ struct LayerStats {
 ///   for (const auto& layer : learn.find<ActivationStats>()->activations()) ...
 ///
 /// Activations are the outputs of the children of each Sequential
-/// (`ForwardHooks`). Gradients are those of each parameter, unscaled and before
-/// clipping; for them, near zero means at most 1e-8. Statistics stay on the
-/// device and are read together with the losses, so that no step waits. Follows
-/// fastai v2's ActivationStats, with its threshold; gradients are Tern's
-/// addition. A second fit adds to the results of the first.
+/// (`ForwardHooks`). Gradients are recorded for each parameter, unscaled and
+/// before clipping; for them, near zero means at most 1e-8. Statistics stay on
+/// the device and are read together with the losses, so that no step
+/// synchronizes with the device. Follows fastai v2's ActivationStats, with its
+/// threshold; gradients are Tern's addition. A second fit adds to the results
+/// of the first.
 class ActivationStats final : public Callback {
  public:
   struct Options {
-    /// Records one in this many training batches; >= 1.
+    /// Interval between recorded training batches; >= 1. 1: records all.
     int64_t every = 10;
     /// Largest absolute value of an activation that counts as near zero; >= 0.
     double near_zero = 0.05;

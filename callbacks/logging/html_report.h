@@ -26,7 +26,7 @@ class HtmlReport final : public Callback {
   explicit HtmlReport(Options options);
   HtmlReport() : HtmlReport(Options{}) {}
 
-  /// \throws IoError if the file cannot be written for another reason than a
+  /// \throws IoError if the file cannot be written for a reason other than a
   ///         full disk.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;

@@ -17,8 +17,8 @@ class IoError;  // data/formats/error.h
 double unix_time();
 
 /// A file that a logger appends records to. Once it is open, disk errors do not
-/// end the training: the sink gets one warning, and records that cannot be
-/// written are dropped whole. The destructor flushes it.
+/// end training: the sink gets one warning, and a record that cannot be written
+/// is dropped as a whole. The destructor flushes it.
 class LogFile {
  public:
   /// Creates the file and its parent folders.

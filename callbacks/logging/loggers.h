@@ -13,10 +13,11 @@
 
 namespace tern {
 
-/// Base of the loggers. Opens the log when a fit begins, or continues where a
-/// resumed training left it, and forwards new values that the Recorder has read
-/// from the device, so that a logger never waits for the device itself. Epochs
-/// are counted over all fits of the Learner; a second fit appends to the log.
+/// Base of the loggers. Opens the log when a fit begins; in a resumed run,
+/// continues it from the checkpoint. Forwards the new values that the Recorder
+/// has read from the device, so that a logger never synchronizes with the
+/// device itself. Epochs are counted over all fits of the Learner; a second fit
+/// appends to the log.
 class Logger : public Callback {
  public:
   /// \throws IoError if the log cannot be written.
@@ -37,7 +38,7 @@ class Logger : public Callback {
     std::vector<MetricValue> logged = {};  // by callbacks
   };
 
-  /// \param every  Logs one in this many training batches; 0: none.
+  /// \param every  Interval between logged training batches; 0: logs none.
   /// \throws c10::ValueError if `every` is below `least`.
   Logger(const char* name, int64_t every, int64_t least);
 
@@ -46,8 +47,8 @@ class Logger : public Callback {
   int64_t every() const { return every_; }
 
  private:
-  /// \param resumed  End of the log in the checkpoint that the training resumes
-  ///                 from; empty: unknown. Null: a new log.
+  /// \param resumed  End of the log as stored in the checkpoint from which the
+  ///                 run resumes; empty: unknown. Null: a new log.
   virtual std::shared_ptr<LogFile> open(
       Learner& learn,
       const StateDict* resumed) = 0;
@@ -65,8 +66,8 @@ class Logger : public Callback {
   std::optional<size_t> next_loss_, next_epoch_;
 };
 
-/// A logger that writes one text file. A full disk does not end the training;
-/// the sink gets one warning.
+/// A logger that writes one text file. If the disk is full, training continues
+/// and the sink gets one warning.
 class FileLogger : public Logger {
  public:
   /// \throws c10::ValueError if the Learner already has a logger of this class
@@ -125,7 +126,7 @@ class CSVLogger final : public FileLogger {
   bool has_rows_ = false;                // since the file was opened
 };
 
-/// Writes events as lines of JSON, for programs that monitor a training.
+/// Writes events as lines of JSON, for programs that monitor training.
 ///
 ///   learn.add<JsonLinesLogger>({.every = 10}).fit(10);
 ///
@@ -137,7 +138,7 @@ class CSVLogger final : public FileLogger {
 ///   {"event":"end","time":1700000012.0,"failed":false}
 ///   {"event":"load","name":"model","epoch":7}
 ///
-/// The last one is written when SaveModel loads the best epoch.
+/// The "load" event is written when SaveModel loads the best epoch.
 ///
 /// Each event is on its own line. Numbers have all digits; NaN and infinities
 /// are null. Batches are written once a second.
@@ -148,7 +149,7 @@ class JsonLinesLogger final : public FileLogger {
     std::filesystem::path file = "history.jsonl";
     /// Keeps the lines already in the file when the first fit begins.
     bool append = false;
-    /// Logs one in this many training batches; 0: none.
+    /// Interval between logged training batches; 0: logs none.
     int64_t every = 0;
   };
 

@@ -65,23 +65,23 @@ class TensorBoardWriter {
 /// callbacks log in training batches; epoch/train_loss, epoch/valid_loss,
 /// epoch/seconds, and epoch/NAME for metrics and logged values; on request,
 /// weights/NAME and gradients/NAME for histograms of parameters. The step is
-/// the number of trained batches. Each Learner creates one file. A second fit
-/// appends to it; so does a resumed training, after cutting off everything
-/// after the checkpoint. A running TensorBoard shows the old events until it is
-/// restarted.
+/// the number of completed training batches. Each Learner creates one file. A
+/// second fit appends to it. A resumed run first removes the events after its
+/// checkpoint, and then appends. A running TensorBoard shows the old events
+/// until it is restarted.
 class TensorBoard final : public Logger {
  public:
   struct Options {
     /// Relative to `LearnerOptions::path`.
     std::filesystem::path folder = "runs";
-    /// Logs one in this many training batches; >= 1.
+    /// Interval between logged training batches; >= 1.
     int64_t every = 1;
     /// Histograms of the weights.
     bool histograms = false;
     /// Histograms of the gradients that the steps use, unscaled.
     bool gradient_histograms = false;
-    /// Training batches between histograms. 0: one per epoch, of the weights at
-    /// its end and the gradients of its last batch.
+    /// Interval between histograms, in training batches. 0: one per epoch, of
+    /// the weights at its end and the gradients of its last batch.
     int64_t histogram_every = 0;
   };
 
@@ -91,9 +91,8 @@ class TensorBoard final : public Logger {
   explicit TensorBoard(std::filesystem::path folder = "runs")
       : TensorBoard(Options{.folder = std::move(folder)}) {}
 
-  /// Returns the writer for the program's own events, once the first fit has
-  /// begun.
-  /// \throws c10::Error before that.
+  /// Returns the writer, for custom events, once the first fit has begun.
+  /// \throws c10::Error before the first fit.
   TensorBoardWriter& writer();
 
   void on_batch_begin(Learner& learn) override;

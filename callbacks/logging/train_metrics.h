@@ -7,18 +7,18 @@
 
 namespace tern {
 
-/// Computes metrics on the training batches too, each with the model as it was
-/// for that batch, and logs them with the epoch, for example as
-/// "train_accuracy". fastai's Recorder(train_metrics=True); compared with
-/// validation metrics they show overfitting.
+/// Computes metrics on the training batches, from the outputs of each training
+/// step, and logs them once per epoch, for example as "train_accuracy".
+/// Compared with the validation metrics, they show overfitting. fastai's
+/// Recorder(train_metrics=True).
 ///
 ///   learn.add<TrainMetrics>().fit(3);
 ///
 /// Accumulates on the device and reads the values once per epoch; only decoding
-/// a detector's boxes waits for the device in each step. After MixUp or CutMix
-/// the targets are those of the first image of each pair. When a training
-/// resumes in the middle of an epoch, counting continues; a custom metric
-/// without state_dict is NaN for that epoch.
+/// a detector's boxes synchronizes with the device in each step. After MixUp or
+/// CutMix, uses the targets of the first image of each pair. If a run resumes
+/// in the middle of an epoch, counting continues; a custom metric without
+/// state_dict is NaN for that epoch.
 class TrainMetrics final : public Callback {
  public:
   struct Options {
@@ -29,7 +29,7 @@ class TrainMetrics final : public Callback {
   TrainMetrics() = default;
   explicit TrainMetrics(Options options) : options_(std::move(options)) {}
 
-  /// The metrics that are copied for the fit.
+  /// Returns the metrics that each fit copies.
   const std::vector<Metric>& metrics(const Learner& learn) const;
 
   /// \throws c10::ValueError if there is no metric.

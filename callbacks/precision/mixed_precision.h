@@ -44,11 +44,11 @@ struct MixedPrecisionOptions {
   bool loss_fp32 = true;
   /// Keeps the fp32 master weights in one block of memory.
   bool flat_master = false;
-  /// False, for to_bf16: no fp32 copies, which saves four bytes per parameter.
-  /// The fused optimizer computes each step in fp32 and rounds it
+  /// False (to_bf16 only): keeps no fp32 copies, which saves four bytes per
+  /// parameter. The fused optimizer computes each step in fp32 and rounds it
   /// stochastically into the bfloat16 weights, so that updates smaller than
-  /// half a unit of the weight are preserved on average. A resumed training
-  /// draws the same random numbers.
+  /// half an ulp of the weight are preserved on average. A resumed run draws
+  /// the same random numbers.
   bool master_weights = true;
   /// On a CPU, to_fp16 uses bfloat16, because fp16 convolutions are 50 to 100
   /// times slower there than fp32 ones. True: uses fp16 anyway.
@@ -69,9 +69,9 @@ struct MixedPrecisionOptions {
 /// buffers become 16-bit, except those of BatchNorm and of the layers in
 /// `keep_fp32`, and the optimizer steps fp32 master weights. to_amp keeps the
 /// weights in fp32 and computes forward and loss under autocast. Removing the
-/// callback restores the model's fp32 weights, exactly the master weights. Its
-/// buffers are also restored exactly, except for values that the model has
-/// written in 16 bits.
+/// callback restores the model's fp32 weights, which then equal the master
+/// weights exactly. Its buffers are also restored exactly, except for values
+/// that the model has written in 16 bits.
 ///
 /// | event             | to_fp16, to_bf16               | to_amp               |
 /// |-------------------|--------------------------------|----------------------|
@@ -80,8 +80,8 @@ struct MixedPrecisionOptions {
 /// | on_loss_begin     | outputs become fp32            | outputs become fp32  |
 /// | on_backward_begin | loss_grad times the loss scale | the same             |
 /// | step              | overflow check, unscale into   | overflow check,      |
-/// |                   | the masters, clip, step or     | unscale, step or     |
-/// |                   | skip, masters to the model     | skip                 |
+/// |                   | the master weights, clip, step | unscale, step or     |
+/// |                   | or skip, copy to the model     | skip                 |
 /// | on_step_end       | the loss scale is updated      | the same             |
 /// | on_batch_end      | written buffers become fp32    |                      |
 ///

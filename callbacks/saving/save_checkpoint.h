@@ -16,7 +16,7 @@ struct SaveCheckpointOptions {
   /// Folder of the run; relative to LearnerOptions::path.
   std::filesystem::path folder = "checkpoints";
   /// Save at the end of every `every_epochs` epochs, after every `every_steps`
-  /// batches, and whenever `every` has passed. 0: off.
+  /// batches, and whenever the time `every` has passed. 0: off.
   int64_t every_epochs = 1;
   int64_t every_steps = 0;
   std::chrono::seconds every{0};
@@ -32,8 +32,8 @@ struct SaveCheckpointOptions {
   bool on_signals = false;
 };
 
-/// Saves checkpoints during training, so that it can be killed at any time and
-/// resumed exactly:
+/// Saves checkpoints during training, so that a run can be killed at any time
+/// and resumed exactly:
 ///
 ///   learn.resume("run", {.if_exists = true});
 ///   learn.add<tern::SaveCheckpoint>({.folder = "run"});
@@ -43,9 +43,9 @@ struct SaveCheckpointOptions {
 /// resumes from an earlier step than the last one in its folder, its first save
 /// renames the later checkpoints to `step_<n>.replaced-<i>`, since they belong
 /// to an abandoned branch. `learn.request_stop()` saves too, once the step is
-/// finished. A failed save ends the training with its error, at the next save
-/// or at the end of the fit. Weights with a NaN are not saved, so that they do
-/// not replace a good checkpoint; the sink gets a warning.
+/// finished. A failed save ends training with its error, at the next save or at
+/// the end of the fit. Weights that contain a NaN are not saved, so that they
+/// do not replace a good checkpoint; the sink gets a warning.
 class SaveCheckpoint final : public Callback {
  public:
   using Options = SaveCheckpointOptions;
@@ -56,7 +56,7 @@ class SaveCheckpoint final : public Callback {
   void on_remove(Learner& learn) override;
   /// \throws IoError if the folder cannot be written, CheckpointError if
   ///         another program uses it or if it holds the checkpoints of another
-  ///         training.
+  ///         run.
   void on_train_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
@@ -67,8 +67,8 @@ class SaveCheckpoint final : public Callback {
   int order() const override { return callback_order::kSaveCheckpoint; }
 
   /// Waits until the last checkpoint is written.
-  /// \throws the error of writing it.
-  /// \return true if there was one to wait for and it is on the disk now.
+  /// \throws the error that writing it raised.
+  /// \return true if a checkpoint was pending and is now on the disk.
   bool wait(Learner& learn);
   OptionValues option_values() const override;
 

@@ -20,15 +20,15 @@ namespace tern {
 /// model ends with the mean, and the best model stays in its file.
 ///
 /// Weights that are NaN or infinite are never saved, and a failed save does not
-/// end the training: in both cases the sink gets one warning, and the files
-/// saved before are kept. The model keeps its last weights if the last epoch is
-/// the best and could not be saved. It also keeps them, with a warning, if the
+/// end training: in both cases the sink gets one warning, and the files saved
+/// before are kept. The model keeps its last weights if the last epoch is the
+/// best and could not be saved. It also keeps them, with a warning, if the
 /// value was NaN or missing in every epoch, so that none was the best.
 ///
 /// After a fit without a best epoch, `learn.load("best")` fails with the same
-/// explanation, even if an earlier training has left a file of this name. After
-/// a stop before the end of the first epoch, `learn.load("best")` loads nothing
-/// and warns.
+/// explanation, even if an earlier run left a file of this name. After a stop
+/// before the end of the first epoch, `learn.load("best")` loads nothing and
+/// warns.
 class SaveModel final : public Callback {
  public:
   struct Options {
@@ -45,12 +45,12 @@ class SaveModel final : public Callback {
     /// "min" or "max": which direction is better. Empty: chosen by the metric
     /// or the name; see Monitor.
     std::string mode = {};
-    /// False: keeps and loads the best of all fits, and counts epochs in file
-    /// names and messages of the best from the Learner's first epoch.
+    /// False: keeps and loads the best epoch of all fits; its number in file
+    /// names and messages then counts from the Learner's first epoch.
     bool reset_on_fit = true;
   };
 
-  /// \throws c10::ValueError for a number below 0, an empty name or another
+  /// \throws c10::ValueError for a number below 0, an empty name or an invalid
   ///         mode.
   explicit SaveModel(Options options);
   SaveModel() : SaveModel(Options{}) {}
@@ -59,8 +59,9 @@ class SaveModel final : public Callback {
   ///         name.
   void on_add(Learner& learn) override;
   void on_remove(Learner& learn) override;
-  /// \throws c10::ValueError if no value has the monitored name or the better
-  ///         direction is unknown, IoError if the folder cannot be written.
+  /// \throws c10::ValueError if no value has the monitored name or if it is
+  ///         unknown which direction is better, IoError if the folder cannot be
+  ///         written.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;

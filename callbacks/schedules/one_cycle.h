@@ -19,9 +19,9 @@ struct NamedFieldsOnly {
 /// Options of `Learner::fit_one_cycle`; the defaults are fastai v2's.
 ///
 /// The learning rate rises along a cosine from max_lr / div to max_lr in the
-/// first `pct_start` of the training, and falls to max_lr / div_final in the
-/// rest; momentum moves in the opposite direction (Smith, "Super-Convergence",
-/// 2017).
+/// first fraction `pct_start` of training, and falls to max_lr / div_final in
+/// the rest; momentum moves in the opposite direction (Smith,
+/// "Super-Convergence", 2017).
 ///
 ///   learn.fit_one_cycle(5, {.max_lr = 1e-2, .pct_start = 0.3});
 struct OneCycleOptions {
@@ -55,12 +55,12 @@ struct FineTuneOptions {
 /// Options of `flat_cos`; fastai v2's defaults.
 struct FlatCosOptions {
   double div_final = 1e5;
-  /// Share of the training with a constant learning rate.
+  /// Fraction of training with a constant learning rate.
   double pct_start = 0.75;
 };
 
-/// fastai's fit_flat_cos: keeps the fit's learning rates, then anneals them to
-/// 1 / div_final of that along half a cosine.
+/// fastai's fit_flat_cos: keeps the fit's learning rates constant, then anneals
+/// them to lr / div_final along half a cosine.
 ///
 ///   learn.fit(5, 1e-3, {tern::flat_cos()});
 std::shared_ptr<ParamScheduler> flat_cos(const FlatCosOptions& options = {});

@@ -13,8 +13,8 @@
 
 namespace tern {
 
-/// The value of a hyper-parameter during a training: `schedule(position)`,
-/// where position is 0 at the first step and 1 after the last.
+/// The value of a hyperparameter during training: `schedule(position)`, where
+/// position is 0 at the first step and 1 after the last.
 using Schedule = std::function<double(double position)>;
 
 /// fastai's SchedNo, SchedLin, SchedCos, SchedExp, SchedPoly and
@@ -31,9 +31,9 @@ Schedule exponential(double start, double end);
 /// `start + (end - start) * position ^ power`, power > 0.
 Schedule polynomial(double start, double end, double power);
 
-/// A part of a training and its schedule.
+/// A part of training and its schedule.
 struct Phase {
-  double part;  // share of the training, > 0
+  double part;  // fraction of training, > 0
   Schedule schedule;
 };
 
@@ -68,8 +68,8 @@ class StartRates {
 ///   learn.fit(5, 1e-3, {std::make_shared<ParamScheduler>(
 ///       HyperParameter::lr, schedule::cosine(1e-3, 0))});
 ///
-/// Sets the value before each training batch, from the share of the fit's
-/// batches that is done. A step skipped for an overflow does not count, so a
+/// Before each training batch, sets the value for the fraction of the fit's
+/// batches that are done. A step skipped for an overflow does not count, so a
 /// schedule may stop a few steps before its end. (With a fused optimizer on
 /// CUDA only the device knows that a step was skipped, so every batch counts.)
 class ParamScheduler final : public Callback, public SetsHyperParameter {
@@ -83,9 +83,9 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
     bool is_factor = false;
   };
 
-  /// Creates the schedules for a fit of `batches` batches. Called once with 1,
-  /// and at the start of each fit; must return the same hyper-parameters each
-  /// time.
+  /// Creates the schedules for a fit of `batches` batches. Called once with 1
+  /// batch, and then at the start of each fit; must return the same
+  /// hyper-parameters each time.
   using ForBatches = std::function<std::vector<Scheduled>(int64_t batches)>;
 
   explicit ParamScheduler(std::vector<Scheduled> scheduled);

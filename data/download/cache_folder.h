@@ -8,8 +8,8 @@ namespace tern {
 /// Returns the value of an environment variable; empty if it is not set.
 std::string environment(const char* name);
 
-/// Returns the folder for downloaded data: `given`, or if that is empty the
-/// first that is set of TERN_CACHE, XDG_CACHE_HOME/tern/data and
+/// Returns the folder for downloaded data: `given`, or if that is empty,
+/// TERN_CACHE if set, else XDG_CACHE_HOME/tern/data if set, else
 /// ~/.cache/tern/data.
 /// \throws DataError if none of them is set.
 std::filesystem::path cache_folder(const std::filesystem::path& given);
@@ -27,10 +27,12 @@ void write_source_marker(
 /// folder without a marker was created by hand and is trusted.
 ///
 /// Checks the names at the top level, which takes microseconds. If the machine
-/// has restarted since the marker was written, it may have lost data that was
-/// not yet on the disk; then all files are counted and their sizes added up.
+/// has restarted since the marker was written, data that was not yet on the
+/// disk may be lost; in that case, all files are counted and their sizes added
+/// up.
 ///
-/// \param source  Required beginning of the marker; empty: any.
+/// \param source  Required beginning of the marker; empty: any marker is
+///                accepted.
 bool is_whole_data(
     const std::filesystem::path& folder,
     const std::string& source = "");

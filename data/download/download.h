@@ -15,7 +15,7 @@ class DownloadError final : public DataError {
   enum class Kind {
     /// No response: no network, an unknown host, a broken connection.
     unreachable,
-    /// The server refused or has no such file.
+    /// The server rejected the request or has no such file.
     refused,
     /// The content differs from the requested file.
     wrong_content,
@@ -35,9 +35,9 @@ class DownloadError final : public DataError {
 struct DownloadOptions {
   // ---- The expected file ----
 
-  /// Expected SHA-256: all 64 lower-case digits or the first ones, at least 8.
+  /// Expected SHA-256: all 64 lower-case digits, or at least the first 8.
   /// Empty: the content is not checked, and an interrupted download starts
-  /// again.
+  /// over.
   std::string sha256 = {};
   /// Expected size in bytes; 0: unknown.
   int64_t bytes = 0;

@@ -21,8 +21,9 @@ struct FetchWeightsOptions {
   /// Folder with weight files, for a machine without a network; if set, nothing
   /// is downloaded. Empty: TERN_WEIGHTS from the environment, or none.
   std::filesystem::path folder = {};
-  /// Folder for downloads, in its subfolder "weights". Empty: the first that is
-  /// set of TERN_CACHE, XDG_CACHE_HOME/tern/data and ~/.cache/tern/data.
+  /// Folder for downloads, which go to its subfolder "weights". Empty:
+  /// TERN_CACHE if set, else XDG_CACHE_HOME/tern/data if set, else
+  /// ~/.cache/tern/data.
   std::filesystem::path cache = {};
   /// Receives messages and download progress; empty: `terminal()`. An exception
   /// from its `progress` stops the download; a later call resumes it.
@@ -37,7 +38,7 @@ struct FetchWeightsOptions {
 ///   auto file = fetch_weights({"https://.../resnet18-f37072fd.pth"});
 ///   // ~/.cache/tern/data/weights/resnet18-f37072fd.pth
 ///
-/// If the name has only the first digits, the first download writes all of them
+/// If the name has only the first digits, the first download writes all digits
 /// to `FILE.sha256` beside the file, in the format of `sha256sum -c`; later
 /// downloads must match it.
 ///
@@ -47,7 +48,8 @@ std::filesystem::path fetch_weights(
     const PublishedWeights& weights,
     const FetchWeightsOptions& options = {});
 
-/// Downloads published weights into a folder, unless they are there already.
+/// Downloads published weights into a folder, unless the folder already has
+/// them.
 /// \return The file's path.
 /// \throws as fetch_weights.
 std::filesystem::path download_weights(

@@ -35,15 +35,15 @@ namespace urls {
 
 namespace detail {
 
-// Size and SHA-256 from FastAI.jl's registry of the same URLs; the size is also
-// in fastai's own checks.txt.
+// Size and SHA-256 from FastAI.jl's registry of the same URLs; fastai's
+// checks.txt has the same size.
 inline constexpr DatasetFile kMnistSample[] = {
     {"https://s3.amazonaws.com/fast-ai-sample/mnist_sample.tgz",
      3214948,
      "b373a14f282298aeba0f7dd56b7cdb6c2401063d4f118c39c54982907760bd38"},
 };
 
-// torchvision's mirror; the checksums are those of the original files.
+// torchvision's mirror, with the checksums of the original files.
 inline constexpr DatasetFile kMnist[] = {
     {"https://ossci-datasets.s3.amazonaws.com/mnist/"
      "train-images-idx3-ubyte.gz",
@@ -79,8 +79,8 @@ struct UntarOptions {
   /// Folder with existing data; read-only. Empty: TERN_DATA from the
   /// environment, or none.
   std::filesystem::path data = {};
-  /// Folder where datasets are stored. Empty: the first that is set of
-  /// TERN_CACHE, XDG_CACHE_HOME/tern/data and ~/.cache/tern/data.
+  /// Folder where datasets are stored. Empty: TERN_CACHE if set, else
+  /// XDG_CACHE_HOME/tern/data if set, else ~/.cache/tern/data.
   std::filesystem::path cache = {};
   /// Downloads a dataset that is in neither folder.
   bool allow_download = true;

@@ -9,10 +9,10 @@
 
 namespace tern {
 
-/// A file that appears under its name in one step, once it is complete. Until
-/// then it is written beside `target` under another name, and removed if it is
-/// never committed. A reader sees the old file or the new one; after a failure
-/// the old one remains.
+/// A file that gets its final name atomically, once it is complete. Until then
+/// it is written beside `target` under a temporary name, and removed if it is
+/// never committed. A reader sees either the old file or the new file; after a
+/// failure the old file remains.
 ///
 ///   AtomicFile file(folder / "weights.safetensors");
 ///   file.write(header);
@@ -35,12 +35,12 @@ class AtomicFile {
 
   /// Waits until the written data is on the disk. Use it for several files that
   /// belong together: once all are synced, a full disk can no longer make one
-  /// commit fail after another has succeeded.
+  /// commit fail after other commits have succeeded.
   void sync();
   /// Renames the file to `target`, replacing an existing file.
   /// \param durable  Waits until file and name are on the disk.
   void commit(bool durable = true);
-  /// The same for a file whose SHA-256 may be listed in `target`.sha256.
+  /// Like `commit`, for a file whose SHA-256 may be listed in `target`.sha256.
   /// Removes an old list, which would reject the new file, just before the
   /// rename.
   /// \param sum  Writes a new list.
@@ -53,10 +53,11 @@ class AtomicFile {
   bool is_synced_ = false;
 };
 
-/// A new folder beside `target` that becomes `target` in one step, once it is
+/// A new folder beside `target` that is renamed to `target` once it is
 /// complete, and is removed if it is never published. A reader therefore sees a
-/// complete folder or none. Does not wait for the disk, which takes minutes on
-/// a busy one: after a power failure, files may be missing or truncated.
+/// complete folder or none. Does not wait until the data is on the disk, which
+/// would take minutes on a busy disk: after a power failure, files may be
+/// missing or truncated.
 ///
 ///   StagingFolder staging(cache / "digits");
 ///   write_file(staging.path() / "labels.csv", text);
@@ -79,16 +80,16 @@ class StagingFolder {
   /// The same for a folder inside `path()`.
   bool publish(const std::filesystem::path& content);
 
-  /// Removes what killed processes left beside `target`. Call it only while no
-  /// other process can be filling a folder for the same target.
+  /// Removes folders that killed processes left beside `target`. Call it only
+  /// while no other process can be filling a folder for the same target.
   static void remove_leftovers(const std::filesystem::path& target);
 
  private:
   std::filesystem::path target_, path_;
 };
 
-/// Returns 16 random hexadecimal digits from the system's random source, as a
-/// unique name.
+/// Returns 16 random hexadecimal digits from the system's random source, for
+/// use as a unique name.
 std::string random_id();
 
 }  // namespace tern

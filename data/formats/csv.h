@@ -26,7 +26,7 @@ struct CsvTable {
   std::vector<size_t> lines = {};
 
   /// Returns the index of a column.
-  /// \throws DataError that names the existing columns.
+  /// \throws DataError that lists the existing columns.
   size_t column(std::string_view name) const;
 };
 

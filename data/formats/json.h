@@ -20,9 +20,9 @@ namespace tern {
 ///   json.end();
 ///
 /// Each call throws DataError, with the position in bytes and the enclosing
-/// keys, if the next token is not what the call reads. Also rejected: text that
-/// is not UTF-8, a duplicate key in an object, more than 64 levels of objects
-/// and arrays, and more than 2,000,000 tokens (brackets, keys and other
+/// keys, if the next token is not of the kind that the call reads. Also rejects
+/// text that is not UTF-8, a duplicate key in an object, more than 64 levels of
+/// objects and arrays, and more than 2,000,000 tokens (brackets, keys and other
 /// values).
 class JsonReader {
  public:

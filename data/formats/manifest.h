@@ -24,7 +24,7 @@ struct Manifest {
   };
 
   std::string run;   // 1 to 64 letters and digits; identifies the run
-  int64_t step = 0;  // training batches done
+  int64_t step = 0;  // completed training batches
   std::vector<File> files;
 };
 
@@ -32,7 +32,7 @@ std::string to_text(const Manifest& manifest);
 
 /// \param path  For error messages.
 /// \throws DataError unless the bytes are exactly what `to_text` writes, for
-///         example if they are damaged, truncated or of a newer format.
+///         example if they are damaged, truncated or in a newer format.
 Manifest parse_manifest(
     std::span<const uint8_t> bytes,
     const std::filesystem::path& path);

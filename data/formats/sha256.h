@@ -41,8 +41,8 @@ std::string sha256(std::span<const uint8_t> bytes);
 /// \throws IoError, or DataError if it is not a regular file.
 std::string sha256_file(const std::filesystem::path& path);
 
-/// Returns the first digits of a file's SHA-256, 8 or more, that its name
-/// contains, as in PyTorch's weight files: "f37072fd" for
+/// Returns the digits (8 or more) of a file's SHA-256 that its name contains,
+/// as in the names of PyTorch's weight files: "f37072fd" for
 /// "resnet18-f37072fd.pth". Empty if there are none.
 std::string sha256_in_name(const std::filesystem::path& path);
 

@@ -25,24 +25,26 @@ class TarSample {
   TarSample(std::shared_ptr<const TarShard> shard, int64_t index);
 
   std::string_view key() const;
-  /// Returns shard and sample, for messages.
+  /// Describes the shard and the sample, for messages.
   std::string describe() const { return shard_->describe(index_); }
 
   /// The sample's files, in the shard's order.
   std::span<const TarMember> members() const { return members_; }
   /// Returns the file of this field, ignoring case; null if there is none.
   const TarMember* find(std::string_view field) const;
-  /// The same.
-  /// \throws DataError that names the existing fields.
+  /// Like `find`, but throws if there is none.
+  /// \throws DataError that lists the existing fields.
   const TarMember& member(std::string_view field) const;
   /// Lists the sample's fields, for messages; if one contains a dot, also says
   /// where the sample's name ends and the field begins.
   std::string describe_fields() const;
 
   /// \throws DataError if the field is missing, the shard was changed, or the
-  ///         content has another format; so do all functions below. IoError.
+  ///         content has an unexpected format; IoError. All functions below
+  ///         throw the same.
   std::vector<uint8_t> bytes(std::string_view field) const;
-  /// The same, into memory provided by the caller, of the member's size.
+  /// Reads the bytes into the caller's memory, which must have the member's
+  /// size.
   void read(const TarMember& member, std::span<uint8_t> bytes) const {
     shard_->read(member, bytes);
   }

@@ -18,14 +18,14 @@ namespace tern {
 
 struct ShardSetOptions {
   /// Fields required in every sample, such as {"jpg", "cls"}. A sample without
-  /// one is an error that names it.
+  /// one of them is an error that names the sample.
   std::vector<std::string> fields = {};
   /// Skips a shard that is damaged, truncated or missing, with a warning to
   /// `sink`, instead of throwing.
   bool skip_bad_shards = false;
   /// SHA-256 by file name, from `read_sha256sums`. If set, each shard is read
-  /// and verified when the set is opened, and a shard that is not listed is an
-  /// error. (A tar archive has no checksums of its files' content.)
+  /// and verified when the shards are opened, and a shard that is not listed is
+  /// an error. (A tar archive has no checksums of its files' content.)
   std::map<std::string, std::string> checksums = {};
   /// Where downloaded shards are stored; see `cache_folder`.
   std::filesystem::path cache = {};
@@ -43,8 +43,8 @@ struct ShardSetOptions {
 std::vector<std::string> expand_shards(
     const std::vector<std::string>& patterns);
 
-/// Returns the file of a shard: the path itself, or for a URL its download in
-/// the cache (see `download`). Verifies the checksum if one is given.
+/// Returns the file of a shard: the path itself, or for a URL the downloaded
+/// file in the cache (see `download`). Verifies the checksum if one is given.
 /// \throws DownloadError, DataError; IoError.
 std::filesystem::path fetch_shard(
     const std::string& shard,
@@ -56,8 +56,8 @@ class TarShards {
  public:
   /// \param patterns  See `expand_shards`; URLs are downloaded, two at a time.
   /// \throws DataError for a damaged shard, unless such shards are skipped and
-  ///         another one is intact, or for a sample without a required field;
-  ///         IoError; c10::ValueError.
+  ///         at least one shard is intact, or for a sample without a required
+  ///         field; IoError; c10::ValueError.
   static std::shared_ptr<const TarShards> open(
       const std::vector<std::string>& patterns,
       const ShardSetOptions& options = {});
@@ -67,7 +67,7 @@ class TarShards {
   TarSample sample(int64_t index) const;
   /// Number of samples per shard, in the order of their indices.
   std::vector<int64_t> shard_sizes() const;
-  /// The shards without the skipped ones.
+  /// The shards, without those that were skipped.
   const std::vector<std::shared_ptr<const TarShard>>& shards() const {
     return shards_;
   }
@@ -79,7 +79,7 @@ class TarShards {
   std::vector<std::shared_ptr<const TarShard>> shards_;
   std::vector<int64_t> ends_;  // ends_[k]: samples of the shards 0..k
   mutable std::mutex mutex_;
-  mutable std::deque<size_t> open_;  // shards, the one opened first in front
+  mutable std::deque<size_t> open_;  // shards, in the order of opening
 };
 
 /// Decodes a sample to a batch of one (N = 1). `rng` is the sample's random
@@ -98,9 +98,9 @@ struct TarDatasetOptions {
   ShardSetOptions shards = {};
 };
 
-/// Tar shards in WebDataset's layout as a map-style dataset. Like any dataset
-/// of a DataLoader it has every sample once per epoch, the same batches for any
-/// number of workers, equal steps on all ranks and exact resume.
+/// Tar shards in WebDataset's layout as a map-style dataset. With a DataLoader,
+/// it reads every sample once per epoch, gives the same batches for any number
+/// of workers and the same number of steps on all ranks, and resumes exactly.
 ///
 ///   auto points = TarDataset::from({"train-{000..009}.tar"});
 ///   DataLoader loader(points, {.batch_size = 64, .shuffle = true});

@@ -13,7 +13,7 @@
 
 namespace tern {
 
-/// The values of an enum with their names in files.
+/// The values of an enum with the names used in files.
 template <class Enum, size_t N>
 using EnumNames = std::array<std::pair<const char*, Enum>, N>;
 

@@ -12,21 +12,21 @@ namespace tern {
 /// True if the error says that a device or the host is out of memory.
 bool is_out_of_memory(const std::exception& error);
 
-/// Gives the allocator's unused memory back to the system or to CUDA; on a CPU,
+/// Returns the allocator's unused memory to the system or to CUDA; on a CPU,
 /// the memory kept by `keep_freed_memory`.
 void give_back_unused_memory(torch::Device device);
 
 /// Returns the bytes that tensors on `device` can still use: on a GPU the free
-/// memory plus the unused memory of its allocator; on a CPU what the machine or
-/// the memory cgroup of this process has left, whichever is less. The largest
-/// number if unknown, as for a GPU with LibTorch 2.9.
+/// memory plus the unused memory of its allocator; on a CPU what is left on the
+/// machine or in this process's memory cgroup, whichever is less. If unknown,
+/// as for a GPU with LibTorch 2.9, returns the largest number.
 /// \throws c10::ValueError for a CUDA device that this machine does not have.
 int64_t available_memory(torch::Device device);
 
-/// Asks Linux to keep these bytes and their neighbors in pages of 2 MB, unless
-/// the system disables those. This speeds up access to data that is read in
-/// full at every call. From Linux 6.1 on, data that is already there is moved
-/// to such pages. Does nothing on other systems.
+/// Makes Linux keep these bytes and their neighbors in 2 MB pages, unless the
+/// system disables them. This speeds up access to data that is read in full at
+/// every call. Linux 6.1 and later also moves existing data to such pages. Does
+/// nothing on other systems.
 void use_huge_pages(const void* data, size_t bytes);
 
 /// Returns the number of bytes of a tensor; for a sparse one, of its indices
@@ -38,14 +38,13 @@ std::string bytes_text(int64_t bytes);
 
 /// Makes the C library keep the memory that training on a CPU frees and
 /// allocates again at every step. By default glibc returns large blocks to the
-/// system and requests them again, page by page, which costs a small network a
-/// third of its time and one with large activations two thirds.
+/// system and requests them again, page by page. This takes a third of the time
+/// of a small network, and two thirds for a network with large activations.
 ///
 /// Called once per process, by the first Learner on a CPU. From then on freed
-/// memory stays with the process, even if blocks no longer fit together; the
-/// destructor of a Learner returns unused memory. Does nothing if the
-/// environment sets a MALLOC_ variable or GLIBC_TUNABLES, or with another C
-/// library.
+/// memory stays with the process, even if it is fragmented; the destructor of a
+/// Learner returns unused memory. Does nothing if the environment sets a
+/// MALLOC_ variable or GLIBC_TUNABLES, or with another C library.
 void keep_freed_memory();
 
 }  // namespace tern

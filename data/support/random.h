@@ -47,9 +47,9 @@ class SampleRng {
   at::philox_engine engine_;
 };
 
-/// Seeds LibTorch's generators on all devices and the C library's. The order of
-/// the data and MixUp have their own seeds: `DataLoaderOptions::seed` and
-/// `LearnerOptions::seed`. Like fastai's set_seed.
+/// Seeds LibTorch's generators on all devices and the C library's generator.
+/// The order of the data and MixUp use `DataLoaderOptions::seed` and
+/// `LearnerOptions::seed` instead. Like fastai's set_seed.
 ///
 /// \param deterministic  Also calls `set_deterministic(true)`.
 void seed_everything(uint64_t seed, bool deterministic = false);

@@ -15,7 +15,7 @@ namespace tern {
 /// Progress of a training run, for a progress bar.
 struct Progress {
   int64_t epoch = 0, epochs = 0;
-  int64_t batch = 0, batches = 0;  // batches done, and their number
+  int64_t batch = 0, batches = 0;  // completed batches; all batches
   bool training = true;            // false: validation
   double smooth_loss = 0;          // NaN before the first batch
   double seconds = 0;              // since the epoch began
@@ -23,13 +23,13 @@ struct Progress {
   const char* task = nullptr;      // the unit outside training: "MB downloaded"
 };
 
-/// Formats rounded seconds as in the table, the progress line and reports:
-/// "01:05" or "1:02:03".
+/// Formats rounded seconds, as shown in the table, the progress line and
+/// reports: "01:05" or "1:02:03".
 std::string clock_text(double seconds);
 
 /// Receives all output: log messages, warnings and progress. Tern prints
-/// nothing elsewhere; an application derives from this class to show training
-/// in its own window.
+/// nothing elsewhere. To show training in its own window, an application
+/// derives from this class.
 ///
 /// A Learner calls its sink from the training thread. The sink of an image
 /// dataset (`ImageDataBunchOptions::sink`) is also called from the loaders'
@@ -48,7 +48,7 @@ class SinkImpl {
 
   /// A complete line of text without a line break, such as a row of the table.
   virtual void line(const std::string& text) = 0;
-  /// A message that does not end the training.
+  /// A message that does not end training.
   virtual void warning(const std::string& text) { line("warning: " + text); }
   /// Called a few times per second during training.
   virtual void progress(const Progress&) {}
@@ -107,8 +107,9 @@ class Sink {
 /// progress line below them; otherwise it writes one line of progress per
 /// minute. Warnings go to stderr.
 ///
-/// The width of a terminal is the environment variable COLUMNS, or the width of
-/// its window, or 80. Lines in a file or a pipe are not limited.
+/// The width of a terminal is read from the environment variable COLUMNS, or
+/// else from its window; otherwise it is 80. Lines in a file or a pipe are not
+/// limited.
 Sink terminal(std::FILE* stream = stdout);
 
 /// Returns a sink that discards all output.

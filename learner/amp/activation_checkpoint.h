@@ -33,7 +33,7 @@ class ActivationCheckpointImpl : public torch::nn::Module {
       std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)>;
 
   /// \param module  A module composed of other modules (a Sequential, a block).
-  ///                Its forward takes a tensor and returns one.
+  ///                Its forward takes one tensor and returns one tensor.
   /// \throws c10::ValueError if the module itself has parameters or buffers:
   ///         for a single layer, recomputing would not save memory.
   template <class M>

@@ -12,21 +12,21 @@ struct AutogradContext;
 
 namespace tern {
 
-/// Runs matrix products and convolutions in 16 bits, and losses in fp32, while
-/// it exists: PyTorch's `torch.autocast`. Weights stay fp32.
+/// While it exists, matrix products and convolutions run in 16 bits and losses
+/// in fp32: PyTorch's `torch.autocast`. Weights stay fp32.
 ///
 ///   torch::Tensor loss;
 ///   {
 ///     tern::AutocastGuard autocast(device);
 ///     loss = loss_fn(net->forward(x), y);
 ///   }
-///   loss.backward();  // outside: it replays in the types of the forward
+///   loss.backward();  // outside: uses the dtypes of the forward pass
 ///
-/// Guards are bound to their scope and thread, can be nested, and restore the
-/// previous state also after an exception. A new thread starts without
-/// autocast; `amp::wrap` transfers the state. Do not step an optimizer inside
-/// the scope: the 16-bit copies of the weights are cached until the outermost
-/// enabled guard ends, and would become stale.
+/// Guards apply to their scope and thread, can be nested, and also restore the
+/// previous state after an exception. A new thread starts without autocast;
+/// `amp::wrap` transfers the state. Do not step an optimizer inside the scope:
+/// the 16-bit copies of the weights are cached until the outermost enabled
+/// guard ends, and would become stale.
 ///
 /// CPU and CUDA cast different operations, and tensors of the other device type
 /// are not cast: pass the device on which the model runs.
@@ -40,8 +40,9 @@ class AutocastGuard {
   /// \param cache_enabled  Cache the 16-bit copies of weights that are used
   ///                       more than once. The cache is shared by all threads,
   ///                       so pass false in every thread but one.
-  /// \throws c10::ValueError for another device or dtype; nothing has changed
-  ///         then. (Python warns and continues in fp32; LibTorch accepts any.)
+  /// \throws c10::ValueError for any other device or dtype; the state is then
+  ///         unchanged. (Python warns and continues in fp32; LibTorch accepts
+  ///         any.)
   explicit AutocastGuard(
       torch::Device device,
       std::optional<torch::ScalarType> dtype = {},
@@ -126,8 +127,8 @@ class CastInputs {
   /// \param dtype  Any floating-point type.
   CastInputs(torch::Device device, torch::ScalarType dtype);
 
-  /// Returns `tensor` in the requested type if it is a floating-point tensor of
-  /// this device type and not kDouble. Other tensors, and undefined ones, are
+  /// Converts `tensor` to `dtype` if it is a floating-point tensor of this
+  /// device type and not kDouble. Other tensors, and undefined ones, are
   /// returned unchanged.
   torch::Tensor operator()(const torch::Tensor& tensor) const;
 

@@ -13,7 +13,7 @@ Tensors gradients_of(const Tensors& parameters);
 /// Returns the joint L2 norm of all tensors; does not synchronize.
 /// \param tensors  Defined, floating-point or complex, on one device; may be
 ///                 empty.
-/// \return 0-dim on their device, kFloat, or kDouble if one of them has that
+/// \return 0-dim on their device, kFloat, or kDouble if one of them has double
 ///         precision; infinite or NaN if an element is.
 /// \throws c10::ValueError for a sparse tensor.
 torch::Tensor joint_norm(const Tensors& tensors);

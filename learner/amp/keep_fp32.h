@@ -33,7 +33,8 @@ class KeptParameters {
   bool contains(const c10::TensorImpl* tensor) const {
     return kept_.contains(tensor);
   }
-  /// True if it is another parameter or buffer of the model.
+  /// True if the tensor is a parameter or buffer of the model that does not
+  /// stay fp32.
   bool has_other(const c10::TensorImpl* tensor) const {
     return others_.contains(tensor);
   }
@@ -68,27 +69,28 @@ KeptParameters kept_parameters(
 
 /// Returns the tensors among an operation's values, including those in lists.
 Tensors tensors_of(std::span<const c10::IValue> values);
-/// Converts the floating-point tensors among the last `count` values of a
-/// stack, including those in lists, but not doubles.
+/// Converts the floating-point tensors, except kDouble, among the last `count`
+/// values of a stack, including those in lists.
 void to_type(torch::ScalarType type, torch::jit::Stack& stack, size_t count);
 
-/// While it exists, forward passes of this thread compute some layers in fp32
-/// among 16-bit ones.
+/// While it exists, forward passes of this thread compute the kept layers in
+/// fp32 and all other layers in 16 bits.
 ///
-/// Only the operations of C++ modules can be observed, not the modules. A kept
-/// layer therefore begins with the first operation that has a kept weight among
-/// its inputs, or a tensor that is computed only from kept weights (`w.t()` or
-/// `w / w.norm()`). It ends with the next 16-bit layer: a convolution, product,
-/// normalization, recurrent or embedding layer with another weight. In between,
-/// operations on results of the kept layer compute in fp32, without autocast:
-/// the scores of an attention, activations, residual sums. Operations that a
-/// module runs before its first weight are not recognized as part of it.
+/// For C++ modules, only operations can be observed, not the modules
+/// themselves. A kept layer therefore begins with the first operation that has
+/// a kept weight among its inputs, or a tensor that is computed only from kept
+/// weights (`w.t()` or `w / w.norm()`). It ends with the next 16-bit layer: a
+/// convolution, product, normalization, recurrent or embedding layer with
+/// another weight. In between, operations on results of the kept layer compute
+/// in fp32, without autocast: the scores of an attention, activations, residual
+/// sums. Operations that a module runs before it uses its first weight are not
+/// recognized as part of it.
 ///
 /// After a kept layer, a 16-bit layer converts its inputs to the type of its
 /// weights (BatchNorm, whose weights are fp32, to `dtype`). Results of a kept
 /// layer are rounded where they are combined with 16-bit tensors: in the sum of
-/// a later residual block, or where features are concatenated. Under autocast
-/// both are left to autocast. The backward pass is not affected.
+/// a later residual block, or where features are concatenated. Under autocast,
+/// autocast does both. The backward pass is not affected.
 ///
 /// LibTorch's MultiheadAttention can mask padding only in fp32 or fp64. 16-bit
 /// scores that are about to be masked are therefore converted to fp32, up to
@@ -104,18 +106,19 @@ class KeepFp32Guard {
   };
 
   /// \param kept  Must outlive the guard.
-  /// \param dtype  Type of the other weights. Unset: under autocast, or
-  ///               unknown.
+  /// \param dtype  Dtype of the other weights. Unset: under autocast, or if it
+  ///               is unknown.
   explicit KeepFp32Guard(
       const KeptParameters& kept,
       std::optional<torch::ScalarType> dtype = {});
-  /// \param x  The tensor that replaces the one for which `point` was created.
+  /// \param x  The tensor that replaces the tensor for which `point` was
+  ///           created.
   KeepFp32Guard(const Point& point, const torch::Tensor& x);
   ~KeepFp32Guard();
   KeepFp32Guard(const KeepFp32Guard&) = delete;
 
   /// Returns the position of this thread's innermost guard, which is about to
-  /// compute with `x`; unset: there is no guard.
+  /// compute with `x`; unset if there is no guard.
   static std::optional<Point> point(const torch::Tensor& x);
 
   /// Converts the arguments of an operation, which are the last values of the

@@ -23,19 +23,20 @@ namespace tern {
 /// layers) are their own master weights.
 ///
 /// 16-bit buffers also have fp32 copies, which the optimizer does not change.
-/// If the model changes an element of a buffer during training, the copy takes
-/// over the new value.
+/// If the model changes an element of a buffer during training, the new value
+/// is copied to the fp32 copy.
 class MasterWeights final : public SteppedWeights {
  public:
   /// Converts the floating-point parameters and buffers of `model` to `dtype`,
-  /// except those of batch normalization, and keeps fp32 copies of them. Frozen
-  /// weights of `add_lora` have no copies. Gradients are dropped, because they
-  /// have the old type.
+  /// except BatchNorm's, and keeps fp32 copies of them. Frozen weights of
+  /// `add_lora` have no copies. Gradients are dropped, because they have the
+  /// old dtype.
   ///
   /// \param flat  Keep the master weights in one block of memory.
   /// \param kept  Tensors that are not converted.
-  /// \param has_masters  False: no copies of parameters; the optimizer owns the
-  ///                     converted ones, and `weights` and `masters` are empty.
+  /// \param has_masters  False: keeps no copies of parameters; the optimizer
+  ///                     owns the converted parameters, and `weights` and
+  ///                     `masters` are empty.
   MasterWeights(
       const Model& model,
       torch::ScalarType dtype,
@@ -56,25 +57,25 @@ class MasterWeights final : public SteppedWeights {
   /// gradients, in fp32 and still scaled, to the master weights.
   void move_gradients_to_masters();
   /// The reverse: moves the master weights' gradients to the weights, in the
-  /// weights' type.
+  /// weights' dtype.
   void move_gradients_to_weights();
   /// Rounds the master weights into the weights.
   void copy_masters_to_weights();
-  /// The same, and rounds the fp32 copies of buffers into the buffers. Call
-  /// this after both were written, as by a load.
+  /// Like `copy_masters_to_weights`; also rounds the fp32 copies of buffers
+  /// into the buffers. Call it after both were written, for example by a load.
   void copy_to_model();
   /// Updates the fp32 copies with values that the model has written into its
-  /// buffers. On a CPU this costs nothing if there are none.
+  /// buffers. On a CPU this costs nothing if the model has not written any.
   void follow_buffers();
   void zero_grad() override;
 
-  /// Restores the model's parameters and buffers in their original types: the
-  /// parameters with the values of the master weights, and the buffers with
-  /// their fp32 copies, including what the model has written.
+  /// Restores the model's parameters and buffers in their original dtypes: the
+  /// parameters from the master weights, and the buffers from their fp32
+  /// copies, including values that the model has written.
   void restore();
 
  private:
-  /// A buffer and its copy in the original type.
+  /// A buffer and its copy in the original dtype.
   struct Buffer {
     torch::Tensor of_model, exact;
     int64_t version;  // of `of_model` at the last comparison
@@ -87,7 +88,7 @@ class MasterWeights final : public SteppedWeights {
   torch::ScalarType dtype_;
   Tensors weights_, masters_;
   std::vector<Buffer> buffers_;
-  // Tensors without a master weight, with their original types.
+  // Tensors without a master weight, with their original dtypes.
   std::vector<std::pair<torch::Tensor, torch::ScalarType>> rounded_;
   std::unordered_map<c10::TensorImpl*, size_t> index_, buffer_index_;
 };

@@ -12,8 +12,9 @@
 
 namespace tern {
 
-/// Thrown if no checkpoint in a folder can be resumed, or if it does not fit
-/// this program. `what()` says which is the case and what to do.
+/// Thrown if a folder has no checkpoint that can be resumed, or if the
+/// checkpoint does not fit this program. `what()` says which of the two and
+/// what to do.
 class CheckpointError : public DataError {
  public:
   using DataError::DataError;
@@ -21,11 +22,11 @@ class CheckpointError : public DataError {
 
 class Learner;
 
-/// True if `folder` contains something that `Learner::resume` would try. Like
-/// any path, a relative one starts from the current folder.
+/// True if `folder` contains a checkpoint that `Learner::resume` would try. A
+/// relative path starts from the current folder.
 bool has_checkpoint(const std::filesystem::path& folder);
-/// True if that holds for the folder in which `learn.resume(folder)` looks: a
-/// relative folder is within LearnerOptions::path.
+/// The same for the folder that `learn.resume(folder)` reads: a relative path
+/// starts from LearnerOptions::path.
 bool has_checkpoint(const Learner& learn, const std::filesystem::path& folder);
 
 struct ResumeOptions {
@@ -44,14 +45,14 @@ struct ResumeOptions {
 /// Everything that an exact continuation of a Learner needs.
 struct Checkpoint {
   std::string run;   // id of the run, kept when it is resumed
-  int64_t step = 0;  // training batches done
+  int64_t step = 0;  // completed training batches
   /// fp32 weights (the master weights) and buffers, by Python's names. On the
   /// CPU.
   StateDict model;
   StateDict optimizer;  // as returned by optim::named_state
   StateDict training;   // position, random numbers, callbacks, ...
-  /// Descriptions of the settings that must be equal in the program that
-  /// resumes.
+  /// Descriptions of the settings that must be the same in the resuming
+  /// program.
   std::map<std::string, std::string> settings;
   std::filesystem::path folder = {};  // the folder from which it was read
 };
@@ -70,12 +71,12 @@ struct WriteCheckpointOptions {
 };
 
 /// Writes `folder/step_<n>`: three safetensors files and a manifest with their
-/// SHA-256. All of them are on the disk before the folder gets its name; then
-/// `folder/latest` is set to it. An existing checkpoint of this step with the
-/// same content is kept; one with other weights is renamed to
-/// `step_<n>.replaced-<i>`, a damaged one to `step_<n>.damaged-<i>`. Neither is
-/// resumed automatically. Of the replaced ones of this run, the last `keep` are
-/// kept.
+/// SHA-256. All files are on the disk before the folder gets its final name;
+/// then `folder/latest` is set to it. An existing checkpoint of this step with
+/// the same content is kept; one with other weights is renamed to
+/// `step_<n>.replaced-<i>`, a damaged one to `step_<n>.damaged-<i>`. `resume`
+/// tries neither automatically. The last `keep` replaced checkpoints of this
+/// run are kept.
 /// \return the folders that were renamed.
 /// \throws IoError if something cannot be written; existing checkpoints are
 ///         then unchanged.
@@ -93,11 +94,12 @@ Checkpoint read_checkpoint(
     const std::filesystem::path& folder,
     std::vector<std::string>& problems);
 
-/// Removes checkpoints that killed programs have written or removed only in
-/// part. Only for the holder of the folder's RunLock.
+/// Removes checkpoints that killed programs have only partly written or
+/// removed. Only the holder of the folder's RunLock may call it.
 void remove_unfinished_checkpoints(const std::filesystem::path& folder);
 
-/// Returns the run id of a step's folder; empty if its manifest is damaged.
+/// Returns the run id of a checkpoint's folder; empty if its manifest is
+/// damaged.
 std::string run_of_checkpoint(const std::filesystem::path& step);
 
 /// Returns the paths of the checkpoints in a run's folder, newest first.
@@ -105,12 +107,12 @@ std::vector<std::filesystem::path> list_checkpoints(
     const std::filesystem::path& folder);
 
 /// Prevents other programs from writing checkpoints into a folder. The system
-/// releases the lock when the program ends, however it ends.
+/// releases the lock when the program ends, even if it is killed.
 class RunLock {
  public:
   /// Creates the folder.
-  /// \throws CheckpointError naming the holder if another program, or another
-  ///         Learner of this one, has the lock; IoError.
+  /// \throws CheckpointError with the holder's name if another program, or
+  ///         another Learner of this program, has the lock; IoError.
   explicit RunLock(const std::filesystem::path& folder);
 
  private:

@@ -16,9 +16,9 @@ namespace tern {
 class Callback;
 class Learner;
 
-/// Returns the log_state of this callback from the checkpoint from which the
-/// running fit was resumed. Returns it once; afterwards, or if the checkpoint
-/// has none, returns an empty state. Returns nothing if the fit was not
+/// Returns this callback's log_state in the checkpoint from which the running
+/// fit was resumed. The first call returns it; later calls, or a call for a
+/// checkpoint without it, return an empty state. Unset if the fit was not
 /// resumed.
 std::optional<StateDict> take_resumed_log(
     Learner& learner,
@@ -28,17 +28,17 @@ std::optional<StateDict> take_resumed_log(
 /// fit has reached it yet, returns that checkpoint.
 Checkpoint capture_checkpoint(Learner& learner);
 
-/// The same on several ranks, with one run id for all of them. Called by all
-/// ranks. Does not write the checkpoint.
+/// Like `capture_checkpoint` on several ranks, with one run id for all of them.
+/// Called by all ranks. Does not write the checkpoint.
 /// \param before  Called first.
-/// \return the checkpoint on rank 0; do not use the result of other ranks.
+/// \return the checkpoint, on rank 0; do not use the result on other ranks.
 /// \throws on all ranks if `before` or the capture throws on one of them.
 Checkpoint capture_on_all_ranks(
     Learner& learner,
     c10::function_ref<void()> before);
 
-/// Returns the step from which the training continues, even if the fit that was
-/// resumed has not begun yet.
+/// Returns the step from which training continues, even if the resumed fit has
+/// not begun yet.
 int64_t step_to_continue(const Learner& learner);
 
 /// Logs which checkpoints a save has renamed, and how to return to them.

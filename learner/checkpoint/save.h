@@ -33,17 +33,17 @@ void remove_saved(const Learner& learn, const std::string& name);
 /// A point in a run: completed fits and steps.
 using TrainingMoment = std::pair<int64_t, int64_t>;
 
-/// Puts aside the models that this run saved after the checkpoint from which it
-/// was resumed, because they belong to an abandoned branch. Each is renamed to
-/// "<name>.replaced" until the name is saved again, and the model that the name
-/// had at the checkpoint, if any, takes its place.
+/// Renames the models that this run saved after the checkpoint from which it
+/// was resumed, because they belong to an abandoned branch. Each becomes
+/// "<name>.replaced" until a model is saved under the name again. The model
+/// that had the name at the checkpoint, if any, is restored.
 /// \return the new names of the renamed files.
 std::vector<std::string> take_back_later_models(
     Learner& learn,
     const TrainingMoment& checkpoint);
 
 /// Removes the older model that is kept for `take_back_later_models` under this
-/// name, if the last checkpoint came after the current model was saved.
+/// name, if the last checkpoint is newer than the current model.
 void remove_earlier_model(Learner& learn, const std::string& name);
 
 }  // namespace tern

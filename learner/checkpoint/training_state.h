@@ -35,21 +35,21 @@ std::vector<StatePart> state_parts(Learner& learner);
 ///         then unchanged.
 void apply_model(Learner& learner, const Checkpoint& checkpoint);
 /// Restores the other parts.
-/// \param with_trained  Also restore which parameters are trained.
+/// \param with_trained  Also restore which parameters are trainable.
 /// \throws as load_state_dict of the callbacks.
 void apply_training(
     Learner& learner,
     const Checkpoint& checkpoint,
     bool with_trained = true);
-/// Restores which parameters were trained when the checkpoint's fit began.
+/// Restores which parameters were trainable when the checkpoint's fit began.
 void restore_trained_at_begin(Learner& learner, const Checkpoint& checkpoint);
 
 /// An entry with this prefix and a part's name means that the callback existed
 /// and its state_dict was empty.
 constexpr const char* kEmpty = "empty/";
 
-/// Restores a part, including one that was empty when saved and has changed
-/// since.
+/// Restores a part, including a part that was empty when it was saved and has
+/// changed since.
 void restore_part(const StatePart& part, const StateDict& state);
 
 StateDict optimizer_state(Learner& learner);
@@ -62,7 +62,7 @@ void put_under(
     const StateDict& state);
 
 /// Returns the entries with the prefix "prefix/", without the prefix; all
-/// entries if it is empty.
+/// entries if `prefix` is empty.
 StateDict entries_under(const StateDict& all, const std::string& prefix);
 
 /// Returns an integer of the state.

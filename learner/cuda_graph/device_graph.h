@@ -20,11 +20,11 @@ class DeviceGraph {
   virtual void warm_up(const std::function<void()>& work) = 0;
   /// Runs the host code of `work` and captures its kernels without running
   /// them.
-  /// \return what `work` returned: tensors whose memory each `replay`
+  /// \return the result of `work`: tensors whose memory each `replay`
   ///         overwrites.
-  /// \throws what `work` throws, or c10::Error for an operation that cannot be
-  ///         captured, such as one that waits for the device; nothing is
-  ///         recorded then.
+  /// \throws the exceptions of `work`, or c10::Error for an operation that
+  ///         cannot be captured, such as one that synchronizes with the device;
+  ///         then nothing is recorded.
   virtual Tensors record(const std::function<Tensors()>& work) = 0;
   /// Launches the recorded kernels on the current stream.
   virtual void replay() = 0;
@@ -36,7 +36,7 @@ using MakeDeviceGraph =
 /// Creates a CUDA graph with its own memory pool. CUDA graphs need LibTorch's
 /// CUDA library, which a Tern program does not load at start; the
 /// implementation is therefore in libtern_cuda_graph.so. The environment
-/// variable TERN_CUDA_GRAPH_LIBRARY can give its path.
+/// variable TERN_CUDA_GRAPH_LIBRARY can specify its path.
 /// \throws c10::Error if the library is not found.
 std::unique_ptr<DeviceGraph> make_cuda_graph(torch::Device device);
 

@@ -26,11 +26,11 @@ struct CudaGraphOptions {
 /// of dropout's random numbers are always on the device.
 ///
 /// A step that cannot be replayed runs eagerly, with the same result, and the
-/// reason is logged once per fit. Reasons are a batch of another shape, a
+/// reason is logged once per fit. Reasons are a batch of a different shape, a
 /// custom loss set by a callback (MixUp), a callback that acts within the step
 /// and whose `Callback::can_be_replayed` is false, an optimizer outside
-/// tern::optim, several devices or processes, and an operation that waits for
-/// the device.
+/// tern::optim, several devices or processes, and an operation that
+/// synchronizes with the device.
 ///
 /// Decisions on the host, such as an `if` in the model's C++ code, are fixed
 /// when the step is recorded. After a replay `state().outputs` refers to memory
@@ -78,8 +78,8 @@ class StepGraph final : public StepRunner {
 /// Returns a Learner's graph, or null.
 std::shared_ptr<StepGraph> step_graph(const Learner& learn);
 
-/// Turns the step of a Learner into a graph; null turns this off. Between fits
-/// only.
+/// Sets the graph that runs a Learner's step; null: steps run eagerly. Call it
+/// between fits only.
 void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph);
 
 }  // namespace tern

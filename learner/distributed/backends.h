@@ -26,20 +26,20 @@ struct Member {
 
 /// Creates a PyTorch Gloo group over all ranks of a store, for CPU tensors, in
 /// which every operation fails soon after the process of a rank has exited.
-/// Plain Gloo reports this only to ranks that exchange data with that rank, and
-/// not even to them if the rank exits while the first bytes of a message to it
-/// are being written; the others wait for the timeout.
+/// Plain Gloo reports the exit only to ranks that exchange data with that rank,
+/// and not even to them if the rank exits while the first bytes of a message to
+/// it are being written. All other ranks wait until the timeout.
 ///
 /// The group supports the operations that Tern and c10d::Reducer use:
 /// broadcast, allreduce and barrier. An operation that failed may still write
 /// into its tensors. `abort()` ends running operations on all ranks. The
-/// destructor lets the other ranks finish; from then on they have only Gloo's
-/// own error detection. A Gloo thread that is stuck is abandoned, together with
-/// the store, until the timeout.
+/// destructor lets the other ranks finish their operations; after that they
+/// have only Gloo's own error detection. A Gloo thread that is stuck is
+/// abandoned, together with the store, until the timeout.
 ///
 /// \param master_address  If it is a loopback address, listens only on this
 ///                        machine.
-/// \throws Gloo's errors if the others do not connect within the timeout.
+/// \throws Gloo's errors if the other ranks do not connect within the timeout.
 c10::intrusive_ptr<c10d::Backend> make_gloo_group(
     const Member& member,
     const std::string& master_address);
@@ -49,9 +49,10 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_group(
 /// the timeout is aborted; NCCL never terminates the program.
 ///
 /// NCCL support is part of LibTorch's CUDA library, which Tern programs do not
-/// load at start, so it is loaded from libtern_nccl.so: from the file named by
-/// the variable TERN_NCCL_LIBRARY, from the dynamic loader's search path, or
-/// from where Tern was built or installed.
+/// load at start, so it is in libtern_nccl.so. Tern loads this library from the
+/// path in the environment variable TERN_NCCL_LIBRARY if it is set, else from
+/// the dynamic loader's search path, else from the folder in which Tern was
+/// built or installed.
 /// \throws c10::Error if this library cannot be found; errors of NCCL.
 c10::intrusive_ptr<c10d::Backend> make_nccl_group(const Member& member);
 
@@ -60,7 +61,7 @@ constexpr const char* kMakeNcclGroup = "tern_make_nccl_group";
 using MakeNcclGroup =
     void (*)(const Member& member, c10::intrusive_ptr<c10d::Backend>& result);
 
-/// Returns the result of `f`, or nothing if `f` throws or takes longer than
+/// Returns the result of `f`; unset if `f` throws or takes longer than
 /// `patience`. On a timeout, `f` keeps running in a detached thread and its
 /// result is discarded. For calls that may wait for another machine forever.
 /// `f` must own everything that it uses.

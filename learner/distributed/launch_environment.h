@@ -14,8 +14,8 @@ struct LaunchEnvironment {
   std::string master_address = "127.0.0.1";  // MASTER_ADDR
   uint16_t master_port = 29500;              // MASTER_PORT
   /// TORCHELASTIC_RUN_ID and the number of restarts. They are part of the
-  /// store's keys, so that the keys of one attempt do not collide with those of
-  /// another in a store that outlives both.
+  /// store's keys, so that keys of different attempts do not collide in a store
+  /// that outlives them.
   std::string run = "none";
   int64_t restarts = 0;
   /// TORCHELASTIC_USE_AGENT_STORE: the launcher hosts the store, and rank 0 is
@@ -28,7 +28,7 @@ struct LaunchEnvironment {
   /// set.
   /// \throws c10::ValueError naming the variable if only some of RANK,
   ///         WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are set, or if
-  ///         one is not a number or contradicts another.
+  ///         a value is not a number or contradicts another value.
   static LaunchEnvironment read();
 };
 

@@ -18,15 +18,15 @@ class MasterWeights;
 /// ZeRO-1 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
 /// Trillion Parameter Models", section 5.1): each rank updates a part of the
 /// parameters, keeps only this part's optimizer state and fp32 master weights,
-/// and receives the other weights from the other ranks after each step. As
-/// torch's ZeroRedundancyOptimizer, without splitting single parameters.
+/// and receives the remaining weights from the other ranks after each step.
+/// Like torch's ZeroRedundancyOptimizer; single parameters are not split.
 ///
 ///   OptimizerShard shard(group);
 ///   shard.divide(optimizer);  // once; then loop as without it
 ///
 /// Gradients come from a GradientReducer and are the same on all ranks, so all
-/// ranks detect an overflow in any of them. The weights are bit-identical to
-/// those of a run in which nothing is divided.
+/// ranks detect an overflow in any of them. The weights are bit-identical to a
+/// run without sharding.
 class OptimizerShard final : public TrainingShard {
  public:
   explicit OptimizerShard(std::shared_ptr<ProcessGroup> group);
@@ -34,10 +34,11 @@ class OptimizerShard final : public TrainingShard {
   /// Assigns each rank its part. Call this again after the optimizer's
   /// parameters were replaced by other tensors, or its state was loaded.
   ///
-  /// \param optimizer  One of tern::optim, with all parameters on each rank.
+  /// \param optimizer  An optimizer of tern::optim, with all parameters on each
+  ///                   rank.
   /// \param masters  For a 16-bit model, its complete master weights; otherwise
-  ///                 null. Those of the other ranks are released.
-  /// \throws c10::NotImplementedError for another optimizer.
+  ///                 null. Master weights in other ranks' parts are released.
+  /// \throws c10::NotImplementedError for any other optimizer.
   void divide(
       torch::optim::Optimizer& optimizer,
       const std::shared_ptr<MasterWeights>& masters = nullptr);
@@ -46,8 +47,8 @@ class OptimizerShard final : public TrainingShard {
   bool has_released_masters() const override { return has_released_masters_; }
   void gather_masters() override;
   void release_masters() override;
-  /// For when the other ranks are lost: sets the missing master weights to the
-  /// 16-bit weights.
+  /// Sets the missing master weights to the 16-bit weights; for use when other
+  /// ranks are lost.
   void restore_masters();
 
   /// Returns the rank that updates each parameter. Parameters are assigned from

@@ -20,10 +20,10 @@ class ProcessGroup;
 namespace tern {
 
 struct ProcessGroupOptions {
-  /// How long a rank waits for the others in each operation.
+  /// Maximum time that a rank waits for the others in each operation.
   std::chrono::milliseconds timeout = std::chrono::seconds(120);
-  /// The device on which this process computes. With a CUDA device, CUDA
-  /// tensors are sent by NCCL and CPU tensors still by Gloo. Set by
+  /// The device on which this process computes. With a CUDA device, NCCL sends
+  /// CUDA tensors; Gloo still sends CPU tensors. Set by
   /// Learner::to_distributed.
   torch::Device device = torch::kCPU;
 };
@@ -32,8 +32,8 @@ struct ProcessGroupOptions {
 /// CPUs, NCCL for GPUs. Unless stated otherwise, all ranks must make every call
 /// in the same order.
 ///
-/// All calls throw DistributedError if a rank exited, timed out, or makes a
-/// different call than the others. (A different call is not detected for CUDA
+/// All calls throw DistributedError if a rank exited, timed out, or made a
+/// different call from the others. (A different call is not detected for CUDA
 /// tensors; the ranks then time out.) The group cannot be used after that.
 class ProcessGroup final : public Communicator {
  public:
@@ -53,20 +53,19 @@ class ProcessGroup final : public Communicator {
   int64_t world_size() const override { return environment_.world_size; }
   const ProcessGroupOptions& options() const { return options_; }
 
-  /// Replaces the tensors of all ranks by those of rank `root`, in place. The
-  /// tensors may have any mix of types and devices and are sent together.
+  /// Replaces the tensors of all ranks by rank `root`'s tensors, in place. The
+  /// tensors may have different dtypes and devices and are sent together.
   void broadcast(const Tensors& tensors, int64_t root = 0) override;
   void all_reduce(const torch::Tensor& tensor) override;
-  /// Returns the text of every rank, in the order of ranks. At most 16 MiB
-  /// each.
+  /// Returns the texts of all ranks, ordered by rank; each at most 16 MiB.
   std::vector<std::string> all_gather(const std::string& text);
   void barrier();
 
   /// \throws DistributedError on all ranks, with the values of the ranks,
   ///         unless all ranks passed the same value.
   void check_equal(const std::string& what, const std::string& value) override;
-  /// \param advice  What to do about it, for the error message, if the way in
-  ///                which the programs were started is not the cause.
+  /// \param advice  What the error message says to do. Needed if the cause is
+  ///                not the way in which the programs were started.
   void check_equal(
       const std::string& what,
       const std::string& value,
@@ -75,11 +74,12 @@ class ProcessGroup final : public Communicator {
   /// Reports this rank's error to the other ranks. Called by one rank alone.
   /// Does nothing if the others cannot be reached.
   void tell_error(const std::string& text) noexcept;
-  /// Returns an error that another rank has reported, or nothing. Called by one
-  /// rank alone. Waits briefly, because a report may still arrive.
+  /// Returns the error that another rank reported; unset if there is none.
+  /// Called by one rank alone. Waits briefly, because a report may still
+  /// arrive.
   std::optional<std::string> error_of_others() noexcept;
 
-  /// True if an error was caused by a connection and not by this rank.
+  /// True if an error was caused by a connection, not by this rank.
   static bool is_about_connections(const std::string& reason);
 
   /// Disconnects this rank, so that the operations of the others fail at once.
@@ -88,7 +88,7 @@ class ProcessGroup final : public Communicator {
   /// the error.
   void leave() noexcept;
 
-  /// The group that sends gradients; for GradientReducer.
+  /// Returns the c10d group that sends gradients; for GradientReducer.
   c10d::ProcessGroup& gradients();
 
  private:
@@ -100,7 +100,7 @@ class ProcessGroup final : public Communicator {
       const std::string& what);
   /// \param call  Description of this call, compared across ranks first; empty:
   ///              not compared.
-  /// \param numbers  Summed over ranks together with that comparison.
+  /// \param numbers  Summed over ranks in the same message as that comparison.
   template <class F>
   void all_take_part(
       const char* what,

@@ -15,12 +15,12 @@
 namespace tern {
 
 /// Batch normalization in training over the global batch: the output, the
-/// gradients and the running statistics are those of a single process with the
-/// whole batch. Every rank must call it and run backward. The forward pass
-/// all-reduces 2 C + 1 numbers per rank, the backward pass 2 C numbers.
+/// gradients and the running statistics are the same as in a single process
+/// with the whole batch. Every rank must call it and run backward. The forward
+/// pass all-reduces 2 C + 1 numbers per rank, the backward pass 2 C numbers.
 ///
 /// Statistics are computed in float (in double for a kDouble input), also for a
-/// 16-bit input, and combined in double. The output has the type of the input.
+/// 16-bit input, and combined in double. The output has the dtype of the input.
 ///
 /// \param input  [N, C, ...], floating-point; N >= 1 and may differ between
 ///               ranks.
@@ -42,8 +42,8 @@ torch::Tensor sync_batch_norm(
 
 /// BatchNorm over the global batch, for inputs [N, C, ...] of any dimension.
 /// Like Python's `torch.nn.SyncBatchNorm`, and works on CPUs too. Options,
-/// state dict names and behavior in eval mode are those of BatchNorm. With a
-/// single rank it is a plain BatchNorm.
+/// state dict names and behavior in eval mode are the same as BatchNorm's. With
+/// a single rank it is a plain BatchNorm.
 ///
 ///   SyncBatchNorm norm(torch::nn::BatchNormOptions(64), group);
 class SyncBatchNormImpl final : public torch::nn::BatchNorm2dImpl {
@@ -76,9 +76,9 @@ TORCH_MODULE(SyncBatchNorm);
 ///
 ///   auto net = convert_sync_batchnorm(resnet18(), group);
 ///
-/// Python replaces these modules by others. In C++ a member such as
-/// `torch::nn::BatchNorm2d bn1` cannot be replaced from outside, so the modules
-/// stay, and LibTorch's `batch_norm`, which all of them call, forwards to
+/// Python replaces these modules. In C++ a member such as
+/// `torch::nn::BatchNorm2d bn1` cannot be replaced from outside. Instead,
+/// LibTorch's `batch_norm`, which all these modules call, forwards to
 /// `sync_batch_norm` for this model. A clone of the model is not converted.
 /// Because LibTorch checks the input first, each rank needs two values per
 /// channel, whereas SyncBatchNorm needs one.

@@ -16,9 +16,9 @@ struct Architecture {
   friend bool operator==(const Architecture&, const Architecture&) = default;
 };
 
-/// A module that can be rebuilt by its name. Derive from it as well as from
-/// torch::nn::Module so that `Learner::export_model` and Predictor support your
-/// own network:
+/// A module that can be rebuilt from its name. To support a custom network in
+/// `Learner::export_model` and Predictor, derive it from this class and from
+/// torch::nn::Module:
 ///
 ///   struct NetImpl : torch::nn::Module, HasArchitecture {
 ///     Architecture architecture() const override { return {"my_net"}; }

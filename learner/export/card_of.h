@@ -7,8 +7,8 @@ namespace tern {
 
 class Learner;
 
-/// Returns the card of the file that `learn.export_model` would write now.
-/// Private to Tern.
+/// Returns the model card that `learn.export_model` would write now. Private to
+/// Tern.
 ModelCard card_of(Learner& learn, const ExportOptions& options);
 
 }  // namespace tern

@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// In an exported model that cannot be rebuilt by name: the name of its
-/// architecture, and of the tensor that holds its TorchScript graph and
+/// For an exported model that cannot be rebuilt by name: the name of its
+/// architecture, and also of the tensor that holds its TorchScript graph and
 /// weights. Private to Tern.
 inline constexpr const char* kGraph = "torchscript";
 
@@ -20,7 +20,7 @@ inline constexpr const char* kGraph = "torchscript";
 ///         the model's.
 torch::Tensor graph_of(Learner& learn, bool half);
 
-/// Loads a TorchScript model from bytes, which are a program.
+/// Loads a TorchScript model from bytes. The bytes are executable code.
 /// \param file  For error messages.
 /// \throws DataError if LibTorch cannot read the bytes.
 Model model_of_graph(const torch::Tensor& bytes, const std::string& file);

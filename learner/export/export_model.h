@@ -16,8 +16,8 @@ struct ExportOptions {
   /// Store floating-point weights in fp16, which halves the file. Norms and
   /// weights beyond fp16's range stay fp32.
   bool half = false;
-  /// Also write a Python program, `path` with the ending .py, that gives the
-  /// same predictions with torch and torchvision. Supports torchvision's
+  /// Also write a Python program, `path` with the extension .py, that computes
+  /// the same predictions with torch and torchvision. Supports torchvision's
   /// networks, alone or with vision_learner's head, simple_cnn, and every model
   /// with `traced`. For other networks, and for boxes and points, export_model
   /// throws a c10::ValueError and writes nothing.
@@ -26,17 +26,17 @@ struct ExportOptions {
   /// model that is not a HasArchitecture is always traced, with two samples of
   /// the data. The graph then accepts any number of samples, and inputs of
   /// other sizes if the model does, see `export_torchscript`. For a model whose
-  /// path depends on the number of samples, export_model throws a
+  /// control flow depends on the number of samples, export_model throws a
   /// c10::ValueError that names the operator; give such a model an
   /// architecture, see `register_architecture`.
   bool traced = false;
   /// Also write `path`.sha256, for `sha256sum -c`; see `load_weights`.
   bool sha256_file = false;
-  /// Preprocessing of images for the model. Unset: that of the DataBunch.
+  /// Preprocessing of images for the model. Unset: the DataBunch's.
   std::optional<ImagePreprocessing> preprocessing = {};
-  /// Your own texts by name, such as a vocabulary or the statistics of a table.
-  /// The file keeps them, and a Predictor returns them as `card().metadata`.
-  /// UTF-8, at most 8 MiB in total.
+  /// Custom texts by name, such as a vocabulary or the statistics of a table.
+  /// They are stored in the file, and a Predictor returns them as
+  /// `card().metadata`. UTF-8, at most 8 MiB in total.
   std::map<std::string, std::string> metadata = {};
 };
 

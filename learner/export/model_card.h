@@ -19,14 +19,14 @@ struct ModelCard {
   std::vector<std::string> classes = {};
   /// Applied to outputs before they are shown.
   Activation activation = Activation::none;
-  /// What each output predicts, with names and activation. Those of the first
-  /// output are also the two fields above.
+  /// What each output predicts, with names and activation. For the first
+  /// output, `classes` and `activation` repeat them.
   std::vector<OutputInfo> outputs = {};
   /// Unset: the model takes tensors only, not images.
   std::optional<ImagePreprocessing> preprocessing = {};
   /// Losses and metrics of the last training epoch.
   std::vector<MetricValue> metrics = {};
-  /// The program's own texts, from `ExportOptions::metadata`.
+  /// Custom texts from `ExportOptions::metadata`.
   std::map<std::string, std::string> metadata = {};
 };
 
@@ -34,16 +34,16 @@ struct ModelCard {
 const char* kind_name(TargetKind kind);
 
 /// Returns the card as the metadata of a safetensors file. Keys begin with
-/// "tern.", those of the program's own texts with "tern.user."; "format" is
-/// "pt", as in Python. Options, classes, outputs, metrics and preprocessing are
-/// JSON, all other values plain text.
-/// \throws c10::ValueError if a class name is not UTF-8, or if a text of the
-///         program has no name, is not UTF-8, or is too long.
+/// "tern.", keys of custom texts with "tern.user."; "format" is "pt", as in
+/// Python. Options, classes, outputs, metrics and preprocessing are JSON, all
+/// other values plain text.
+/// \throws c10::ValueError if a class name is not UTF-8, or if a custom text
+///         has no name, is not UTF-8, or is too long.
 std::map<std::string, std::string> to_metadata(const ModelCard& card);
 
 /// Reads a card from a file's metadata.
 /// \param path  Of the file, for error messages.
-/// \throws DataError if there is no card, or it is damaged or of a later
+/// \throws DataError if there is no card, or it is damaged or has a later
 ///         version.
 ModelCard parse_model_card(
     const std::map<std::string, std::string>& metadata,

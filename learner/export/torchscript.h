@@ -10,8 +10,9 @@ namespace tern {
 struct TorchScriptOptions {
   /// Accept any number of samples, which is the first dimension of every input
   /// that has as many rows as the first input. If false, the file accepts only
-  /// the example's number and raises an error for any other. For models that
-  /// take no other number or store one, such as an LSTM's state.
+  /// the example's number and raises an error for any other. Use false for
+  /// models that accept no other number or store it, such as in an LSTM's
+  /// state.
   bool dynamic_batch = true;
   /// Also write `path`.sha256, which `sha256sum -c` and
   /// `load_torchscript_trusted` read.
@@ -28,14 +29,14 @@ struct TorchScriptOptions {
 /// `Learner::export_torchscript(path, example_inputs, options)` does the same
 /// for a Learner's model, in fp32.
 ///
-/// A trace has one path: a decision that `forward` makes from tensor values is
-/// fixed in the file. So would be a number that it takes from the size of the
-/// batch, such as the rows of the initial state that an LSTM, GRU or RNN
-/// creates. The model is therefore also traced with other numbers of samples,
-/// and numbers that differ are computed from the size in the file. It is an
-/// error if the model takes another path, or if such a number is not a multiple
-/// of a size; use -1 in view and reshape, or export for a single number of
-/// samples (`dynamic_batch`).
+/// A trace records one path: a decision that `forward` bases on tensor values
+/// is fixed in the file. The same would apply to numbers that it computes from
+/// the batch size, such as the rows of the initial state that an LSTM, GRU or
+/// RNN creates. The model is therefore also traced with other numbers of
+/// samples, and the file computes the numbers that differ from the batch size.
+/// It is an error if the control flow differs, or if such a number is not a
+/// multiple of a size; use -1 in view and reshape, or export for a single
+/// number of samples (`dynamic_batch`).
 ///
 /// The same is tried for other dimensions, such as the length of a sequence or
 /// the height of an image. If the model does not accept other sizes, or
@@ -45,7 +46,7 @@ struct TorchScriptOptions {
 /// number generators.
 ///
 /// \param example_inputs  One batch, as passed to `forward`, on the model's
-///                        device and of its type.
+///                        device and of its dtype.
 /// \throws c10::ValueError if there is no input, the model already is
 ///         TorchScript, or the outputs of the trace differ from the model's;
 ///         naming the operator and its module, if the trace is valid for one

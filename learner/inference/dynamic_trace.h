@@ -11,7 +11,7 @@ namespace tern {
 struct DynamicTraceOptions {
   /// Name of the caller, for error messages: "export_torchscript".
   const char* call;
-  /// Accept any number of samples; otherwise only the example's.
+  /// Accept any number of samples. False: only the example's number.
   bool dynamic_batch = true;
   /// Advice, as a sentence, for a network that accepts only one number of
   /// samples.
@@ -31,13 +31,13 @@ struct DynamicTraceOptions {
 /// program raises an error for inputs in which they differ. A network that
 /// behaves differently at sizes far beyond the example's is not detected.
 ///
-/// The caller must put the model in eval mode and turn gradients off. Private
-/// to Tern, for exports.
+/// The caller must set the model to eval mode and disable gradients. Private to
+/// Tern, for exports.
 /// \throws c10::ValueError, naming the operator and its module, if the network
-///         takes a number from the batch size that is not a multiple of a size,
-///         or takes another path; if it is not deterministic; if the example is
-///         empty; with the network's own error if it accepts no other number of
-///         samples. c10::OutOfMemoryError.
+///         computes a number from the batch size that is not a multiple of a
+///         size, or takes a different path; if it is not deterministic; if the
+///         example is empty; with the network's own error, if it accepts no
+///         other number of samples. c10::OutOfMemoryError.
 torch::jit::Module dynamic_trace(
     Model& model,
     const Tensors& inputs,

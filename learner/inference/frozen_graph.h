@@ -8,7 +8,7 @@
 
 namespace tern {
 
-/// Checks that a trace contains the values of the tensors that it creates.
+/// Checks that a trace records the values of all tensors that it creates.
 /// \param call  Name of the caller, for error messages: "export_onnx".
 /// \throws c10::ValueError if `forward` creates a tensor from numbers, which a
 ///         trace does not record.
@@ -17,7 +17,7 @@ void check_made_tensors(
     const char* call);
 
 /// Returns the graph of a trace, for translation or execution. Weights are
-/// constants with their names, and everything that depends on constants only is
+/// constants with their names, and everything that depends only on constants is
 /// computed. Private to Tern, for exports and Predictor.
 /// \param forward  The graph of the trace's `forward`, or a modified copy of
 ///                 it. It is copied.
@@ -37,11 +37,12 @@ std::shared_ptr<torch::jit::Graph> frozen_graph(
     const torch::jit::Module& trace);
 
 /// Returns the name of a weight, or of the first weight in a list, in a trace
-/// or in a graph as above: "layer1.0.conv.weight". Empty for other values.
+/// or in a `constant_graph`: "layer1.0.conv.weight". Empty for other values.
 std::string weight_name(const torch::jit::Value& value);
 
-/// Returns the location of an operator of a trace or of such a graph, derived
-/// from the names of weights: "its module layer1.0", or "the model itself".
+/// Returns the location of an operator in a trace or in a `constant_graph`,
+/// derived from the names of weights: "its module layer1.0", or "the model
+/// itself".
 std::string place_of(const torch::jit::Node& node);
 
 }  // namespace tern

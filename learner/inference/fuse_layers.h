@@ -9,11 +9,12 @@ namespace tern {
 /// Replaces layers by fused operators in kFloat or kBFloat16: a linear layer
 /// with the activation after it, and a convolution of images with the tensor
 /// added to it and the activation. The operators are oneDNN's, or
-/// `winograd_conv2d` where it is faster. They are for the sizes that the graph
-/// was traced with, and their weights have the best layout for these.
-/// \param graph  As from `frozen_graph`, with weights as constants. If it was
-///               traced with one sample, weights are laid out for one sample,
-///               otherwise for 16.
+/// `winograd_conv2d` where it is faster. They support only the sizes with which
+/// the graph was traced, and their weights have the best layout for these
+/// sizes.
+/// \param graph  A graph from `frozen_graph`, with weights as constants. If it
+///               was traced with one sample, weights are laid out for one
+///               sample, otherwise for 16.
 /// \param winograd  Allow `winograd_conv2d`, whose rounding error is larger.
 void fuse_layers(
     const std::shared_ptr<torch::jit::Graph>& graph,

@@ -12,31 +12,32 @@ namespace tern {
 /// preferred layout. In fp32, convolutions of 3 x 3 pixels use
 /// `winograd_conv2d`. Images are channels last. Outputs differ from those of
 /// `model` by at most 1e-4 of its largest output. In bfloat16 they differ by
-/// rounding, and are about as close to the fp32 outputs as those of `model`.
-/// Call it in eval mode under NoGradGuard; several threads may call forward. It
-/// shares the tensors of `model`.
+/// rounding, and are about as close to the fp32 outputs as the outputs of
+/// `model`. Call it in eval mode under NoGradGuard; several threads may call
+/// forward. It shares the tensors of `model`.
 ///
-/// Graphs are created at the first batch, for its size and type: one for a
-/// single sample and one for several. Each takes as much memory as the weights,
-/// four times as much for Winograd's, and the time of a few forward passes.
-/// `model` itself runs for samples of other sizes, for a network that reads
-/// tensor values or sizes that depend on them, and for a network whose trace
-/// has different outputs. Reads through `data_ptr` are not detected.
+/// Graphs are created at the first batch, for its size and dtype: one for a
+/// single sample and one for several samples. Each needs as much memory as the
+/// weights (four times as much for Winograd's weights) and the time of a few
+/// forward passes. `model` itself runs for samples of other sizes, for a
+/// network that reads tensor values or sizes that depend on them, and for a
+/// network whose trace has different outputs. Reads through `data_ptr` are not
+/// detected.
 ///
-/// A number that `forward` takes from the batch size is a constant in a graph.
-/// The graph for several samples is therefore traced with two and with five
-/// samples. The first batch of any other size runs through `model` and is
+/// A number that `forward` computes from the batch size is a constant in a
+/// graph. The graph for several samples is therefore traced with two and with
+/// five samples. The first batch of any other size runs through `model` and is
 /// traced, before the graph is used for that size. If two of these graphs
 /// differ, all batches of several samples run through `model`. Private to Tern,
 /// for Predictor.
 ///
 /// \param full  For a model that was converted to bfloat16: the same model in
 ///              fp32. BatchNorm is folded into its weights before they are
-///              rounded, and its outputs decide if the fused network's are
-///              about as close to them as the model's. Kept until the first
-///              batch is predicted; the weights of its convolutions are kept
-///              for as long as the result exists. Without it, such a model is
-///              not fused.
+///              rounded. Its outputs are the reference for checking that the
+///              fused network is about as exact as `model`. Kept until the
+///              first batch is predicted; the weights of its convolutions are
+///              kept for as long as the result exists. Without it, such a model
+///              is not fused.
 Model fused_model(const Model& model, std::optional<Model> full = {});
 
 }  // namespace tern

@@ -7,10 +7,10 @@
 namespace tern {
 
 /// Adds a check before each LSTM, GRU and RNN of a program, which raises an
-/// error if the state has another number of samples than the input. LibTorch's
-/// operators do not check this, and read and write out of bounds. Uses
-/// TorchScript operators only, so that Python can run the program too. Private
-/// to Tern.
+/// error if the number of samples differs between the state and the input.
+/// LibTorch's operators do not check this, and read and write out of bounds.
+/// Uses TorchScript operators only, so that Python can run the program too.
+/// Private to Tern.
 /// \return true if the program has such a layer.
 bool add_state_checks(torch::jit::Graph& graph);
 

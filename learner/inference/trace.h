@@ -12,8 +12,8 @@
 namespace tern {
 
 /// Traces a C++ model with these inputs. The resulting TorchScript module has
-/// the same tensors under the same names, and one graph. The caller must put
-/// the model in eval mode and turn gradients off. Private to Tern, for exports.
+/// the same tensors under the same names, and one graph. The caller must set
+/// the model to eval mode and disable gradients. Private to Tern, for exports.
 /// \param forward  The function to trace; by default the model's forward.
 torch::jit::Module trace(
     Model& model,
@@ -21,9 +21,9 @@ torch::jit::Module trace(
     const std::function<Tensors(const Tensors&)>& forward = nullptr);
 
 /// True if the outputs of a graph match those of its model: the same shapes,
-/// and numbers within 1e-4 of the largest one. The tolerance is not relative to
-/// each number, because in a deep network rounding errors are large compared
-/// with numbers near 0.
+/// and numbers within a tolerance of 1e-4 times the largest number. The
+/// tolerance is not relative to each number, because in a deep network rounding
+/// errors are large compared with numbers near 0.
 bool outputs_alike(const Tensors& expected, const Tensors& traced);
 
 /// Restores the random number generators of the CPU and of `device` at the end

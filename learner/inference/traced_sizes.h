@@ -25,10 +25,10 @@ struct SizeDifference {
 ///
 /// A number that `forward` computes from a size, such as the number of rows of
 /// an LSTM's initial state, is a constant in a trace, and wrong for inputs of
-/// other sizes. These are the numbers that differ in a second trace with inputs
-/// of other sizes. Each must be a multiple of a size that some tensor has at
-/// this point in both traces, from which it can be read. Private to Tern, for
-/// exports and Predictor.
+/// other sizes. Such numbers are found because they differ in a second trace
+/// with inputs of other sizes. Each must be a multiple of a size that some
+/// tensor has at this point in both traces; it is then read from this tensor.
+/// Private to Tern, for exports and Predictor.
 class TracedSizes {
  public:
   /// \param trace  The graph of a module from `trace`. Only `insert_into` may
@@ -36,26 +36,26 @@ class TracedSizes {
   explicit TracedSizes(std::shared_ptr<const torch::jit::Graph> trace)
       : trace_(std::move(trace)) {}
 
-  /// Compares the trace with another one of the network, operator by operator,
-  /// and finds a tensor from which each number that differs can be read.
-  /// Sources that were found before must also fit the other trace.
-  /// \return The first difference that is not a size, or whose size no tensor
-  ///         has.
+  /// Compares the trace with another trace of the network, operator by
+  /// operator, and finds a tensor from which each number that differs can be
+  /// read. Sources that were found before must also fit the other trace.
+  /// \return The first difference that is not a multiple of a size, or whose
+  ///         size no tensor has.
   std::optional<SizeDifference> learn(const torch::jit::Graph& other);
-  /// Compares in the same way, without adding sources.
+  /// Compares like `learn`, without adding sources.
   std::optional<SizeDifference> compare(const torch::jit::Graph& other) const;
 
-  /// Returns how many numbers are known to depend on a size.
+  /// Returns the number of constants that are known to depend on a size.
   size_t count() const { return sources_.size(); }
 
-  /// Replaces these numbers by operators that read the sizes.
+  /// Replaces these constants by operators that read the sizes.
   /// \param graph  The trace, or a copy of it.
   void insert_into(torch::jit::Graph& graph) const;
 
  private:
   class Comparison;
-  /// The source of a number: a multiple of a size that can be read, or -1 in
-  /// the shape of a view, which infers it.
+  /// The source of a number: a multiple of a size that can be read, or, in the
+  /// shape of a view, -1, so that the view infers it.
   struct Source {
     bool is_inferred = false;
     const torch::jit::Value* tensor = nullptr;

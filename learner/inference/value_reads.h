@@ -15,7 +15,7 @@ class ValueReads {
   ValueReads& operator=(const ValueReads&) = delete;
 
   /// True if values were read since construction. Do not nest these objects:
-  /// creating another one resets the flag.
+  /// creating another object resets the flag.
   bool is_any() const;
 
  private:

@@ -6,9 +6,9 @@
 
 namespace tern {
 
-/// Returns cross-entropy with label smoothing: a share `eps` of each target is
-/// spread evenly over all C classes (Szegedy et al., "Rethinking the Inception
-/// Architecture", 2015).
+/// Returns cross-entropy with label smoothing: a fraction `eps` of each target
+/// is spread evenly over all C classes (Szegedy et al., "Rethinking the
+/// Inception Architecture", 2015).
 ///
 ///   .loss = tern::label_smoothing_cross_entropy()
 ///
@@ -68,10 +68,11 @@ struct DiceCELossOptions {
 /// Predictions are [N, C, ...] logits of at least two classes, targets [N, ...]
 /// kLong.
 ///
-/// In a mean over batches a batch is weighted as for cross-entropy, by its
-/// pixels (by its samples if lambda_ce is 0). As the loss is the sum of two
-/// means, gradients accumulated over batches equal those of the joint batch
-/// only if all samples have the same number of known pixels.
+/// In a mean over batches, each batch is weighted as for cross-entropy, by its
+/// pixels (by its samples if lambda_ce is 0). Because the loss is the sum of
+/// two means, gradients accumulated over batches equal the gradients of one
+/// large batch only if all samples have the same number of pixels that are not
+/// ignored.
 /// \throws c10::ValueError unless the numbers are finite and >= 0, and at least
 ///         one lambda is > 0.
 Loss dice_ce_loss(DiceCELossOptions options = {});
@@ -83,8 +84,8 @@ Loss dice_ce_loss(DiceCELossOptions options = {});
 ///   .loss = tern::points_loss()
 ///
 /// Predictions are [N, P, 2]. Targets are points [N, P, 2] and their visibility
-/// [N, P] kBool, as in PointTargets. In a mean over batches a batch is weighted
-/// by its visible points.
+/// [N, P] kBool, as in PointTargets. In a mean over batches, each batch is
+/// weighted by its visible points.
 Loss points_loss();
 
 }  // namespace tern

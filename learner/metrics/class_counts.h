@@ -51,13 +51,13 @@ ClassNumbers class_numbers(
     const torch::Tensor& target,
     int64_t axis = 1);
 
-/// True where a target is a class of the model. Others, such as void pixels,
-/// are not counted.
+/// True where a target is a class of the model. Other targets, such as void
+/// pixels, are not counted.
 torch::Tensor is_class(const torch::Tensor& targets, int64_t classes);
 
-/// Multi-label targets: whether a sample has each label, and whether that is
+/// Multi-label targets: whether a sample has each label, and whether this is
 /// known. Values from 0 to 1 are known, and a sample has a label if the value
-/// is above 0.5, so that targets after label smoothing work too. Other values,
+/// is above 0.5, so that targets with label smoothing work too. Other values,
 /// such as -1 and NaN, are unknown and not counted.
 struct KnownLabels {
   torch::Tensor target, is_known;  // kBool; `target` is false where unknown
@@ -71,13 +71,13 @@ struct ClassCounts {
   torch::Tensor counted;
   bool has_ignored = false;
 
-  /// Counts of labels, none of which is ignored.
+  /// Returns counts of labels, none of which is ignored.
   static ClassCounts of_labels(
       const torch::Tensor& hits,
       const torch::Tensor& predicted,
       const torch::Tensor& actual);
   /// \param matrix  [C, C] kDouble: rows are true classes, columns predicted
-  ///                ones.
+  ///                classes.
   static ClassCounts of_matrix(
       const torch::Tensor& matrix,
       int64_t ignore_index);

@@ -14,8 +14,8 @@
 namespace tern {
 
 // Object detection, measured by COCO's protocol. Values match pycocotools'
-// COCOeval for boxes to 1e-9, except that a mean over nothing is NaN where
-// pycocotools has -1.
+// COCOeval for boxes to 1e-9, except that a mean over no values is NaN where
+// pycocotools returns -1.
 //
 // Detections are three tensors:
 //   boxes   [N, D, 4] kFloat: left, upper, right and lower edge in pixels
@@ -35,8 +35,8 @@ namespace tern {
 // numbers is NaN. A NaN score makes all values NaN. As for every metric, the
 // value of a Metric is also NaN if the model's first output contains a NaN.
 //
-// COCO's protocol orders equal scores by image. Here this is the order of
-// `add`, then of rows in a batch; with several processes the order of ranks.
+// COCO's protocol orders equal scores by image. Here, images are ordered by
+// rank, then by call of `add`, then by row in the batch.
 
 /// Object sizes: up to 32 x 32 pixels, up to 96 x 96, or larger. An object
 /// exactly at a limit belongs to both sizes.
@@ -97,7 +97,7 @@ class BoxEvaluation {
  public:
   explicit BoxEvaluation(BoxEvaluationOptions options = {});
 
-  /// Adds a batch of images, without waiting for the device.
+  /// Adds a batch of images, without synchronizing with the device.
   /// \throws c10::ValueError unless the tensors have the shapes and types
   ///         listed at the top of this header.
   void add(const Tensors& detections, const Tensors& targets);
@@ -111,10 +111,11 @@ class BoxEvaluation {
   void reset() { rows_.clear(); }
 
   /// Combines the images of all ranks, in the order of ranks. All ranks must
-  /// call it. Waits for the device.
+  /// call it. Synchronizes with the device.
   void sync(const AllReduce& all_reduce);
 
-  /// Returns all added images, to continue from later. Waits for the device.
+  /// Returns all images added so far, to continue later. Synchronizes with the
+  /// device.
   StateDict state_dict() const;
   void load_state_dict(const StateDict& state);
 
@@ -129,8 +130,8 @@ class BoxEvaluation {
 using DecodeBoxes = std::function<Tensors(const Tensors& outputs)>;
 
 struct MeanAveragePrecisionOptions {
-  /// IoU from which a detection matches, in 0..1. 0: the mean over 0.5, 0.55,
-  /// ... 0.95.
+  /// Lowest IoU at which a detection matches an object, in 0..1. 0: the mean
+  /// over 0.5, 0.55, ... 0.95.
   double iou = 0;
   BoxArea area = BoxArea::all;
   /// Empty: a Learner decodes the outputs by `data.outputs[0].detection`, as
@@ -140,7 +141,7 @@ struct MeanAveragePrecisionOptions {
 
 /// Mean average precision. Its name is "map", "map_50" with `iou` 0.5, or
 /// "map_small" for small objects. Keeps the detections of the whole dataset on
-/// the device until it is computed, which waits for the device.
+/// the device until the value is computed, which synchronizes with the device.
 /// \throws c10::ValueError if `iou` is outside 0..1; from `update`, unless
 ///         detections and targets have the shapes and types listed at the top
 ///         of this header.

@@ -10,8 +10,8 @@
 namespace tern {
 
 /// Base of metrics that divide a sum over elements by their number. The sum
-/// stays on the device, in kDouble, and so does a number of elements that is
-/// only known there.
+/// stays on the device, in kDouble, as does a number of elements that only the
+/// device knows.
 class MeanMetric : public MetricImpl {
  public:
   MeanMetric(std::string name, bool higher_is_better);

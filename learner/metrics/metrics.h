@@ -10,16 +10,16 @@ namespace tern {
 
 // ---- Classifiers ----
 
-// Targets that are not a class of the model are not counted, nor is the class
-// that the loss ignores: means over classes leave it out, as scikit-learn does
-// with `labels` that do not contain it.
+// Targets that are not a class of the model are not counted. Neither is the
+// class that the loss ignores; means over classes leave it out, like
+// scikit-learn with a list of `labels` without this class.
 
 // Outputs are [N, C, ...] scores, as for cross-entropy; with `axis = -1` they
-// are [N, ..., C], for example of a sequence. Targets are class numbers
-// [N, ...], or one-hot: integers in the shape of the outputs, exactly one of
-// which is set among the classes. This is checked in each batch, which waits
-// for the device. One-hot targets of a sequence need `axis = -1`, since
-// [N, H, W] is a binary mask.
+// are [N, ..., C], for example of a sequence. Targets are class numbers [N,
+// ...], or one-hot: integers in the shape of the outputs, with a single 1 among
+// the classes. Each batch is checked for this, which synchronizes with the
+// device. One-hot targets of a sequence need `axis = -1`, since [N, H, W] is a
+// binary mask.
 
 /// Fraction of samples (or pixels) whose most likely class is the true one.
 Metric accuracy(int64_t axis = 1);
@@ -34,7 +34,7 @@ Metric top_k_accuracy(int64_t k = 5, int64_t axis = 1);
 // Precision, recall and related metrics, exact over the whole dataset. Outputs
 // may also be [N] or [N, 1, ...] logits of a binary classifier.
 
-/// Fraction of the samples predicted as a class that belong to it.
+/// Fraction of the samples predicted as a class that really belong to it.
 Metric precision(Average average = Average::automatic, int64_t axis = 1);
 
 /// Fraction of a class's samples that are predicted as that class.
@@ -60,8 +60,8 @@ Metric dice(int64_t axis = 1);
 /// mean.
 Metric jaccard(Average average = Average::automatic, int64_t axis = 1);
 
-/// Cost of a mistake: the same for all, or growing with the distance between
-/// the class numbers, which suits grades.
+/// Cost of a mistake: the same for all mistakes, or growing with the distance
+/// between the class numbers, which suits grades.
 enum class KappaWeights { none, linear, quadratic };
 
 /// Agreement beyond chance (Cohen's kappa).
@@ -70,21 +70,21 @@ Metric cohen_kappa(KappaWeights weights = KappaWeights::none, int64_t axis = 1);
 /// Correlation of predicted and true classes (Matthews), from -1 to 1.
 Metric matthews_corrcoef(int64_t axis = 1);
 
-/// A metric that is a function of the confusion matrix of the whole dataset,
-/// which is counted on the device in kLong.
+/// A metric computed from the confusion matrix of the whole dataset. The matrix
+/// is counted on the device in kLong.
 class ConfusionMetric final : public MetricImpl {
  public:
   /// \param matrix        [C, C] kDouble: rows are true classes, columns
-  ///                      predicted ones.
-  /// \param ignore_index  The class that the loss ignores, whose row is 0.
-  ///                      Outside 0 to C - 1: none.
+  ///                      predicted classes.
+  /// \param ignore_index  The class that the loss ignores; its row is 0.
+  ///                      Outside 0 to C - 1: the loss ignores no class.
   /// \return              0-dim kDouble.
   using Formula = std::function<
       torch::Tensor(const torch::Tensor& matrix, int64_t ignore_index)>;
 
   /// \param axis  Dimension of the outputs that holds the classes.
   ConfusionMetric(std::string name, Formula formula, int64_t axis = 1);
-  /// With a formula that uses the matrix only.
+  /// The same with a formula that uses only the matrix.
   ConfusionMetric(
       std::string name,
       std::function<torch::Tensor(const torch::Tensor& matrix)> formula,

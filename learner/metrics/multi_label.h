@@ -7,14 +7,14 @@ namespace tern {
 
 // Metrics for samples with any number of labels. Outputs and targets are both
 // [N, L]; targets are 0 or 1. A target outside 0 to 1, such as -1 or NaN, is
-// unknown and not counted; one between 0 and 1 counts as 1 above 0.5. Names and
-// averages are fastai's: the mean over all labels, where a label that never
-// occurs counts as 0.
+// unknown and not counted; a target between 0 and 1 counts as 1 above 0.5.
+// Names and averages are fastai's: the mean is over all labels, and a label
+// that never occurs counts as 0.
 
 struct MultiLabelOptions {
   /// Probability above which a label is predicted; in 0..1.
   double threshold = 0.5;
-  /// Outputs are logits, not probabilities.
+  /// True: outputs are logits. False: outputs are probabilities.
   bool sigmoid = true;
   /// macro, micro or weighted.
   Average average = Average::macro;
@@ -26,7 +26,7 @@ Metric accuracy_multi(double threshold = 0.5, bool sigmoid = true);
 Metric hamming_loss_multi(double threshold = 0.5, bool sigmoid = true);
 /// Fraction of the predicted labels that are correct.
 Metric precision_multi(const MultiLabelOptions& options = {});
-/// Fraction of the samples with a label for which this label is predicted.
+/// Fraction of the samples with a label for which the label is predicted.
 Metric recall_multi(const MultiLabelOptions& options = {});
 /// Weighted harmonic mean of precision and recall, in which recall counts
 /// `beta` times as much; beta > 0.

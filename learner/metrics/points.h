@@ -12,13 +12,13 @@ namespace tern {
 // counted, whatever its x and y. A value is NaN if no point of the dataset is
 // visible, or if x or y of a visible point is NaN.
 
-/// The length to which the allowed distance is relative.
+/// The length that the allowed distance is a fraction of.
 enum class PckLength {
   /// The longer side of the box around the sample's visible points (Yang and
   /// Ramanan 2013).
   box,
-  /// The distance between two points of the sample: of the head for PCKh, or
-  /// shoulder and hip for the torso.
+  /// The distance between two points of the sample: two points of the head for
+  /// PCKh, or shoulder and hip for the torso.
   points,
   /// The diagonal of the image.
   image,
@@ -39,12 +39,12 @@ struct PckOptions {
 /// Its name is "pck_0.2", "pck_0.2_points" or "pck_0.2_image". Samples whose
 /// length is 0, or whose two points are not both visible, are not counted.
 /// \throws c10::ValueError for options outside these ranges; from `update`, for
-///         other shapes and types.
+///         invalid shapes or dtypes.
 Metric percentage_of_correct_keypoints(const PckOptions& options = {});
 
 /// Mean distance of visible points from the true ones in pixels. Its name is
 /// "mean_point_distance"; lower is better.
-/// \throws c10::ValueError from `update`, for other shapes and types.
+/// \throws c10::ValueError from `update`, for invalid shapes or dtypes.
 Metric mean_point_distance();
 
 }  // namespace tern

@@ -16,7 +16,7 @@ Metric mae();
 /// Root of the mean squared error over the whole dataset, not a mean of roots.
 Metric rmse();
 
-// Means over the k numbers of each sample, [N, k], as scikit-learn's uniform
+// For outputs [N, k], means over the k columns, as scikit-learn's uniform
 // average; NaN if the targets are constant.
 
 /// Coefficient of determination, 1 - squared error / variance.

@@ -5,17 +5,17 @@
 namespace tern {
 
 struct TuneThresholdOptions {
-  /// How many times as much recall counts as precision; > 0.
+  /// Weight of recall relative to precision; > 0.
   double beta = 1;
   Split split = Split::valid;
 };
 
-/// Chooses the probability threshold above which a label is predicted. It is
-/// the threshold with the largest F-beta over all samples and labels of a split
-/// (micro average), halfway between two probabilities.
+/// Chooses the probability threshold above which a label is predicted: the
+/// threshold with the largest F-beta over all samples and labels of a split
+/// (micro average). It is halfway between two predicted probabilities.
 ///
 ///   const double threshold = tune_threshold(learn);
-///   learn.export_model("tags.safetensors");   // includes it
+///   learn.export_model("tags.safetensors");   // stores the threshold
 ///
 /// Writes the threshold to `learn.data().outputs`, where `predict`, `get_preds`
 /// and exported models read it. For several labels per sample, or for two

@@ -23,8 +23,8 @@ struct AdamParamState final : FusedParamState {
 template <class AdamOptions>
 class AdamBase : public FusedOptimizerOf<AdamParamState, AdamOptions> {
  protected:
-  /// \param kind  What distinguishes the optimizer: decoupled_weight_decay,
-  ///              rectified and trust_ratio.
+  /// \param kind  The properties in which these optimizers differ:
+  ///              decoupled_weight_decay, rectified and trust_ratio.
   AdamBase(
       const char* name,
       const FusedAdamArgs& kind,
@@ -100,8 +100,9 @@ struct RAdamOptions : torch::optim::AdamWOptions {
 using LambOptions = RAdamOptions;
 
 /// Rectified Adam (Liu et al. 2019) in one fused kernel, as fastai's `RAdam`.
-/// Takes plain momentum steps until the variance of the second moment can be
-/// estimated. Weight decay is decoupled unless `decoupled_weight_decay(false)`.
+/// Takes plain momentum steps until the variance of the adaptive learning rate
+/// can be estimated. Weight decay is decoupled unless
+/// `decoupled_weight_decay(false)`.
 ///
 ///   .optimizer = tern::optimizer<tern::optim::RAdam>()
 ///   .optimizer = tern::ranger()  // with Lookahead
@@ -126,7 +127,7 @@ class RAdam final : public AdamBase<torch::optim::AdamWOptions> {
 
 /// LAMB (You et al. 2019), for large batches, as fastai's `Lamb`. Multiplies
 /// each tensor's Adam step by the ratio of the parameter's norm to the step's
-/// norm, at most 10. Weight decay is decoupled and not included in that step.
+/// norm, at most 10. Weight decay is decoupled and not part of that step.
 class Lamb final : public AdamBase<torch::optim::AdamWOptions> {
  public:
   explicit Lamb(

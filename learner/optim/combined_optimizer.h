@@ -11,9 +11,9 @@
 namespace tern::optim {
 
 /// Several optimizers behind one interface; only the active one steps. Holds
-/// the parameter groups and the state of all of them, starting with the first
-/// optimizer's. An optimizer has its own groups and state only during its own
-/// calls. Private to Tern.
+/// the parameter groups and the state of all optimizers, starting with the
+/// first. Each optimizer receives its groups and state only for the duration of
+/// its own calls. Private to Tern.
 class CombinedOptimizer : public torch::optim::Optimizer,
                           public DecoupledWeightDecay,
                           public CopiesWeights {

@@ -22,18 +22,19 @@
 namespace tern {
 
 /// An optimizer that unscales gradients itself and reads the overflow flag on
-/// the device, so that a step never waits for the host. `GradScaler::step`
-/// detects it by `dynamic_cast`; all optimizers in `tern::optim` implement it.
+/// the device, so that a step never synchronizes with the host.
+/// `GradScaler::step` detects it by `dynamic_cast`; all optimizers in
+/// `tern::optim` implement it.
 ///
-/// With master weights, the optimizer owns the fp32 masters, and the model
-/// computes with their rounded half or bfloat16 copies, the weights. Gradients
-/// then arrive at the weights, and every step writes the new masters, rounded,
-/// into the weights.
+/// With master weights, the optimizer owns the fp32 master weights ("masters"),
+/// and the model computes with their rounded half or bfloat16 copies
+/// ("weights"). The weights then receive the gradients, and every step writes
+/// the new master weights, rounded, into the weights.
 class AmpAware {
  public:
   virtual ~AmpAware() = default;
 
-  /// Makes one step. If `found_inf` is set, nothing changes, not even a step
+  /// Runs one step. If `found_inf` is not 0, nothing changes, not even a step
   /// count.
   ///
   /// \param grad_scale  0-dim kFloat; gradients are divided by it. Undefined:
@@ -44,23 +45,25 @@ class AmpAware {
       const torch::Tensor& grad_scale,
       const torch::Tensor& found_inf) = 0;
 
-  /// Returns the gradients that the next step reads, defined ones only. For a
-  /// master this is its own gradient if it has one, otherwise its weight's.
+  /// Returns the gradients that the next step reads, without undefined ones.
+  /// For a master weight this is its own gradient if it has one, otherwise its
+  /// weight's gradient.
   virtual Tensors gradients() const = 0;
 
   /// Sets up master weights: parameter `masters[i]` of this optimizer takes its
   /// gradient from `weights[i]`, and a step writes `weights[i]`. Empty lists
-  /// turn this off.
+  /// remove the master weights.
   ///
   /// \param masters  kFloat, each a parameter of this optimizer.
-  /// \param weights  kHalf or kBFloat16, with the shape and strides of the
-  ///                 master.
+  /// \param weights  kHalf or kBFloat16, with the shape and strides of its
+  ///                 master weight.
   /// \throws c10::ValueError if the lists do not match.
   virtual void set_weights(const Tensors& masters, const Tensors& weights) = 0;
 
-  /// Moves every weight's gradient into an fp32 gradient of its master, so that
-  /// `GradScaler::unscale_`, clipping and logging see fp32. Costs one more pass
-  /// over the gradients. Without master weights, does nothing.
+  /// Moves every weight's gradient into an fp32 gradient of its master weight,
+  /// so that `GradScaler::unscale_`, clipping and logging read fp32 gradients.
+  /// Costs one more pass over the gradients. Without master weights, does
+  /// nothing.
   virtual void move_gradients_to_masters() = 0;
 };
 
@@ -78,7 +81,7 @@ class DecoupledWeightDecay {
 
   /// Sets how the groups' `weight_decay` acts. true: `param *= 1 - lr *
   /// weight_decay` for every parameter with a gradient, before the step. false:
-  /// the optimizer's own way.
+  /// the optimizer applies it in its own way.
   virtual void decoupled_weight_decay(bool on) = 0;
 };
 
@@ -91,8 +94,8 @@ struct FusedOptions {
   /// Lookahead around the optimizer, as fastai's `Lookahead(opt, k=6,
   /// alpha=0.5)`. Steps are counted per parameter.
   LookaheadArgs lookahead = {};
-  /// 8: moments take one byte per element instead of four (Dettmers et al.
-  /// 2022), with a dynamic map and one magnitude per 256 elements, as in
+  /// 8: moments need one byte per element instead of four (Dettmers et al.
+  /// 2022), with a dynamic map and one scale per 256 elements, as in
   /// bitsandbytes' 8-bit optimizers. Moments of parameters with fewer than
   /// `min_8bit_size` elements stay fp32. Checkpoints keep them in this form.
   /// 32: kFloat.
@@ -100,9 +103,9 @@ struct FusedOptions {
   int64_t min_8bit_size = 4096;
 };
 
-/// A fused optimizer's state of one parameter. It consists of tensors on the
-/// parameter's device only, so that a skipped step needs no communication with
-/// the host.
+/// A fused optimizer's state for one parameter. All of it is in tensors on the
+/// parameter's device, so that a skipped step needs no communication with the
+/// host.
 class FusedParamState : public torch::optim::OptimizerParamState {
  public:
   /// 0-dim kFloat: number of steps so far, without skipped ones.
@@ -130,15 +133,15 @@ class FusedParamState : public torch::optim::OptimizerParamState {
 
 /// Base of the fused optimizers. One fused kernel updates all parameters of a
 /// group in one pass over memory (two for `Lamb` and `Larc`). After the first
-/// step, steps neither allocate memory nor wait for the device.
+/// step, steps neither allocate memory nor synchronize with the device.
 ///
-/// Parameters are kFloat, or kBFloat16 without masters. kBFloat16 parameters
-/// are updated in fp32 and rounded stochastically, so that small updates are
-/// not lost. The random numbers depend only on parameter, step and element, so
-/// a resumed run rounds in the same way. Gradients are kFloat, kHalf or
-/// kBFloat16. A parameter without a gradient is not changed and may have any
-/// type. Sparse gradients and kDouble parameters are an error; use the
-/// optimizer of the same name from `torch::optim` for them.
+/// Parameters are kFloat, or kBFloat16 without master weights. kBFloat16
+/// parameters are updated in fp32 and rounded stochastically, so that small
+/// updates are not lost. The random numbers depend only on parameter, step and
+/// element, so a resumed run rounds in the same way. Gradients are kFloat,
+/// kHalf or kBFloat16. A parameter without a gradient is not changed and may
+/// have any dtype. Sparse gradients and kDouble parameters are an error; use
+/// the optimizer of the same name from `torch::optim` for them.
 class FusedOptimizer : public torch::optim::Optimizer,
                        public AmpAware,
                        public DecoupledWeightDecay,
@@ -159,39 +162,39 @@ class FusedOptimizer : public torch::optim::Optimizer,
   void weights_replaced() final;
 
   /// Sets how `weight_decay` acts. true: `param *= 1 - lr * weight_decay`, as
-  /// in AdamW and fastai. false: it is added to the gradient (L2), as in
+  /// in AdamW and fastai. false: it acts through the gradient (L2), as in
   /// torch's SGD and Adam. AdamW ignores false. Saved with the optimizer.
   void decoupled_weight_decay(bool on) final {
     decoupled_weight_decay_ = on || is_always_decoupled_;
   }
   bool decoupled_weight_decay() const { return decoupled_weight_decay_; }
 
-  /// Sets a factor that is contained in the gradients in addition to the loss
-  /// scale, for example the number of accumulated batches; a step divides the
+  /// Sets a factor by which the gradients are too large in addition to the loss
+  /// scale, for example the number of accumulated batches. A step divides the
   /// gradients by both. 0-dim kFloat; undefined (the default) for none. Ignored
   /// after `unscale_`.
   void grad_scale(torch::Tensor factor) { grad_scale_ = std::move(factor); }
   const torch::Tensor& grad_scale() const { return grad_scale_; }
 
-  /// One rank's share of the parameters under ZeRO-1.
+  /// One rank's shard of the parameters under ZeRO-1.
   struct Shard {
     std::unordered_set<c10::TensorImpl*> params;
-    std::function<void()> after_step;  // receives the other ranks' shares
+    std::function<void()> after_step;  // receives the other ranks' shards
   };
   /// Restricts steps to the parameters of `shard` and drops the state of all
-  /// others. Overflow checks, `unscale_` and clipping still see all gradients.
+  /// others. Overflow checks, `unscale_` and clipping still use all gradients.
   /// Unset: steps update every parameter again.
   void set_shard(std::optional<Shard> shard);
 
-  /// Makes the kernels read learning rates and the other hyper-parameters from
-  /// memory on the device, where `write_rates` puts them, so that a step can be
-  /// recorded once and replayed (learner/cuda_graph/step_graph.h). false: from
-  /// the groups' options again.
+  /// true: the kernels read the learning rates and the other hyperparameters
+  /// from device memory, to which `write_rates` copies them, so that a step can
+  /// be recorded once and replayed (learner/cuda_graph/step_graph.h). false:
+  /// they use the groups' options.
   void rates_on_device(bool on);
-  /// Copies the groups' current hyper-parameters to the device without
+  /// Copies the groups' current hyperparameters to the device without
   /// synchronizing.
-  /// \return true if a recorded step can use them: it reads them from the
-  ///         device, and it keeps the same number of moments.
+  /// \return true if a recorded step can use them, because it reads them from
+  ///         the device and the number of moments is unchanged.
   bool write_rates();
 
   /// Returns an empty state of the kind that this optimizer keeps per
@@ -238,7 +241,8 @@ class FusedOptimizer : public torch::optim::Optimizer,
   };
 
   virtual Args args_of(const torch::optim::OptimizerOptions& options) const = 0;
-  /// LibTorch's archive of groups and state. The subclass knows their types.
+  /// LibTorch's archive of groups and state. Implemented by the subclass, which
+  /// determines their types.
   virtual void write(torch::serialize::OutputArchive& archive) const = 0;
   virtual void read(torch::serialize::InputArchive& archive) = 0;
 
@@ -273,8 +277,8 @@ class FusedOptimizer : public torch::optim::Optimizer,
   std::vector<std::vector<std::pair<torch::Device, TensorLists>>> lists_;
 };
 
-/// A fused optimizer whose archives are those of LibTorch's optimizer with the
-/// same options.
+/// A fused optimizer whose archives have the format of LibTorch's optimizer
+/// with the same options.
 /// \tparam State  A FusedParamState.
 template <class State, class OptionsOfGroup>
 class FusedOptimizerOf : public FusedOptimizer {

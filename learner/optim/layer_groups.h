@@ -1,15 +1,15 @@
 #pragma once
 
-/// Functions that a Learner's layer groups and its optimizer need from each
-/// other. Private to Tern.
+/// Functions shared by a Learner's layer groups and its optimizer. Private to
+/// Tern.
 namespace tern {
 
 struct LearnerParts;
 
 namespace optim {
 
-/// Resets the optimizer's state to that before the first step: empty, or what
-/// the constructor creates.
+/// Resets the optimizer's state to the state before the first step: empty, or
+/// as created by the constructor.
 void clear_state(LearnerParts& l);
 
 }  // namespace optim

@@ -33,7 +33,7 @@ StateDict named_state(
     torch::optim::Optimizer& optimizer,
     const ParameterNames& names);
 
-/// Restores what `named_state` returned, as copies on the parameters' devices.
+/// Restores a state from `named_state`, as copies on the parameters' devices.
 /// \throws c10::ValueError if parameters, shapes, groups or the kind of
 ///         optimizer differ; the optimizer is then unchanged.
 void load_named_state(

@@ -17,8 +17,8 @@ namespace tern {
 
 namespace optim {
 
-/// Adds decoupled weight decay to an optimizer of LibTorch. `tern::optimizer`
-/// wraps such optimizers in it.
+/// Adds decoupled weight decay to a LibTorch optimizer. `tern::optimizer` wraps
+/// LibTorch's optimizers in this class.
 template <class Base>
 class WithDecoupledWeightDecay final : public Base,
                                        public DecoupledWeightDecay {
@@ -30,8 +30,8 @@ class WithDecoupledWeightDecay final : public Base,
   torch::Tensor step(
       torch::optim::Optimizer::LossClosure closure = nullptr) override {
     if (!is_decoupled_) return Base::step(std::move(closure));
-    // The step itself must not decay too. The values are restored even if it
-    // throws.
+    // The optimizer's own step must not apply weight decay again. The values
+    // are restored even if it throws.
     std::vector<std::pair<torch::optim::OptimizerOptions*, double>> decays;
     const auto restore = c10::make_scope_exit([&] {
       for (auto& [options, decay] : decays) set_weight_decay(*options, decay);
@@ -64,15 +64,16 @@ class WithDecoupledWeightDecay final : public Base,
 ///   .optimizer = tern::optimizer<torch::optim::RMSprop>()
 ///   .optimizer = tern::optimizer<tern::optim::Lamb>()
 ///
-/// As in fastai, the Learner sets learning rate and weight decay: those given
-/// to `fit`, LearnerOptions::lr and weight_decay replace those of the options.
-/// Momentum, betas and all other options stay as given here.
+/// As in fastai, the Learner sets learning rate and weight decay: the values
+/// given to `fit`, LearnerOptions::lr and weight_decay replace the values in
+/// the options. Momentum, betas and all other options stay as given here.
 /// \param options  If omitted, the optimizer's own defaults. Optimizers in
 ///                 tern::optim take `optim::FusedOptions` as a second argument.
 template <class Optimizer, class... Options>
 OptimizerFactory optimizer(Options... options) {
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
-  // Tern's optimizers support decoupled weight decay; LibTorch's get it here.
+  // Tern's optimizers support decoupled weight decay; for LibTorch's optimizers
+  // it is added here.
   using Made = std::conditional_t<
       std::is_base_of_v<optim::DecoupledWeightDecay, Optimizer>,
       Optimizer,
@@ -88,8 +89,8 @@ OptimizerFactory optimizer(Options... options) {
 }
 
 /// Returns a factory for the fused `optim::AdamW` with fastai's betas (0.9,
-/// 0.99). If `true_weight_decay` is false, for `optim::Adam` with these betas,
-/// whose weight decay acts through the gradient.
+/// 0.99). If `true_weight_decay` is false, the factory is for `optim::Adam`
+/// with these betas, whose weight decay acts through the gradient.
 OptimizerFactory default_optimizer(bool true_weight_decay = true);
 
 /// Returns a factory for fastai's `ranger`: `optim::RAdam` with betas (0.95,

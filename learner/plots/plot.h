@@ -7,15 +7,15 @@
 
 namespace tern {
 
-/// Points joined by a line, which is interrupted at points that are not finite.
-/// A single point is drawn as a dot.
+/// Points joined by a line, with a gap at each point that is not finite. A
+/// single point is drawn as a dot.
 struct Curve {
   std::string label;
   std::vector<double> x, y;
   double opacity = 1;
   /// Draw dots without a line.
   bool dots = false;
-  /// Also draw a dot at each point of the line, if the dots do not touch.
+  /// Also draw a dot at each point of the line, unless the dots would touch.
   bool markers = false;
   /// False: this curve does not affect the ranges of the axes.
   bool sets_range = true;
@@ -69,12 +69,12 @@ std::string to_svg(const Plot& plot, SvgUse use = SvgUse::file);
 
 /// Returns the plot as a PNG file.
 /// \param scale  Pixels per unit of `width` and `height`; 0.25 to 8.
-/// \throws c10::ValueError for another scale, c10::NotImplementedError in a
+/// \throws c10::ValueError for any other scale, c10::NotImplementedError in a
 ///         build without TERN_ARCHIVES.
 std::vector<uint8_t> to_png(const Plot& plot, double scale = 2);
 
 /// Writes the plot as SVG or PNG, depending on the file's extension.
-/// \throws IoError if the file cannot be written, c10::ValueError for another
+/// \throws IoError if the file cannot be written, c10::ValueError for any other
 ///         extension.
 void save_plot(const std::filesystem::path& file, const Plot& plot);
 

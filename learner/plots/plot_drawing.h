@@ -16,7 +16,7 @@ struct Point {
 /// A line through points; a single point is a dot.
 using Stroke = std::vector<Point>;
 
-/// The use of a color; `series` is for curves.
+/// The purpose of a color; `series` is for curves.
 enum class Ink { text, grid, axis, series };
 
 /// A plot as lines and texts with their positions.

@@ -7,7 +7,7 @@
 
 namespace tern {
 
-/// The part of a text that is placed at (x, y).
+/// The position within a text that is placed at (x, y).
 enum class Anchor { start, middle, end };
 
 /// A line of text in an SVG.
@@ -24,7 +24,7 @@ struct SvgText {
 std::string svg_text(const SvgText& text, std::string_view color);
 
 /// Returns an SVG document of these elements, in a sans-serif font.
-/// \param label  Read out by screen readers.
+/// \param label  Text for screen readers.
 std::string svg_document(
     double width,
     double height,
@@ -33,14 +33,14 @@ std::string svg_document(
     std::string_view elements);
 
 /// Estimates the width of UTF-8 text in a wide sans-serif font, in the unit of
-/// `size`. With an estimate, the layout of plots does not depend on the fonts
-/// of the machine.
+/// `size`. Because this is an estimate, the layout of plots does not depend on
+/// the machine's fonts.
 double text_width(std::string_view text, double size);
 
 /// Breaks text into lines of at most `width`: after a space, hyphen, slash,
 /// comma or underscore if possible, otherwise between any two characters.
-/// \param max_lines  >= 1. If the text needs more lines, the last line holds
-///                   all of its rest, with "…" in place of the middle.
+/// \param max_lines  >= 1. If the text needs more lines, the last line contains
+///                   all of the rest, with "…" in place of its middle.
 /// \return           At least one line.
 std::vector<std::string>
 wrap_text(std::string_view text, double width, double size, size_t max_lines);

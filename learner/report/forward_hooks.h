@@ -26,7 +26,7 @@ class ForwardHooks {
  public:
   using Function = std::function<void(size_t layer, const torch::Tensor&)>;
 
-  /// A TorchScript model, or a model without a Sequential, has no such layers.
+  /// Adds no hooks to a TorchScript model or a model without a Sequential.
   ForwardHooks(const Model& model, const Function& function);
   /// Removes the hooks.
   ~ForwardHooks();

@@ -16,11 +16,11 @@ namespace tern {
 ///   learn.fit(1);
 ///   meter.peak_bytes();
 ///
-/// On CUDA the numbers are those of the caching allocator for the whole device,
-/// including earlier tensors. On a CPU the meter counts what this thread
-/// allocates and frees during the meter's lifetime, including backward; create
-/// it before the model to include the model. Each thread can have only one
-/// meter at a time.
+/// On CUDA the meter reports the caching allocator's numbers for the whole
+/// device, including earlier tensors. On a CPU the meter counts what this
+/// thread allocates and frees during the meter's lifetime, including backward;
+/// create it before the model to include the model. Each thread can have only
+/// one meter at a time.
 class MemoryMeter {
  public:
   /// \throws c10::ValueError for a device that is neither CPU nor CUDA.

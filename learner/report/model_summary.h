@@ -15,8 +15,8 @@ struct LayerSummary {
   /// Shape of the output; empty for a layer without parameters outside a
   /// Sequential.
   std::vector<int64_t> output;
-  int64_t parameters = 0;     // without those of its submodules
-  int64_t trainable = 0;      // the part of them that is not frozen
+  int64_t parameters = 0;     // without its submodules' parameters
+  int64_t trainable = 0;      // number of these that are not frozen
   int64_t multiply_adds = 0;  // of its matrix products and convolutions
 };
 

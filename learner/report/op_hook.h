@@ -16,12 +16,12 @@ class OpHook {
  public:
   struct Op {
     const char* name;  // "aten::linear"
-    /// Number of operations that this one is nested in.
+    /// Number of operations that enclose this operation.
     int64_t depth;
     /// All tensors, including those in lists.
     Tensors inputs, outputs;
   };
-  /// Operations that the function itself calls are not reported.
+  /// The hook does not report operations that the function itself calls.
   using Function = std::function<void(const Op&)>;
 
   explicit OpHook(Function function);

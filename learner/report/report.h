@@ -21,7 +21,7 @@ using ReportSection = std::function<void(HtmlPage&)>;
 /// Options of `make_report`.
 struct ReportOptions {
   std::string title = "Training report";
-  /// The program's own sections, placed after the results.
+  /// Custom sections, placed after the results.
   std::vector<ReportSection> sections = {};
 };
 

@@ -5,7 +5,7 @@
 namespace tern {
 
 /// Returns the page of `make_report`. Also used by HtmlReport, which writes its
-/// page in on_train_end: the Learner still counts as fitting then, but makes no
+/// page in on_train_end, when the Learner still counts as fitting but runs no
 /// more steps.
 ///
 /// \param is_running  true: the overview shows the epoch of the running fit.

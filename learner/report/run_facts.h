@@ -23,8 +23,8 @@ Facts configuration(Learner& learner);
 /// names of the user and the machine.
 Facts environment(torch::Device device);
 
-/// Returns, for example, "tern::optim::AdamW", or that the first fit creates
-/// the optimizer.
+/// Returns, for example, "tern::optim::AdamW", or a note that the first fit
+/// creates the optimizer.
 std::string optimizer_text(Learner& learner);
 
 /// Returns the loop of `fit` as lines of text: each event with the callbacks

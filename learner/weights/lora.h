@@ -21,8 +21,8 @@ struct LoraOptions {
   /// matches every layer such as "blocks.0.attn.qkv". Linear layers,
   /// convolutions and MultiheadAttention can be adapted; the latter gets one
   /// adapter for `in_proj_weight` and one for `out_proj`. Empty: all such
-  /// layers outside `train`, except those that share their weight with a layer
-  /// of another kind, such as a head with an embedding.
+  /// layers outside `train`, except layers that share their weight with a layer
+  /// of another kind, for example a head that shares it with an embedding.
   std::vector<std::string> targets = {};
   /// Modules to train in full, such as "head", as PEFT's modules_to_save.
   std::vector<std::string> train = {};
@@ -46,11 +46,10 @@ struct LoraOptions {
 /// weights. To resume, a program first loads the same frozen weights.
 /// `export_model`, `export_onnx` and `export_torchscript` write merged weights.
 ///
-/// There are three differences from PEFT 0.21: a grouped convolution gets A of
-/// [rank, in / groups, kh, kw] and B of [out, rank, 1, 1], so that it can be
-/// merged; the update of an attention's `out_proj` is added once, not twice;
-/// and layers that share a weight share one adapter, named after the first of
-/// them.
+/// There are three differences from PEFT 0.21. For a grouped convolution, A is
+/// [rank, in / groups, kh, kw] and B is [out, rank, 1, 1], so that it can be
+/// merged. The update of an attention's `out_proj` is added once, not twice.
+/// Layers that share a weight share one adapter, named after the first of them.
 ///
 /// \throws c10::ValueError unless rank > 0, alpha is finite, each name matches
 ///         a module and at least one layer can be adapted; if a layer is in an
@@ -71,12 +70,11 @@ Learner& add_lora(Learner& learn, const LoraOptions& options = {});
 Model merge_lora(const Model& model);
 
 /// Merges a model's adapters into its weights, in fp32, for the lifetime of
-/// this object; meanwhile the model's state is that of the plain model. For
-/// exports.
+/// this object; meanwhile the model has the plain model's state. For exports.
 class MergedLora {
  public:
-  /// \param exact  Master weights by name, to merge in place of adapters that
-  ///               are rounded to 16 bits.
+  /// \param exact  Master weights by name, which are merged in place of the
+  ///               adapters rounded to 16 bits.
   explicit MergedLora(const Model& model, const StateDict& exact = {});
   ~MergedLora();
   MergedLora(const MergedLora&) = delete;

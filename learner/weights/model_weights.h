@@ -7,14 +7,14 @@
 #include "tern/learner/model.h"
 #include "tern/learner/state_dict.h"
 
-/// A Learner's weights in the form in which files store them: fp32, by Python's
-/// names. Private to Tern.
+/// A Learner's weights in the form that files contain: fp32, by Python's names.
+/// Private to Tern.
 namespace tern {
 
 class Learner;
 
-/// The checked assignments of a state dict to a model's tensors, before they
-/// are carried out.
+/// The assignments of a state dict to a model's tensors, checked but not yet
+/// carried out.
 struct LoadPlan {
   Tensors targets, values;  // pairs of the same type and device
   LoadReport report;
@@ -28,13 +28,13 @@ LoadPlan plan_load(
     const StateDict& state,
     const LoadOptions& options);
 
-/// Returns parameters (the fp32 masters of a 16-bit model) and buffers. Tensors
-/// that are 16-bit in the model are returned in full precision; buffers among
-/// them are copies. All other tensors share the model's memory.
+/// Returns parameters (the fp32 master weights of a 16-bit model) and buffers.
+/// Tensors that are 16-bit in the model are returned in full precision, and
+/// such buffers are copies. All other tensors share the model's memory.
 std::vector<ModelTensor> fp32_tensors(const Learner& learner);
 
-/// Returns the tensors that a state dict is loaded into: those of
-/// `fp32_tensors`, without copies.
+/// Returns the tensors into which a state dict is loaded, like `fp32_tensors`
+/// but without copies.
 std::vector<ModelTensor> load_targets(const Learner& learner);
 
 /// Copies the values to their targets, then rounds master weights and buffers

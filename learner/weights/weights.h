@@ -14,18 +14,18 @@ class AtomicFile;
 
 struct LoadWeightsOptions {
   /// The dictionary of a `.pth` checkpoint that holds the weights:
-  /// "state_dict", or "ema/model" for a nested one. Empty: the only one in the
-  /// file.
+  /// "state_dict", or "ema/model" for a nested one. Empty: the only such
+  /// dictionary in the file.
   std::string key = {};
 
-  /// Return tensors that are views of the memory-mapped file, which is read as
+  /// Return tensors that are views of the memory-mapped file and are read when
   /// they are used. A file with a checksum (`.pth`, `sha256`, tern.sha256) is
-  /// read once in full to verify it. If another program truncates the file,
-  /// using a tensor ends this program with SIGBUS. By default the bytes are
-  /// copied.
+  /// still read once in full to verify it. If another program truncates the
+  /// file, using a tensor ends this program with SIGBUS. By default the bytes
+  /// are copied.
   bool memory_map = false;
 
-  /// The expected SHA-256 of the file, 64 hexadecimal digits. Empty: the one in
+  /// The expected SHA-256 of the file, 64 hexadecimal digits. Empty: read from
   /// `path`.sha256, if that file exists (`sha256sum FILE > FILE.sha256`).
   std::string sha256 = {};
 };
@@ -33,22 +33,23 @@ struct LoadWeightsOptions {
 /// Reads the tensors of a weight file to the CPU. The format is detected from
 /// the content: safetensors, or the output of Python's `torch.save` in the
 /// current zip format or the legacy format from before PyTorch 1.6. Never runs
-/// code from a file: anything but tensors, containers, numbers and strings is
-/// refused.
+/// code from a file: rejects anything but tensors, containers, numbers and
+/// strings.
 ///
 ///   StateDict state = load_weights("resnet18.safetensors");
 ///   model.load_state_dict(state, {.strict = false});
 ///
-/// Verifies every checksum in the file. The legacy format has none, and
-/// safetensors only has those that Tern adds. Without a checksum or a known
-/// SHA-256 a flipped bit in a value goes unnoticed; `unverified` is then true.
+/// Verifies every checksum in the file. The legacy format has no checksums, and
+/// safetensors only those that Tern adds. Without a checksum or a known
+/// SHA-256, a flipped bit in a value is not detected; `unverified` is then
+/// true.
 ///
-/// Tensors keep their type and strides; those that shared memory when a `.pth`
-/// was saved share it again. Dictionary entries that are not tensors, such as
-/// an epoch number, are left out.
+/// Tensors keep their dtype and strides. Tensors that shared memory when a
+/// `.pth` file was saved share it again. Dictionary entries that are not
+/// tensors, such as an epoch number, are left out.
 ///
 /// \throws DataError naming the file and the problem if the file is damaged,
-///         truncated or of another format, contains a name outside the
+///         truncated or not a weight file, contains a name outside the
 ///         allow-list, fails a checksum, or holds several dictionaries of
 ///         tensors and `key` names none of them; IoError if it cannot be read.
 StateDict load_weights(
@@ -59,8 +60,8 @@ struct SaveWeightsOptions {
   /// Wait until the file is on disk, so that it survives a power failure.
   bool durable = true;
   /// Store the SHA-256 of the tensors in a safetensors file's metadata (as
-  /// "tern.sha256"), and that of names, types, shapes and metadata (as
-  /// "tern.header"). `load_weights` then refuses the file if a single bit
+  /// "tern.sha256"), and the SHA-256 of names, dtypes, shapes and metadata (as
+  /// "tern.header"). `load_weights` then rejects the file if a single bit
   /// differs.
   bool checksum = false;
   /// Write `path`.sha256, which `sha256sum -c` and `load_weights` read. If
@@ -95,11 +96,11 @@ class SafetensorsImage {
 /// file is written under a temporary name and then renamed, so that a failure
 /// leaves an older file intact.
 ///
-/// \param metadata  Any texts, which Python reads with
+/// \param metadata  Arbitrary texts, which Python reads with
 ///                  `safe_open(path).metadata()`.
 /// \throws c10::ValueError if a tensor is undefined, sparse, quantized or of a
-///         type that the format does not support; IoError if the file cannot be
-///         written.
+///         dtype that the format does not support; IoError if the file cannot
+///         be written.
 void save_safetensors(
     const std::filesystem::path& path,
     const StateDict& state,

@@ -13,7 +13,7 @@ namespace tern {
 /// an OrderedDict.
 ///
 /// \param tensors  Views of `storages`.
-/// \param sha256_file  As `sum` of `AtomicFile::commit_with_sum`.
+/// \param sha256_file  See `sum` of `AtomicFile::commit_with_sum`.
 /// \param durable  Wait until the file is on disk.
 /// \throws DataError if a name is not UTF-8; IoError.
 void write_pth(

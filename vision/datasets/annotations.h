@@ -29,8 +29,8 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-/// A point in an image, such as the left eye: x = 0.5, y = 0.5 is the center of
-/// its upper left pixel.
+/// A point in an image, such as the left eye; x = 0.5, y = 0.5 is the center of
+/// the image's upper left pixel.
 struct Point {
   double x = 0, y = 0;
   /// False if the position is unknown; x and y are then ignored.
@@ -72,7 +72,7 @@ struct BoxAnnotations {
   /// Names of the classes by index.
   std::vector<std::string> classes;
   /// The id of each class in the file, such as COCO's category id; empty: the
-  /// ids are the indices.
+  /// indices are the ids.
   std::vector<int64_t> category_ids;
 
   /// Returns the images, for DataBlock::items.

@@ -2,9 +2,9 @@
 
 namespace tern {
 
-/// What a reader of annotations does with a bad box. A box is bad if it has no
+/// How a reader of annotations handles a bad box. A box is bad if it has no
 /// width or height, has a negative area, contains NaN or infinite numbers,
-/// reaches more than a pixel beyond the image, lies outside of it, or belongs
+/// reaches more than a pixel beyond the image, is outside the image, or belongs
 /// to an unknown class or, in COCO, to an unknown image. Published files
 /// contain bad boxes: in COCO's train2017, a few have no width or height.
 enum class BadBoxes {

@@ -21,9 +21,9 @@ struct BadImagePolicy {
 
   /// Throws an error that names the file.
   static BadImagePolicy error() { return {}; }
-  /// In training, replaces the image by another one, which is drawn from the
-  /// whole dataset (even if the training uses a Subset of it) and depends only
-  /// on seed, epoch and sample. In evaluation, leaves the image out
+  /// In training, replaces the image by another image of the whole dataset
+  /// (even if training uses only a Subset of it). The choice depends only on
+  /// seed, epoch and sample. In evaluation, leaves the image out
   /// (`Batch::left_out`), because a replacement would be counted twice. Throws
   /// if more than a fraction `max_fraction` of the images is bad.
   static BadImagePolicy skip(double max_fraction = 0.01) {
@@ -74,7 +74,7 @@ struct ImageReport {
   std::vector<BadImage> bad = {};
 };
 
-/// Decodes every image and returns those that fail.
+/// Decodes every image and reports the images that fail.
 ///
 ///   ImageReport report = verify_images("photos");
 ///   for (const BadImage& bad : report.bad) std::puts(bad.reason.c_str());

@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks that all readers of annotations share.
+// Checks shared by all readers of annotations.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace tern {
 /// names.
 inline constexpr int64_t kMaxAnnotationBytes = int64_t{64} << 20;
 
-/// Returns what is wrong with a box, such as "has no width"; empty if it is
+/// Returns the fault of a box, such as "has no width"; empty if the box is
 /// valid. A box may reach a pixel beyond the image, because annotation tools
 /// round.
 /// \param image  Size of the image; 0 x 0: unknown.
@@ -37,7 +37,7 @@ class BadBoxCounter {
   void count_box() { ++total_; }
   /// Records a bad box.
   /// \param where  Its file and line.
-  /// \param what   The fault, without a full stop.
+  /// \param what   The fault, without a period.
   /// \throws DataError if bad boxes are errors.
   void reject(const std::string& where, const std::string& what);
   /// Warns once if there were bad boxes.
@@ -51,7 +51,7 @@ class BadBoxCounter {
   int64_t bad_ = 0, total_ = 0;
 };
 
-/// The classes of a reader: the given classes, or if none are given, the
+/// The classes of a reader: the given classes, or if there are none, the
 /// classes that it finds.
 class BoxClasses {
  public:

@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// Returns the boxes of an image as JSON. `read_box_json` reads back exactly
-/// the same numbers.
+/// Returns the boxes of an image as JSON. `read_box_json` reads exactly the
+/// same numbers.
 ///
 ///   {"width":640,"height":480,"boxes":[
 ///   {"bbox":[10,20.5,30,40],"label":"car","crowd":true,"area":12.5}]}

@@ -31,7 +31,7 @@ class BoxTargets final : public ImageTargets {
   /// \param images   Boxes of the images.
   /// \param classes  Names of the classes by index.
   /// \throws DataError naming the image if a box is not finite, has no width or
-  ///         height, or is of a class that is not in `classes`; c10::ValueError
+  ///         height, or has a class that is not in `classes`; c10::ValueError
   ///         for an invalid option.
   BoxTargets(
       std::vector<std::string> paths,
@@ -80,8 +80,8 @@ class BoxTargets final : public ImageTargets {
 class PointTargets final : public ImageTargets {
  public:
   /// \throws DataError naming the image if its number of points differs from
-  ///         the first image, or if a point is not finite; c10::ValueError for
-  ///         an invalid option.
+  ///         the first image's, or if a point is not finite; c10::ValueError
+  ///         for an invalid option.
   PointTargets(
       std::vector<std::string> paths,
       const std::vector<std::vector<Point>>& images,
@@ -105,10 +105,10 @@ class PointTargets final : public ImageTargets {
 
 /// Returns the boxes of a batch without padding: [number of boxes, 6] kFloat. A
 /// row contains the index of the image in the batch, the label, x1, y1, x2 and
-/// y2. Waits for the device.
+/// y2. Synchronizes with the device.
 /// \param targets  Boxes [N, K, 4] and labels [N, K]; further targets are
 ///                 ignored.
-/// \throws c10::ValueError for other shapes.
+/// \throws c10::ValueError for any other shapes.
 torch::Tensor pack_boxes(const Tensors& targets);
 
 }  // namespace tern

@@ -35,7 +35,7 @@ struct TargetedImages {
 
 struct ImageDatasetOptions {
   /// Size of the images in a batch: 128 for a square, or ImageSize{height,
-  /// width}. Unset: all images must have the size of the first.
+  /// width}. Unset: all images must have the size of the first image.
   std::optional<ImageSize> size = {};
   /// How files are decoded; `decode.channels` is the C of a batch.
   DecodeOptions decode = {};
@@ -89,7 +89,8 @@ class ImageDataset final : public Dataset {
   const std::vector<std::string>& paths() const { return images_.paths; }
   /// Null: the images are the files at `paths()`.
   const ImageSource* source() const { return images_.source.get(); }
-  /// Returns the encoded image at `index`, in `buffer` if it had to be read.
+  /// Returns the encoded image at `index`. If it is read from a file, the bytes
+  /// are stored in `buffer`.
   std::span<const uint8_t> encoded(int64_t index, ScratchBuffer& buffer) const;
   /// Null: no targets.
   const ImageTargets* targets() const { return images_.targets.get(); }

@@ -23,9 +23,9 @@ struct ImageFolderOptions {
   std::vector<std::string> classes = {};
   /// Accepts a class without images.
   bool allow_empty = false;
-  /// Follows symbolic links that lead out of `boundary`.
+  /// Follows symbolic links to targets outside `boundary`.
   bool links_outside = false;
-  /// Folder that links may point into; empty: the scanned folder.
+  /// Folder that links may always point into; empty: the scanned folder.
   std::filesystem::path boundary = {};
 };
 

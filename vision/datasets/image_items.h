@@ -29,16 +29,17 @@ struct ImageItem {
   /// Null if the item does not come from a table.
   std::shared_ptr<const CsvTable> table = {};
   size_t row = 0;
-  /// The bytes of an image file in memory, in any format that Tern reads.
-  /// `path` is then a name for labellers and error messages. Null: the image is
-  /// the file at `path`.
+  /// The bytes of an image file in memory, in any format that Tern reads;
+  /// `path` is then only a name, for labellers and error messages. Null: the
+  /// image is the file at `path`.
   std::shared_ptr<const std::vector<uint8_t>> bytes = {};
 
-  /// Returns the cell of its row in `column`.
+  /// Returns the cell in `column` of the item's row.
   /// \throws DataError if there is no such column, or if the item does not come
   ///         from a table.
   const std::string& cell(std::string_view column) const;
-  /// Returns the file and line of its row, or its path, for error messages.
+  /// Returns the file and line of the item's row, or the item's path, for error
+  /// messages.
   std::string where() const;
   /// Throws a DataError "where: what", where `what` is formatted with
   /// `fmt::format`.
@@ -123,11 +124,11 @@ std::vector<T> select(
 }
 
 /// Draws a fraction of the images for validation, see `draw_split`. Items with
-/// the same path stay together, such as the rows of a table that has one row
+/// the same path stay together, for example the rows of a table with one row
 /// per label.
 Splitter split_at_random(double valid_pct = 0.2, uint64_t seed = 42);
 /// Splits by the names of folders in the path. If a path contains both names,
-/// the last one counts.
+/// the last name counts.
 Splitter split_by_folder(
     const std::string& train = "train",
     const std::string& valid = "valid");

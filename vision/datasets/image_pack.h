@@ -42,8 +42,8 @@ class ImagePack {
   /// Returns a view of the image at `index`. Thread-safe.
   /// \throws DataError if its checksum is wrong.
   PixelView image(int64_t index) const;
-  /// Returns the EXIF orientation by which the image was rotated upright; 1: it
-  /// was not rotated.
+  /// Returns the EXIF orientation by which the image was rotated upright; 1 if
+  /// it was not rotated.
   int exif_orientation(int64_t index) const {
     return static_cast<int>(entries_.at(index).exif_orientation);
   }

@@ -26,7 +26,7 @@ class ImageTargets {
   virtual Tensors
   empty(int64_t count, ImageSize image, const BatchContext& context) const = 0;
   /// Writes the target of sample `index` to position `slot` of a batch.
-  /// \param plan     How its image is transformed. Masks, boxes and points are
+  /// \param plan     The transforms of its image. Masks, boxes and points are
   ///                 transformed in the same way.
   /// \param targets  The tensors that `empty` returned.
   virtual void write(
@@ -65,8 +65,8 @@ class MaskTargets final : public ImageTargets {
         paths_(std::move(paths)),
         classes_(classes) {}
   Tensors empty(int64_t, ImageSize, const BatchContext&) const override;
-  /// \throws DataError if the mask cannot be read, has a different aspect ratio
-  ///         than the image, or contains an invalid index.
+  /// \throws DataError if the mask cannot be read, differs from the image in
+  ///         aspect ratio, or contains an invalid index.
   void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
       const override;
 

@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// Returns a source that reads images in memory and image files, or null if all
-/// items are files.
+/// Returns a source that reads both images in memory and image files; null if
+/// all items are files.
 std::shared_ptr<const ImageSource> source_of(const ImageItems& items);
 
 }  // namespace tern

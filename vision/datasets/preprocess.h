@@ -13,8 +13,8 @@
 
 namespace tern {
 
-/// Describes the preprocessing of an image in evaluation: that of `images`,
-/// then `normalize` with `stats`. Unset if one of the transforms cannot be
+/// Describes the preprocessing of an image in evaluation: the preprocessing of
+/// `images`, then `normalize` with `stats`. Unset if a transform cannot be
 /// described.
 std::optional<ImagePreprocessing> describe_preprocessing(
     const ImageDataset& images,
@@ -32,10 +32,10 @@ class ImagePreprocessor {
   /// Reads an image file and returns it as [height, width, channels] kByte.
   /// \param size  Receives the height and width of the upright image.
   /// \throws IoError; DataError as EncodedImage, or if the model accepts only
-  ///         one image size and the image has another.
+  ///         one image size and the image has a different size.
   torch::Tensor read(const std::string& path, ImageSize* size = nullptr) const;
   /// Prepares an OpenCV image: gray, BGR or BGRA with 8 or 16 bits.
-  /// \param where  The caller, for error messages.
+  /// \param where  Name of the caller, for error messages.
   torch::Tensor convert(const cv::Mat& image, std::string_view where) const;
   /// Prepares an image tensor.
   /// \param image  [H, W] or [H, W, 1 or 3] kByte, RGB.
@@ -57,7 +57,7 @@ class ImagePreprocessor {
   torch::Tensor convert_pixels(const cv::Mat& pixels, bool is_rgb) const;
 
   ImageSize size_;
-  bool is_exact_ = false;  // accepts images of size_ only
+  bool is_exact_ = false;  // accepts only images of size_
   DecodeOptions decode_;
   TransformOptions sizing_;
   Transforms transforms_;

@@ -10,9 +10,9 @@
 
 namespace tern {
 
-/// Decodes and shrinks all images of a dataset into one file, and opens it. An
-/// image keeps its aspect ratio and just covers `size`; smaller images are not
-/// enlarged. Transforms work as on the original images.
+/// Decodes and shrinks all images of a dataset into one file, and opens it.
+/// Each image keeps its aspect ratio and is shrunk until it just covers `size`;
+/// smaller images are not enlarged. Transforms work as on the original images.
 ///
 /// Reuses an existing file if it was created from the same images (by path,
 /// size and modification time) with the same options. Decodes on all cores.
@@ -38,9 +38,9 @@ std::shared_ptr<const ImagePack> presize_images(
 // It throws c10::ValueError if the dataset of a loader is not an ImageDataset.
 
 /// Changes the size of the images in all further batches. Use it for
-/// progressive resizing: a network learns faster from small images, and its
-/// training ends with larger ones. Nothing else changes; a presized cache and
-/// batch transforms are kept.
+/// progressive resizing: start with small images, which train faster, and
+/// finish with larger ones. Nothing else changes; a presized cache and batch
+/// transforms are kept.
 ///
 ///   learn.fit_one_cycle(4);               // from 96 pixels
 ///   set_image_size(learn.data(), 160);

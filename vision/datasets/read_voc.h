@@ -32,8 +32,8 @@ struct VocOptions {
   std::vector<std::string> classes = {};
   DifficultObjects difficult = DifficultObjects::crowd;
   /// True if the coordinates are edges that start at 0, as many tools write
-  /// them; they are then used unchanged. False for VOC's own convention, see
-  /// `read_voc`.
+  /// them; they are then used unchanged. False for VOC's original convention;
+  /// see `read_voc`.
   bool zero_based = false;
   /// Finds an image by the name of its .xml file, with any image suffix,
   /// instead of by `filename`, which many tools do not update.

@@ -13,9 +13,9 @@ namespace tern {
 
 struct YoloOptions {
   /// True if coordinates are relative to the upright image, as Tern and
-  /// Ultralytics read it. False if they are relative to the image as stored,
+  /// Ultralytics read them. False if they are relative to the image as stored,
   /// for training with `decode.exif_orientation = false`. This only matters for
-  /// photographs that are rotated by their EXIF orientation.
+  /// photos that are rotated by their EXIF orientation.
   bool exif_orientation = true;
   /// Converts the polygons of a segmentation dataset to their bounding boxes.
   /// Otherwise a line with more than five numbers is an error.

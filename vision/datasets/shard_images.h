@@ -19,7 +19,7 @@ struct ShardImagesOptions {
   /// Shuffles the images first. Otherwise each shard contains only few classes.
   bool shuffle = true;
   uint64_t seed = 42;
-  /// Number of threads, each writing its own shard; -1: one per core.
+  /// Number of threads, each of which writes its own shard; -1: one per core.
   int64_t workers = -1;
 };
 
@@ -62,8 +62,8 @@ ShardedImages shard_images(
 /// is empty, the classes are the labels of all boxes, sorted.
 ///
 /// \throws DataError as above, and naming the image if a box is not finite, has
-///         no width or height, or is of a class that is not in classes.txt, or
-///         if a file does not have an image suffix.
+///         no width or height, or has a class that is not in classes.txt, or if
+///         a file does not have an image suffix.
 ShardedImages shard_images(
     const BoxAnnotations& annotations,
     const std::filesystem::path& out,

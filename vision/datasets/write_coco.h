@@ -9,8 +9,8 @@
 
 namespace tern {
 
-/// The objects that a model has detected in an image. D is the largest number
-/// of objects of an image in the batch; images with fewer objects are padded.
+/// The objects that a model detected in an image. D is the largest number of
+/// objects in any image of the batch; images with fewer objects are padded.
 struct ImageDetections {
   /// [D, 4], floating-point: left, upper, right and lower edge in pixels of the
   /// annotated image.
@@ -30,11 +30,12 @@ struct ImageDetections {
 ///   ...
 ///   write_coco_predictions("results.json", coco, found);
 ///
-/// The ids are those of `annotations`. The file is replaced atomically.
-/// `loadRes` of pycocotools 2.0 cannot read a file without detections.
+/// Image and category ids are taken from `annotations`. The file is replaced
+/// atomically. `loadRes` of pycocotools 2.0 cannot read a file without
+/// detections.
 ///
-/// \param predictions  One for each of annotations.images, in the same order.
-///                     Undefined tensors mean that there are no objects.
+/// \param predictions  One entry for each of annotations.images, in the same
+///                     order. Undefined tensors mean that there are no objects.
 /// \throws c10::ValueError if the number of predictions is wrong, a tensor has
 ///         the wrong shape or dtype, a class does not exist, a number is NaN or
 ///         infinite, or two images have the same id; IoError.

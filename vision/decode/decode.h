@@ -97,10 +97,10 @@ class EncodedImage {
   ///         `pixels` are then undefined.
   void decode(ImageSize size, uint8_t* pixels) const;
 
-  /// Decodes the part of the upright image that `warp` shows.
+  /// Decodes the part of the upright image that is visible through `warp`.
   ///
   /// Uses the interpolation of `warp`. An image that shrinks to half or less is
-  /// averaged first. Of a JPEG, only the visible part is decoded, at 1/2, 1/4
+  /// averaged first. For a JPEG, only the visible part is decoded, at 1/2, 1/4
   /// or 1/8 of its size where possible. With `warp.antialias` the result is
   /// within 1 of Pillow's BILINEAR. Allocates no memory in steady state.
   ///

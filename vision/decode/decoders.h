@@ -17,15 +17,15 @@ class EncodedImage;
 /// Decodes a JPEG with libjpeg-turbo.
 void decode_jpeg(const EncodedImage& file, uint8_t* pixels);
 
-/// Returns the size of an image of size `stored` when it is decoded at
+/// Returns the size of an image of size `stored` after it is decoded at
 /// 1/`denominator`.
 ImageSize jpeg_scaled_size(ImageSize stored, int denominator);
 
 /// Decodes a region of a JPEG.
 ///
-/// Rows above `wanted` are parsed but not transformed. Rows below are not
-/// parsed, except for the end marker. Damage outside of the region may not be
-/// detected.
+/// Rows above `wanted` are parsed but not decoded to pixels. Rows below it are
+/// not parsed, except for the end marker. Damage outside of the region may not
+/// be detected.
 ///
 /// \param denominator  1, 2, 4 or 8: decodes at 1/`denominator` of the size,
 ///                     which is faster and averages pixels.
@@ -56,7 +56,7 @@ void decode_pnm(const EncodedImage& file, uint8_t* pixels);
 /// Decodes a WebP, BMP or TIFF with OpenCV.
 void decode_opencv(const EncodedImage& file, uint8_t* pixels);
 
-/// Captures what this thread writes to std::cerr during the lifetime of the
+/// Captures the output of this thread to std::cerr during the lifetime of the
 /// object. OpenCV writes a message there for every image that it cannot decode,
 /// and its log level suppresses only some of these messages. Output of other
 /// threads is not captured.

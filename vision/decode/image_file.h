@@ -56,7 +56,8 @@ class ImageSource {
  public:
   virtual ~ImageSource() = default;
 
-  /// Returns the encoded image at `index`, in `buffer` if it had to be read.
+  /// Returns the encoded image at `index`. If it is read from a file, the bytes
+  /// are stored in `buffer`.
   /// \throws DataError, IoError.
   virtual std::span<const uint8_t> read(int64_t index, ScratchBuffer& buffer)
       const = 0;

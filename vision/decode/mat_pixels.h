@@ -10,7 +10,7 @@ namespace tern {
 
 /// Converts an OpenCV image to 8 bits. As for files, 16-bit values are divided
 /// by 257.
-/// \param where  The caller, for error messages.
+/// \param where  Name of the caller, for error messages.
 /// \throws c10::ValueError unless the image is gray, BGR or BGRA with 8 or 16
 ///         bits.
 cv::Mat with_8_bits(const cv::Mat& image, std::string_view where);
@@ -22,7 +22,7 @@ cv::Mat with_channels(const cv::Mat& image, bool is_rgb, int64_t channels);
 
 /// Returns a view of a gray or RGB image on the CPU.
 /// \param image  [H, W] or [H, W, 1 or 3] kByte, contiguous.
-/// \throws c10::ValueError for another shape or type.
+/// \throws c10::ValueError for any other shape or dtype.
 cv::Mat as_mat(const torch::Tensor& image, std::string_view where);
 
 }  // namespace tern

@@ -6,8 +6,8 @@
 
 namespace tern {
 
-/// True if `resize_image` is to apply a warp: one with `antialias` that only
-/// resizes.
+/// True if `resize_image` must apply a warp, because it has `antialias` and
+/// only resizes.
 inline bool is_antialiased(const Warp& warp) {
   return warp.antialias && only_resizes(warp);
 }
@@ -16,8 +16,8 @@ inline bool is_antialiased(const Warp& warp) {
 /// covers, vertically and horizontally; integers, at least 1.
 ImageSize shrink_factors(const Matrix3& matrix, ImageSize result);
 
-/// Returns the part of a source of `size` that a warp reads, with neighbors;
-/// never empty.
+/// Returns the part of a source of `size` that a warp reads, including
+/// neighboring pixels; never empty.
 ImageRegion seen_region(const Warp& warp, ImageSize result, ImageSize size);
 
 /// Adapts a warp to an image that was averaged in blocks and then cropped.

@@ -20,7 +20,7 @@ struct ClassificationReport {
   };
 
   std::vector<Row> classes;
-  /// Averages: over the summed counts of all classes, over the classes, and
+  /// Averages: from the summed counts of all classes, over the classes, and
   /// over the classes weighted by support.
   Row micro, macro, weighted;
 

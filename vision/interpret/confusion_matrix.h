@@ -11,7 +11,7 @@
 
 namespace tern {
 
-/// Number of samples of one class that were predicted as another.
+/// Number of samples of one class that were predicted as another class.
 struct Confusion {
   std::string actual, predicted;
   int64_t count = 0;
@@ -25,12 +25,12 @@ struct Confusion {
 ///   matrix.plot("confusion.svg");
 ///   fmt::print("{}", matrix.report().to_string());
 ///
-/// Same as scikit-learn's confusion_matrix, with the arguments in PyTorch's
+/// Like scikit-learn's confusion_matrix, but with the arguments in PyTorch's
 /// order.
 class ConfusionMatrix {
  public:
   struct Options {
-    /// Class names. Classes without a name are called by their number.
+    /// Class names. A class without a name is shown as its number.
     std::vector<std::string> classes = {};
     /// Does not count samples of this class; -100 counts all.
     int64_t ignore_index = -100;
@@ -40,11 +40,11 @@ class ConfusionMatrix {
   };
 
   /// \param preds    Floating [N, C] or [N, C, ...], such as logits or
-  ///                 probabilities, of which the largest is the predicted
-  ///                 class; or integer class numbers with the shape of
-  ///                 `targets`.
+  ///                 probabilities, the largest of which determines the
+  ///                 predicted class; or integer class numbers with the shape
+  ///                 of `targets`.
   /// \param targets  Integer class numbers, [N] or [N, ...].
-  /// \throws c10::ValueError for other shapes or dtypes, a NaN, an invalid
+  /// \throws c10::ValueError for any other shapes or dtypes, a NaN, an invalid
   ///         class number, or if the number of classes is unknown.
   ConfusionMatrix(
       const torch::Tensor& preds,
@@ -53,7 +53,7 @@ class ConfusionMatrix {
   ConfusionMatrix(const torch::Tensor& preds, const torch::Tensor& targets)
       : ConfusionMatrix(preds, targets, Options{}) {}
 
-  /// [C, C] kLong: rows are the actual classes, columns the predicted ones.
+  /// [C, C] kLong: rows are the actual classes, columns the predicted classes.
   const torch::Tensor& counts() const { return counts_; }
   /// Names of the C classes.
   const std::vector<std::string>& classes() const { return names_; }
@@ -68,7 +68,7 @@ class ConfusionMatrix {
   /// Plots the matrix. Cells show numbers for up to 60 classes.
   /// \param file       PNG or SVG, depending on the suffix.
   /// \param normalize  Plots fractions of the actual class instead of counts.
-  /// \throws c10::ValueError for another suffix; IoError.
+  /// \throws c10::ValueError for any other suffix; IoError.
   void plot(const std::filesystem::path& file, bool normalize = false) const;
 
  private:

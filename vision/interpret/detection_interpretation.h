@@ -39,7 +39,8 @@ struct DetectionCounts {
   /// has already matched.
   int64_t false_boxes = 0;
 
-  /// Returns the number of missed objects, false boxes and confused objects.
+  /// Returns the number of missed objects, false positives and confused
+  /// objects.
   int64_t errors() const { return missed + false_boxes + confused; }
 };
 
@@ -60,15 +61,15 @@ struct ImageErrors {
 /// Detections are matched to the objects of each image in order of decreasing
 /// score. A detection takes the free object with the largest IoU of at least
 /// `iou`; objects of its class have priority over others. A detection without a
-/// match is a false box, unless at least the fraction `iou` of its area is
-/// within a crowd region of its class; then it is ignored.
+/// match is a false positive. It is ignored instead if at least the fraction
+/// `iou` of its area is within a crowd region of its class.
 class DetectionInterpretation final {
  public:
   /// Evaluates a split in the order of the dataset, without augmentation.
-  /// \throws c10::ValueError if the data have no boxes or the outputs are not
+  /// \throws c10::ValueError if the data has no boxes or the outputs are not
   ///         detections as described in
   ///         learner/metrics/mean_average_precision.h, if a score is NaN or a
-  ///         label is not a class, if there are no samples, or for an option
+  ///         label is not a class, if there are no samples, or if an option is
   ///         out of range.
   static DetectionInterpretation from(
       Learner& learn,
@@ -79,27 +80,28 @@ class DetectionInterpretation final {
 
   /// Number of images.
   int64_t size() const { return std::ssize(images_); }
-  /// Names of the C classes, or their numbers if the data have no names.
+  /// Names of the C classes, or their numbers if the data has no names.
   const std::vector<std::string>& classes() const { return classes_; }
   /// For each row of the predictions, the index of its image in the dataset.
   const std::vector<int64_t>& indices() const { return answers_.indices; }
 
-  /// Counts per class. Objects count for the class of the object, false boxes
-  /// for the class of the detection.
+  /// Counts per class. Objects count for the object's class, false positives
+  /// for the detection's class.
   const std::vector<DetectionCounts>& counts() const { return counts_; }
   /// Returns the sum over all classes.
   DetectionCounts total() const;
 
   /// [C + 1, C + 1] kLong: rows are the actual classes, columns the predicted
-  /// classes. The last row contains the false boxes, the last column the missed
-  /// objects.
+  /// classes. The last row contains the false positives, the last column the
+  /// missed objects.
   const torch::Tensor& confusion_matrix() const { return matrix_; }
 
   /// Returns the pairs of different classes with at least `min_count` confused
   /// objects, most frequent first.
   std::vector<Confusion> most_confused(int64_t min_count = 1) const;
 
-  /// Returns the images with errors, those with the most errors first.
+  /// Returns the images with errors, in descending order of the number of
+  /// errors.
   /// \param k  Number of images; 0: all images with an error.
   std::vector<ImageErrors> worst_images(int64_t k = 0) const;
 
@@ -111,8 +113,8 @@ class DetectionInterpretation final {
   std::string to_string() const;
 
   /// Plots the images of `worst_images`. Found objects, confused objects and
-  /// false boxes are drawn as detected, with class and score; missed objects
-  /// and crowd regions are drawn as annotated.
+  /// false positives are drawn as detected, with class and score; missed
+  /// objects and crowd regions are drawn as annotated.
   /// \param file  A PNG file, which is replaced.
   /// \param tile  Side of each image, in pixels.
   /// \throws c10::ValueError if no image has an error, or the inputs are not
@@ -121,13 +123,13 @@ class DetectionInterpretation final {
       const std::filesystem::path& file,
       int64_t k = 9,
       int64_t tile = 280) const;
-  /// Returns that plot as [H, W, 3] kByte.
+  /// Returns the same plot as [H, W, 3] kByte.
   torch::Tensor draw_worst(int64_t k = 9, int64_t tile = 280) const;
 
   /// Plots the confusion matrix. Cells show numbers for up to 60 classes.
   /// \param file  PNG or SVG, depending on the suffix.
   /// \param normalize  Plots fractions of the actual class instead of counts.
-  /// \throws c10::ValueError for another suffix; IoError.
+  /// \throws c10::ValueError for any other suffix; IoError.
   void plot_confusion_matrix(
       const std::filesystem::path& file,
       bool normalize = false) const;

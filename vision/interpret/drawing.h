@@ -30,8 +30,8 @@ class Page {
   void box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color);
   /// Draws an image, above all texts and boxes.
   /// \param image  [H, W, 1 or 3] kByte. Resized to the given size: averaged if
-  ///               that is smaller, with square pixels if it is at least three
-  ///               times larger.
+  ///               it is smaller than the image, with visible square pixels if
+  ///               it is at least three times larger.
   void image(
       const torch::Tensor& image,
       int64_t x,

@@ -10,17 +10,17 @@ namespace tern {
 
 /// Format of predictions for people or for other programs.
 enum class PredictionFormat {
-  /// One line per file: "cat.jpg: cat (0.973)". For masks, the share of each
+  /// One line per file: "cat.jpg: cat (0.973)". For masks, the fraction of each
   /// class that occurs, largest first.
   text,
   /// A header, then one row per file: path, label, value columns and error.
-  /// Value columns are the probability of each class (for masks, its share of
-  /// the pixels), each number, or x and y of each point. For a detector, one
+  /// Value columns are the probability of each class (for masks, its fraction
+  /// of the pixels), each number, or x and y of each point. For a detector, one
   /// row per box: path, label, score, x1, y1, x2, y2, error.
   csv,
   /// JSON Lines: one object per file with the same values and the kind of
   /// output. Masks include the colors that `with_mask` draws. Several outputs
-  /// are in a list.
+  /// form a list.
   json,
 };
 

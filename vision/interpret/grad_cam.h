@@ -19,8 +19,8 @@ struct GradCamOptions {
   int64_t target = -1;
 };
 
-/// Shows where a model looks: how much each position of a layer's output
-/// contributes to a class.
+/// Shows how much each position of a layer's output contributes to a class,
+/// that is, where the model looks.
 struct GradCam {
   torch::Tensor heat;  // [h, w] kFloat on the CPU, 0..1
   std::string layer;   // name of the layer

@@ -45,13 +45,13 @@ class Interpretation {
   const OutputInfo& output() const { return answers_.info[0]; }
   const Dataset& dataset() const { return *dataset_; }
 
-  /// Returns the samples with the largest losses, largest first, or those with
-  /// the smallest, smallest first.
+  /// Returns the samples with the largest losses, largest first, or, if
+  /// `largest` is false, with the smallest losses, smallest first.
   /// \param k  Number of samples; 0: all.
   std::vector<TopLoss> top_losses(int64_t k = 0, bool largest = true) const;
 
   /// Plots the samples of `top_losses` with target, prediction, loss,
-  /// probability of the target, and file name. Masks are plotted as by
+  /// probability of the target, and file name. Masks are plotted as in
   /// show_results.
   ///
   ///   interp.plot_top_losses("top_losses.png", 9);
@@ -61,7 +61,7 @@ class Interpretation {
       const std::filesystem::path& file,
       int64_t k = 9,
       bool largest = true) const;
-  /// Returns that plot as [H, W, 3] kByte.
+  /// Returns the same plot as [H, W, 3] kByte.
   torch::Tensor draw_top_losses(int64_t k = 9, bool largest = true) const;
 
  protected:
@@ -100,7 +100,7 @@ class ClassificationInterpretation final : public Interpretation {
   /// as void pixels, and the class that the loss ignores are not counted.
   const torch::Tensor& confusion_matrix() const { return matrix_.counts(); }
 
-  /// Returns precision, recall and F1 of each class except the one that the
+  /// Returns precision, recall and F1 of each class except the class that the
   /// loss ignores.
   ClassificationReport report() const { return matrix_.report(); }
 
@@ -113,7 +113,7 @@ class ClassificationInterpretation final : public Interpretation {
   /// Plots the confusion matrix. Cells show numbers for up to 60 classes.
   /// \param file  PNG or SVG, depending on the suffix.
   /// \param normalize  Plots fractions of the actual class instead of counts.
-  /// \throws c10::ValueError for another suffix; IoError.
+  /// \throws c10::ValueError for any other suffix; IoError.
   void plot_confusion_matrix(
       const std::filesystem::path& file,
       bool normalize = false) const {

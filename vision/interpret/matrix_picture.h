@@ -27,10 +27,10 @@ struct MatrixTexts {
 };
 
 /// Draws a matrix of classes, such as a confusion matrix. Cells are darker for
-/// larger shares and as wide as the longest number. Above 60 classes there are
-/// no numbers.
+/// larger fractions and as wide as the longest number. With more than 60
+/// classes there are no numbers.
 /// \param counts  [C, C] kLong.
-/// \param whole   [C] kLong: the total that a row's cells are shares of.
+/// \param whole   [C] kLong: the total of which a row's cells are fractions.
 /// \param names   Names of the C classes.
 Page draw_matrix(
     const torch::Tensor& counts,
@@ -46,8 +46,8 @@ Page draw_confusion_matrix(
     bool normalize);
 
 /// Writes a page as a PNG or SVG file, depending on the suffix.
-/// \param who  The caller, for error messages.
-/// \throws c10::ValueError for another suffix; IoError.
+/// \param who  Name of the caller, for error messages.
+/// \throws c10::ValueError for any other suffix; IoError.
 void save_page(
     const std::filesystem::path& file,
     const Page& page,

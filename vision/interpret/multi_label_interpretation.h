@@ -10,11 +10,11 @@
 
 namespace tern {
 
-/// Which labels to count: those of the samples, or the predicted ones.
+/// Which labels to count: the actual or the predicted labels.
 enum class LabelSource { targets, preds };
 
-/// Interpretation of a multi-label classifier, at its threshold
-/// (`tune_threshold` chooses one).
+/// Interpretation of a multi-label classifier at its threshold, which
+/// `tune_threshold` can choose.
 ///
 ///   auto interp = MultiLabelInterpretation::from(learn);
 ///   fmt::print("{}", interp.report().to_string());
@@ -39,7 +39,7 @@ class MultiLabelInterpretation final : public Interpretation {
   /// Plots label co-occurrence: the fraction of the samples with the row's
   /// label that also have the column's label.
   /// \param file  PNG or SVG, depending on the suffix.
-  /// \throws c10::ValueError for another suffix; IoError.
+  /// \throws c10::ValueError for any other suffix; IoError.
   void plot_co_occurrence(
       const std::filesystem::path& file,
       LabelSource source = LabelSource::targets) const;

@@ -44,7 +44,7 @@ struct PictureGridOptions {
   int64_t columns = 0;
   /// Side of the square that each image is fitted into, in pixels.
   int64_t tile = 176;
-  /// Names below the images, each next to a square of its color.
+  /// Names below the images, each with a square in its color.
   std::vector<CaptionLine> legend = {};
 };
 
@@ -77,12 +77,12 @@ torch::Tensor with_mask(
 ///
 /// \param image  [H, W] or [1 or 3, H, W] floating, clamped to 0..1; or [H, W]
 ///               or [H, W, 1 or 3] kByte. Any device.
-/// \throws c10::ValueError for another shape, type or suffix than .png;
-///         IoError.
+/// \throws c10::ValueError for any other shape or dtype, or a suffix other than
+///         .png; IoError.
 void save_image(const std::filesystem::path& file, const torch::Tensor& image);
 
 /// Encodes an image as `save_image` does and returns the bytes of the PNG file.
-/// \param who  The caller, for error messages.
+/// \param who  Name of the caller, for error messages.
 std::vector<uint8_t> png_of(
     const torch::Tensor& image,
     const std::string& who = "[png_of]");

@@ -15,9 +15,9 @@ namespace tern {
 struct ShowOptions {
   /// Maximum number of images.
   int64_t count = 9;
-  /// Number of columns; 0 for about as many as there are rows. Counts pairs of
-  /// images where each sample has a second image: batches with masks, and
-  /// results with boxes or points. Results with masks always have 3 columns.
+  /// Number of columns; 0: about as many as rows. Where each sample has a
+  /// second image (batches with masks, results with boxes or points), a pair
+  /// counts as one column. Results with masks always have 3 columns.
   int64_t columns = 0;
   /// Side of each image, in pixels.
   int64_t tile = 176;
@@ -43,10 +43,10 @@ void show_batch(
 /// Plots images of a split with target and prediction. For classes, the
 /// prediction is green if correct and red if wrong. For masks, each row
 /// contains the image, the actual and the predicted mask, with a legend of the
-/// classes. For boxes and points, the image with the actual ones is next to the
-/// image with the predicted ones; boxes need a score of at least
-/// OutputInfo::threshold. Pixels keep their color if their class is not one of
-/// the model's or is ignored by the loss. As fastai's show_results.
+/// classes. For boxes and points, the image with the actual boxes or points is
+/// next to the image with the predicted ones; boxes need a score of at least
+/// OutputInfo::threshold. Pixels keep their color if their class is unknown to
+/// the model or ignored by the loss. As fastai's show_results.
 ///
 /// \throws c10::ValueError if there are no samples or the inputs are not
 ///         images; IoError.

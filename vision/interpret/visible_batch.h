@@ -20,13 +20,13 @@ struct VisibleBatch {
 };
 
 /// Applies only those batch transforms of `data` that keep the images as bytes,
-/// so not the normalization. Floating images with values outside 0..1 are
-/// scaled by the minimum and maximum of the batch.
+/// and thus no normalization. Floating-point images with values outside 0..1
+/// are rescaled by the batch's minimum and maximum.
 ///
 /// \throws c10::ValueError if the inputs are not images.
 VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments);
 
-/// Returns the target type that `data` describes, or else infers it from dtype
+/// Returns the target type that `data` declares, or else infers it from dtype
 /// and shape of the targets.
 /// \param targets  [N, ...].
 TargetKind target_kind(const DataBunch& data, const torch::Tensor& targets);
@@ -71,7 +71,7 @@ std::vector<CaptionLine> point_legend(const std::vector<std::string>& names);
 /// Returns the images of one sample with a mask, from left to right: the plain
 /// image, the target over the image and, unless it is undefined, the prediction
 /// over the image. The caption of the prediction has the percentage of pixels
-/// predicted correctly, among those of a known class.
+/// predicted correctly, among pixels of a known class.
 /// \param image         [H, W, 1 or 3] kByte.
 /// \param target, pred  [h, w] integers.
 /// \param classes       Number of classes. Pixels of other classes keep their

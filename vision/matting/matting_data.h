@@ -28,11 +28,11 @@ struct MattingAugmentOptions {
   float p_noise = 0.4f;
 
   /// Probability of color jitter of the background: brightness, contrast and
-  /// saturation change by up to 18 %, hue by up to a tenth of the circle.
+  /// saturation change by up to 18%, hue by up to a tenth of the circle.
   float p_jitter = 0.8f;
 
   /// Probability of camera motion: the background rotates by up to 1 degree and
-  /// moves by up to 1 % of its size.
+  /// moves by up to 1% of its size.
   float p_affine = 0.3f;
 };
 
@@ -45,16 +45,16 @@ struct MattingAugmentOptions {
 ///
 /// All outputs are in 0..1, and `src = fgr * pha + bgr * (1 - pha)`.
 ///
-/// Resizes training batches to cover a random size, crops the center and
-/// augments them: adds the shadow, the foreground and noise, then changes the
-/// background alone. Other batches are only composited.
+/// Resizes training batches to cover a random size, center-crops them and
+/// augments them: adds the shadow, the foreground and noise, then changes only
+/// the background. Other batches are only composited.
 ///
 /// Runs on the device of the batch without synchronizing with it. Random
 /// numbers depend only on the run's seed, the epoch and the batch, so that a
-/// resumed run repeats them.
+/// resumed run draws the same numbers.
 ///
 /// \throws c10::ValueError for an option out of range. The returned transform
-///         throws it for any other batch.
+///         throws it for batches of any other form.
 BatchTransform matting_augment(const MattingAugmentOptions& options = {});
 
 struct MattingDataOptions {
@@ -80,7 +80,7 @@ struct MattingDataOptions {
 /// layout:
 ///
 ///   pairs/{train,valid}/{pha,fgr}/*, or pairs/{pha,fgr}/* to split at random;
-///   backgrounds/{train,valid}/*, or any folder of photographs to split.
+///   backgrounds/{train,valid}/*, or any folder of photos to split.
 ///
 ///   auto data = matting_data("videomatte", "backgrounds", {.batch_size = 8});
 ///

@@ -17,7 +17,7 @@ namespace tern {
 struct MattingFiles {
   /// pha[i] is a gray image with the alpha of the foreground fgr[i].
   std::vector<std::string> pha, fgr;
-  /// Any photographs.
+  /// Any photos.
   std::vector<std::string> bgr;
 };
 
@@ -37,8 +37,8 @@ MattingFiles find_matting_files(
 /// Checks the header of every image of a pair, and the pixels of alphas that
 /// are stored in color.
 /// \throws DataError naming the file if alpha and foreground differ in size or
-///         if an alpha is not gray; also if there are no files, or not as many
-///         alphas as foregrounds.
+///         if an alpha is not gray; also if there are no files, or if the
+///         numbers of alphas and foregrounds differ.
 void check_matting_files(const MattingFiles& files);
 
 /// Splits the files at random: a fraction `valid_pct` of the pairs and of the
@@ -60,7 +60,7 @@ struct MattingTransforms {
 /// Returns the transforms of BackgroundMattingV2: rotation by up to 5 degrees,
 /// translation by up to 0.1, scale, shear by up to 5 degrees, flip, occasional
 /// blur or sharpening, and color jitter. Brightness, contrast and saturation
-/// change by up to 15 % at mid-gray, and the hue by up to 0.05 of the circle.
+/// change by up to 15% at mid-gray, and the hue by up to 0.05 of the circle.
 /// \param pair_scale  Scale of a foreground, relative to covering the size of
 ///                    the batch; {0.3, 1} for the refining network.
 MattingTransforms matting_transforms(
@@ -103,8 +103,8 @@ class MattingDataset final : public Dataset {
   std::string describe(int64_t index) const override {
     return files_.pha[index % std::ssize(files_.pha)];
   }
-  /// Returns that folds would leak: the shorter of the two lists is repeated, so
-  /// that samples of different folds share a file.
+  /// Always returns a reason: the shorter of the two lists is repeated, so
+  /// samples of different folds share a file.
   std::string why_no_folds(const Dataset& other) const override;
 
  private:

@@ -14,7 +14,7 @@ namespace tern {
 // `LearnerOptions::loss`. Targets are pha [N, 1, H, W] and fgr [N, 3, H, W],
 // floating in 0..1. The foreground contributes to the loss only where alpha is
 // not 0. Both functions throw c10::ValueError for missing outputs or targets
-// and for other shapes.
+// and for any other shapes.
 
 /// Returns the L1 losses of alpha, of its Sobel gradient and of the foreground,
 /// plus the squared error of `err`, which predicts the error of alpha.
@@ -47,13 +47,13 @@ torch::Tensor sobel(const torch::Tensor& x);
 // their device, one value per image.
 //
 // The errors are sums over pixels divided by 1000 (except the MSE), so they
-// grow with the image: compare only images of one size. Definitions are from
-// Rhemann et al., "A Perceptually Motivated Online Benchmark for Image
+// grow with the image size. Compare only images of the same size. Definitions
+// are from Rhemann et al., "A Perceptually Motivated Online Benchmark for Image
 // Matting", CVPR 2009, with the constants of the commonly used code (Xu et al.,
 // "Deep Image Matting", 2017). The originals sum over the unknown region of a
 // trimap, which background matting does not have.
 //
-// All throw c10::ValueError for other shapes or dtypes.
+// All throw c10::ValueError for any other shapes or dtypes.
 
 /// Sum of absolute differences, divided by 1000.
 torch::Tensor alpha_sad(const torch::Tensor& pha, const torch::Tensor& truth);
@@ -76,8 +76,9 @@ torch::Tensor alpha_connectivity_error(
     const torch::Tensor& pha,
     const torch::Tensor& truth);
 
-/// Returns these four errors as metrics "sad", "mse", "grad" and "conn": of the
-/// first output and the first target, averaged over all images.
+/// Returns these four errors as the metrics "sad", "mse", "grad" and "conn",
+/// computed from the first output and the first target and averaged over all
+/// images.
 std::vector<Metric> matting_metrics();
 
 }  // namespace tern

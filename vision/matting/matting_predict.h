@@ -26,19 +26,19 @@ Model load_matting_model(
     const std::filesystem::path& file,
     torch::Device device = torch::kCPU);
 
-/// Extracts the foreground of a photograph, given a second photograph of the
-/// background alone.
+/// Extracts the foreground of a photo, given a second photo of the background
+/// alone.
 ///
 ///   Model model = load_matting_model("person.safetensors");
 ///   auto matte = find_matte(model, read_image("a.jpg"), read_image("b.jpg"));
 ///   save_image("c.png", place_over(matte, read_image("beach.jpg")));
 ///
-/// \param src, bgr  [H, W, 3] kByte, RGB, of the same size: with and without
-///                  the foreground, from the same camera position.
-/// \return          On the device of the model, which is in eval mode
+/// \param src, bgr [H, W, 3] kByte, RGB, of the same size: photos with and
+///                  without the foreground, from the same camera position.
+/// \return          On the model's device. The model is in eval mode
 ///                  afterwards.
-/// \throws c10::ValueError if the images have another shape or differ in shape,
-///         or for another network.
+/// \throws c10::ValueError if the images have any other shape or differ in
+///         shape, or for any other network.
 Matte find_matte(
     Model& model,
     const torch::Tensor& src,
@@ -58,13 +58,13 @@ torch::Tensor place_over(const Matte& matte, const torch::Tensor& background);
 /// \param options  Plots the first `count` scenes of the batch; `columns` is
 ///                 ignored.
 /// \return         [H, W, 3] kByte
-/// \throws c10::ValueError for other tensors.
+/// \throws c10::ValueError for tensors of any other form.
 torch::Tensor matting_picture(
     const Batch& batch,
     const Tensors& outputs,
     const ShowOptions& options = {.count = 3});
 
-/// Plots the first scenes of a split in the same way.
+/// Plots the first scenes of a split, as `matting_picture` does.
 /// \param file  A PNG file, which is replaced.
 /// \throws c10::ValueError as above, or if the split is empty; IoError.
 void show_mattes(

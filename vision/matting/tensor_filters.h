@@ -14,11 +14,11 @@ namespace tern {
 /// Converts [N, H, W, C] kByte to [N, C, H, W] kFloat in 0..1, channels-last.
 torch::Tensor from_bytes(const torch::Tensor& bytes);
 
-/// Resizes images bilinearly to cover `size` and crops the center.
+/// Resizes images bilinearly to cover `size` and center-crops them.
 /// \param x  [N, C, H, W] floating.
 torch::Tensor cover_batch(const torch::Tensor& x, ImageSize size);
 
-/// Warps each image by its own matrix, with bilinear sampling.
+/// Warps each image by a separate matrix, with bilinear sampling.
 /// \param x         [N, C, H, W] floating.
 /// \param matrices  One per image, from pixels of the result to pixels of the
 ///                  image.
@@ -39,11 +39,11 @@ struct ColorChange {
   float brightness = 1, contrast = 1, saturation = 1;
   /// Rotates the colors by this fraction of the circle about the gray axis of
   /// YUV. This is linear, unlike torchvision's rotation in HSV, so that all
-  /// changes of an image are one matrix.
+  /// changes of an image combine into one matrix.
   float hue = 0;
 };
 
-/// Applies one change to each image.
+/// Applies a separate change to each image.
 /// \param x  [N, 3, H, W] floating in 0..1.
 /// \return   Same shape, in 0..1
 torch::Tensor change_colors(

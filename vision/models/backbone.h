@@ -42,9 +42,9 @@ struct ConvLayerOptions {
   double eps = 1e-5, momentum = 0.1;  // of the BatchNorm
 };
 
-/// Convolution, BatchNorm and activation. The first two are registered as "0"
-/// and "1", their names in torchvision's Conv2dNormActivation and fastai's
-/// ConvLayer.
+/// Convolution, BatchNorm and activation. Convolution and BatchNorm are
+/// registered as "0" and "1", their names in torchvision's Conv2dNormActivation
+/// and fastai's ConvLayer.
 class ConvLayerImpl : public torch::nn::Cloneable<ConvLayerImpl> {
  public:
   ConvLayerImpl(int64_t in, int64_t out, ConvLayerOptions options = {});
@@ -106,7 +106,7 @@ std::vector<LayerDilation> dilate_layers(
 /// Checks the options that all networks share. The upper bounds protect against
 /// values from a malformed file.
 /// \throws c10::ValueError unless num_classes is 0 to 1,000,000, in_channels is
-///         1 to 10,000, and the others are in [0, 1). The message begins with
+///         1 to 10,000, and all others are in [0, 1). The message begins with
 ///         `where`.
 void check_network(
     const char* where,
@@ -114,7 +114,8 @@ void check_network(
     int64_t in_channels,
     double dropout = 0,
     double stochastic_depth = 0);
-/// Checks the four sizes of a network's shape; the message names them `what`.
+/// Checks the four sizes of a network's shape, which the error message calls
+/// `what`.
 /// \throws c10::ValueError unless `sizes` are four numbers from 1 to `most`.
 void check_sizes(
     const char* where,
@@ -193,7 +194,7 @@ JsonFields fields_of(Options& options) {
 }
 
 /// Creates a network and records its name (as in `VisionArch`) and options, so
-/// that `build_model` can build it again.
+/// that `build_model` can rebuild it.
 template <class Net, class Options, class... Shape>
 Net named(const char* name, Options options, const Shape&... shape) {
   Net net(shape..., options);

@@ -14,13 +14,13 @@ namespace tern {
 /// Builds a network with initial weights from its description.
 using ModelBuilder = std::function<Model(const Architecture&)>;
 
-/// Builds the network that `architecture` describes: one of Tern's, or one
-/// registered with `register_architecture`.
+/// Builds the network that `architecture` describes: one of Tern's networks, or
+/// a network registered with `register_architecture`.
 ///
 ///   Model model = build_model({"resnet18", R"({"num_classes": 10})"});
 ///
 /// \throws c10::ValueError for an unknown name or invalid options; DataError if
-///         the options are those of another network.
+///         the options belong to another network.
 Model build_model(const Architecture& architecture);
 
 /// True if `build_model` can build a network of this name.
@@ -36,7 +36,7 @@ std::pair<Model, ModelCard> load_exported(
     const std::filesystem::path& file,
     bool trusted = false);
 
-/// Registers your own network for `build_model` and Predictor. Call it before
+/// Registers a custom network for `build_model` and Predictor. Call it before
 /// `Predictor::load`. Thread-safe.
 /// \throws c10::ValueError if the name is empty or already registered, or if
 ///         `builder` is empty.

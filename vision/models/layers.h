@@ -20,8 +20,9 @@
 
 namespace tern {
 
-/// A Sequential that can be nested in another one and can have parameters
-/// itself. Unlike Sequential's, its clones keep the names of its modules.
+/// A Sequential that can be nested in another Sequential and can have
+/// parameters itself. Its clones keep the names of its modules, unlike
+/// Sequential's clones.
 class LayersImpl : public torch::nn::SequentialImpl {
  public:
   using SequentialImpl::SequentialImpl;
@@ -47,7 +48,8 @@ class SqueezeExcitationImpl
  public:
   /// \param squeezed  Channels between the two convolutions.
   /// \param middle    Activation between the two convolutions.
-  /// \param gate      Activation after them: sigmoid or hard_sigmoid.
+  /// \param gate      Activation after the second convolution: sigmoid or
+  ///                  hard_sigmoid.
   SqueezeExcitationImpl(
       int64_t channels,
       int64_t squeezed,
@@ -64,7 +66,7 @@ class SqueezeExcitationImpl
 TORCH_MODULE(SqueezeExcitation);
 
 /// Base class of residual blocks that drop their residual branch for a random
-/// share of the samples in training (Huang et al., "Deep Networks with
+/// fraction of the samples in training (Huang et al., "Deep Networks with
 /// Stochastic Depth", 2016; "drop path" in timm).
 class StochasticDepth {
  public:
@@ -78,7 +80,7 @@ class StochasticDepth {
 };
 
 /// Sets the drop probability of every StochasticDepth block of a network: 0 for
-/// the first, rising linearly to `last` for the last.
+/// the first block, rising linearly to `last` for the last block.
 /// \throws c10::ValueError unless `last` is in [0, 1) and the network has such
 ///         blocks.
 void set_stochastic_depth(torch::nn::Module& network, double last);
@@ -123,8 +125,8 @@ class FeatureNetwork : public Backbone {
   /// \param least_side  Minimum H and W of an image, in pixels, for which the
   ///                    last stage's output is not empty.
   void clear(int64_t least_side = 1);
-  /// Appends a layer to `features_` under `name`, or under its index if that is
-  /// empty. A layer with a stride above 1 begins a new stage.
+  /// Appends a layer to `features_` under `name`, or under its index if `name`
+  /// is empty. A layer with a stride above 1 begins a new stage.
   template <class Layer>
   void add(
       const Layer& layer,

@@ -34,13 +34,13 @@ namespace tern {
 struct HeadOptions {
   /// Widths of the hidden layers; may be empty.
   std::vector<int64_t> hidden = {512};
-  /// Dropout before the last linear layer; half of it before the others.
+  /// Dropout before the last linear layer; half as much before the others.
   double dropout = 0.5;
   /// Concatenates global max and average pooling; if false, pools by average
   /// only.
   bool concat_pool = true;
-  /// Pools the feature maps. Set it to false for features [N, C]; VisionModel
-  /// sets it to suit its body.
+  /// Pools the feature maps. Set it to false for features [N, C]. VisionModel
+  /// sets it according to its body.
   bool pool = true;
   /// Lowest and highest value of a regression, such as {0, 10}; the outputs
   /// pass through a SigmoidRange. If empty, the outputs of the last layer
@@ -76,7 +76,7 @@ TORCH_MODULE(SigmoidRange);
 
 /// Creates the head of a classifier: pooling, then BatchNorm, dropout and a
 /// linear layer without bias for each width, with ReLU between them. Layers,
-/// names and initialization (He's) are those of fastai v2's create_head.
+/// names and initialization (He's) match fastai v2's create_head.
 ///
 ///   classifier_head(512, 10)->forward(features);   // [N, 10], logits
 ///
@@ -108,9 +108,9 @@ class VisionArch {
  public:
   using MakeBody = std::function<VisionBody(int64_t in_channels)>;
 
-  /// Uses the function `make`: `resnet18` etc., or your own function that
-  /// returns one of Tern's networks. It must use the given `num_classes` and
-  /// `in_channels`.
+  /// Uses the function `make`: `resnet18` etc., or a custom function that
+  /// returns one of Tern's networks. It must use the `num_classes` and
+  /// `in_channels` that it receives.
   template <class Net, class Options>
   VisionArch(Net (*make)(const Options&))  // NOLINT: implicit on purpose
       : VisionArch(
@@ -129,7 +129,7 @@ class VisionArch {
   VisionArch(const std::string& name);
   VisionArch(const char* name) : VisionArch(std::string(name)) {}
   // NOLINTEND
-  /// Describes your own network.
+  /// Describes a custom network.
   /// \param second_group  First module of the second layer group. If empty, the
   ///                      body is one group.
   /// \param classifier    Prefix of the classifier's weights, which pretrained
@@ -156,23 +156,23 @@ class VisionArch {
   ///   // "https://download.pytorch.org/models/resnet18-f37072fd.pth"
   ///
   /// \throws c10::ValueError if there are no published weights; the message
-  ///         lists the networks that have some.
+  ///         lists the networks with published weights.
   PublishedWeights published() const;
   const std::string& second_group() const { return second_group_; }
   VisionBody make_body(int64_t in_channels) const {
     return make_body_(in_channels);
   }
   /// Loads pretrained weights of this network from a file in any format that
-  /// `load_weights` supports. The names can be those of torchvision, timm,
-  /// fastai or a vision learner.
+  /// `load_weights` supports. Weight names can be torchvision's, timm's,
+  /// fastai's or a vision learner's.
   ///
   /// A ViT's position embeddings are interpolated to its image size. The
   /// BatchNorms of a MobileNetV3 keep torchvision's eps of 1e-3, which timm's
   /// tf_mobilenetv3 also uses; timm's other MobileNetV3 weights are trained
-  /// with 1e-5. If the network has other than 3 input channels, the weights of
-  /// the first convolution are adapted as in fastai: summed for one channel,
-  /// the first two scaled by 1.5 for two, and padded with zeros for more than
-  /// three.
+  /// with 1e-5. If the number of input channels is not 3, the weights of the
+  /// first convolution are adapted as in fastai: for one channel they are
+  /// summed; for two, the first two are scaled by 1.5; for more than three,
+  /// they are padded with zeros.
   ///
   ///   auto net = vit_b_16({.num_classes = 0, .image_size = 384});
   ///   auto report = VisionArch(vit_b_16).load_pretrained(net, "vit.pth");
@@ -180,10 +180,10 @@ class VisionArch {
   ///
   /// \param model  The network or its body. If it has no classifier, the
   ///               classifier's weights in the file are skipped.
-  /// \return       Reports what was loaded and what was skipped; no weights of
-  ///               `model` are missing.
+  /// \return       What was loaded and what was skipped. No weights of `model`
+  ///               are missing.
   /// \throws c10::ValueError naming missing, unexpected and mis-shaped weights;
-  ///         nothing is loaded then. DataError, IoError as `load_weights`.
+  ///         then nothing is loaded. DataError, IoError as `load_weights`.
   LoadReport load_pretrained(Model model, const std::filesystem::path& file)
       const;
   LoadReport load_pretrained(

@@ -14,7 +14,7 @@
 namespace tern {
 
 /// An image model: the body of a network, registered as "body", with a new
-/// head, "head".
+/// head, registered as "head".
 class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
                         public HasArchitecture {
  public:

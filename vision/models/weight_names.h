@@ -5,8 +5,8 @@
 
 namespace tern {
 
-/// Translates weight names written by timm, or by an older torchvision, into
-/// the names that the corresponding torchvision network has now. Names that the
+/// Translates weight names from timm, or from an older torchvision, into the
+/// current names of the corresponding torchvision network. Names that the
 /// network already has, and unknown names, are returned unchanged.
 ///
 ///   torchvision_names({"blocks.0.norm1.weight"}, names_of_a_vit_b_16);

@@ -14,10 +14,10 @@ namespace tern {
 /// Prepares an image as the dataset does in evaluation: decodes, resizes and
 /// transforms it. Returns a sample for `Learner::predict`, [H, W, C] kByte.
 /// `learn.predict("cat.jpg")` and `learn.predict(mat)` prepare the image in the
-/// same way, and return boxes and points in pixels of the photograph.
+/// same way, and return boxes and points in pixels of the photo.
 ///
 /// \throws DataError, IoError if the file cannot be read; c10::ValueError if
-///         the data do not come from an ImageDataset.
+///         the data does not come from an ImageDataset.
 torch::Tensor prepare_image(
     const DataBunch& data,
     const std::filesystem::path& file);
@@ -30,7 +30,7 @@ torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);
 struct ImagePredictions {
   std::vector<std::string> paths;
   torch::Tensor preds;  // [N, ...] kFloat, activated; preds[i] is for paths[i]
-  /// The decoded predictions. Boxes and points are in pixels of the photograph.
+  /// The decoded predictions. Boxes and points are in pixels of the photo.
   std::vector<Prediction> predictions;
   std::vector<std::string> labels;  // `label` of each prediction
 };

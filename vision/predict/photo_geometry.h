@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// Maps pixels of a model's input to pixels of the photograph that it was
-/// prepared from, in order to show predictions on the photograph.
+/// Maps pixels of a model's input to pixels of the photo that it was prepared
+/// from, to show predictions on the photo.
 ///
 ///   PhotoGeometry geometry(*predictor.card().preprocessing, {1080, 1920});
 ///   torch::Tensor eyes =
@@ -18,10 +18,10 @@ namespace tern {
 /// Pixels are squares: the first pixel spans 0 to 1 and its center is at 0.5.
 class PhotoGeometry {
  public:
-  /// \param photo  Height and width of the photograph as displayed: after the
-  ///               EXIF orientation, if `what` applies it.
+  /// \param photo  Height and width of the photo as displayed: after the EXIF
+  ///               orientation, if `what` applies it.
   /// \throws c10::ValueError for an empty size, a size that the model does not
-  ///         accept, or an unknown way to resize or pad.
+  ///         accept, or an unknown resizing or padding method.
   PhotoGeometry(const ImagePreprocessing& what, ImageSize photo);
   /// Uses a dataset's preprocessing in evaluation.
   /// \param input  Height and width of the model's input.
@@ -32,28 +32,28 @@ class PhotoGeometry {
       ImageSize input,
       ImageSize photo);
 
-  /// Converts points from pixels of the input to pixels of the photograph.
+  /// Converts points from pixels of the input to pixels of the photo.
   /// \param points  [..., 2] floating: x, y.
   torch::Tensor points_on_photo(const torch::Tensor& points) const;
 
-  /// Converts boxes from pixels of the input to pixels of the photograph, and
-  /// clips them to it.
+  /// Converts boxes from pixels of the input to pixels of the photo, and clips
+  /// them to it.
   /// \param boxes  [..., 4] floating: x1, y1, x2, y2.
   torch::Tensor boxes_on_photo(const torch::Tensor& boxes) const;
 
   /// Resamples a map over the model's input, such as probabilities of pixels,
-  /// to the pixels of the photograph. Bilinear between the centers of the map's
-  /// pixels.
+  /// to the pixels of the photo. Interpolates bilinearly between the centers of
+  /// the map's pixels.
   /// \param map  [C, h, w] floating, covering the whole input; h and w can
   ///             differ from the input's height and width.
-  /// \return     [C, height, width] of the photograph, kFloat on the CPU.
-  ///             Padding is removed. Parts of the photograph that a crop
-  ///             removed, which the model did not see, are 0.
+  /// \return     [C, height, width] of the photo, kFloat on the CPU. Padding is
+  ///             removed. Parts of the photo that a crop removed are 0, because
+  ///             the model did not see them.
   torch::Tensor map_on_photo(const torch::Tensor& map) const;
 
  private:
-  /// For x or y: a position in the photograph is `scale * position in the input
-  /// + offset`.
+  /// For x or y: a position in the photo is `scale * position in the input +
+  /// offset`.
   struct Axis {
     int64_t input = 0, photo = 0;
     double scale = 1, offset = 0;

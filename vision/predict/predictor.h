@@ -30,22 +30,22 @@ struct PredictorOptions {
   bool trusted = false;
   /// Samples per forward pass in `predict_batch` and `predict_folder`.
   int64_t batch_size = 64;
-  /// Computes exactly the same numbers as the Learner, bit for bit.
+  /// Computes bit-identical results to the Learner's.
   ///
   /// If false, the network is fused on a CPU in kFloat, and in kBFloat16 if the
   /// processor supports bfloat16 multiplication: BatchNorm is folded into the
   /// convolutions, and oneDNN fuses the operations that follow them. In kFloat,
   /// outputs are within 1e-4 and a ResNet is 1.3 to 1.5 times as fast. The
-  /// first batch takes longer, and the first batch of each size is computed as
-  /// by the Learner. Weights take two or three times the memory. A network
-  /// whose computation depends on the number of samples is not fused.
+  /// first batch takes longer, and the first batch of each size is computed
+  /// without fusion, as by the Learner. Weights take two or three times the
+  /// memory. A network whose computation depends on the number of samples is
+  /// not fused.
   bool exact = false;
   /// Returns masks, and the probabilities of their pixels, in the size of the
-  /// photograph instead of the model's input. Padding is removed, and parts
-  /// that a crop removed have class 0 with probabilities of 0. Applies to image
-  /// files, cv::Mats and image tensors. Each prediction takes 4 bytes per class
-  /// and pixel. Boxes and points of such samples are always in pixels of the
-  /// photograph.
+  /// photo instead of the model's input. Padding is removed, and parts that a
+  /// crop removed have class 0 with probabilities of 0. Applies to image files,
+  /// cv::Mats and image tensors. Each prediction takes 4 bytes per class and
+  /// pixel. Boxes and points of such samples are always in pixels of the photo.
   bool original_size = false;
 };
 
@@ -79,15 +79,15 @@ struct FilePrediction {
 /// 16-bit model, with the adapters of `add_lora` merged) and the model card
 /// that `export_model` would write. The copy is on the device of the data
 /// unless the options name another one. It is always `exact`, so that its
-/// predictions equal those of `get_preds` at that moment, bit for bit. A model
-/// that neither has a registered name nor a clone() is copied as its traced
-/// graph, see `ExportOptions::traced`.
+/// predictions are bit-identical to `get_preds` at that moment. A model that
+/// has neither a registered name nor a clone() is copied as its traced graph;
+/// see `ExportOptions::traced`.
 ///
-/// A Predictor returns the same numbers as `Learner::get_preds`, bit for bit if
-/// `exact`. It executes no code from the file unless it is `trusted`. It is
-/// thread-safe if the network's `forward` has no side effects in eval mode, as
-/// is the case for networks of Tern and LibTorch. Copies share the model.
-/// PredictorQueue batches the requests of many threads.
+/// A Predictor returns the same predictions as `Learner::get_preds`,
+/// bit-identical if `exact`. It executes no code from the file unless the file
+/// is `trusted`. It is thread-safe if the network's `forward` has no side
+/// effects in eval mode, which holds for the networks of Tern and LibTorch.
+/// Copies share the model. PredictorQueue batches the requests of many threads.
 ///
 /// A sample can be:
 ///
@@ -97,9 +97,9 @@ struct FilePrediction {
 /// - the model's own input without the batch dimension, which is passed
 ///   unchanged: floating point, or integers such as word or category ids, which
 ///   can be 0-dim. A kByte tensor is an image if the file describes how to
-///   prepare images, and otherwise integers as well.
-/// - Tensors: the inputs of a model with several inputs. The first is one of
-///   the above, the others are passed unchanged.
+///   prepare images; otherwise it is such an input of integers.
+/// - Tensors: the inputs of a model with several inputs. The first is any of
+///   the above; the others are passed unchanged.
 class Predictor {
  public:
   /// Loads an exported model.
@@ -110,8 +110,8 @@ class Predictor {
   static Predictor load(
       const std::filesystem::path& path,
       const PredictorOptions& options = {});
-  /// Uses a model in memory and takes ownership: sets it to eval mode, converts
-  /// it and moves it as the options say.
+  /// Uses a model in memory and takes ownership: sets it to eval mode, and
+  /// converts and moves it according to the options.
   /// \param card  Describes the outputs and how to prepare an image.
   /// \throws c10::ValueError for invalid options.
   Predictor(Model model, ModelCard card, const PredictorOptions& options = {});
@@ -123,8 +123,8 @@ class Predictor {
     return answer(std::vector<PreparedSample>(1, prepare_sample(sample)))[0];
   }
 
-  /// Returns one prediction per sample, in order. Prepares one batch, or
-  /// several small ones, at a time on all cores.
+  /// Returns one prediction per sample, in order. Prepares one batch at a time,
+  /// or several small batches, on all cores.
   /// \param samples  Paths, cv::Mats or tensors, as for `predict`.
   /// \throws DataError or c10::ValueError as `predict`, for the first bad
   ///         sample; c10::ValueError if the model's own inputs differ in size
@@ -168,8 +168,8 @@ class Predictor {
   /// \throws c10::ValueError if their sizes or dtypes differ.
   std::vector<Prediction> answer(
       const std::vector<PreparedSample>& samples) const;
-  /// Prepares a sample but drops the photograph's size, so that `original_size`
-  /// has no effect on its prediction.
+  /// Prepares a sample but drops the photo's size, so that `original_size` has
+  /// no effect on its prediction.
   torch::Tensor prepare(const std::filesystem::path& image) const {
     return prepare_sample(image).inputs[0];
   }
@@ -192,7 +192,7 @@ class Predictor {
   struct Loaded;
   using Photos = std::vector<std::optional<ImageSize>>;
   PreparedSample prepare_first(const torch::Tensor& input) const;
-  /// \param photos  Photograph size of each sample; can be empty.
+  /// \param photos  Photo size of each sample; can be empty.
   std::vector<Prediction> answer(at::TensorList batch, const Photos& photos)
       const;
   /// Repeatedly prepares some samples in parallel and predicts them in batches.

@@ -18,7 +18,7 @@ namespace tern {
 struct PredictorQueueOptions {
   /// Maximum number of samples per forward pass.
   int64_t max_batch = 32;
-  /// Maximum time that a sample waits for a batch to fill. Waiting for earlier
+  /// Maximum time that a sample waits for a batch to fill. The time of earlier
   /// forward passes can add to it.
   std::chrono::microseconds max_latency = std::chrono::milliseconds(5);
   /// Maximum number of waiting samples; above it, `submit` blocks.
@@ -32,11 +32,11 @@ struct PredictorQueueOptions {
 ///   std::future<Prediction> future = queue.submit("cat.jpg");  // any thread
 ///   fmt::print("{}\n", future.get().label);
 ///
-/// If a sample causes an error, only its own future receives it. The destructor
-/// waits until all submitted samples are predicted.
+/// If a sample causes an error, only that sample's future receives it. The
+/// destructor waits until all submitted samples are predicted.
 class PredictorQueue {
  public:
-  /// \throws c10::ValueError for an option out of range.
+  /// \throws c10::ValueError if an option is out of range.
   explicit PredictorQueue(
       Predictor predictor,
       const PredictorQueueOptions& options = {});

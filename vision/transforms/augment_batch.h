@@ -18,13 +18,14 @@ namespace tern {
 struct ImageStats {
   std::vector<double> mean, stddev;
 
-  /// Returns one value per channel; averages those of RGB for a gray image.
+  /// Returns one value per channel; for a gray image, averages the values of
+  /// RGB.
   ImageStats with_channels(int64_t channels) const;
 };
 
 namespace stats {
 
-/// The values that torchvision's pretrained models and fastai use.
+/// The values used by torchvision's pretrained models and fastai.
 inline ImageStats imagenet() {
   return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 }
@@ -66,10 +67,10 @@ inline ImageStats none() {
 /// \param target  Type of the targets. Boxes and points have the form of
 ///                BoxTargets and PointTargets; masks are recognized by their
 ///                shape.
-/// \param annotations  Determines how boxes and points follow the images.
-/// \throws c10::ValueError from the returned transform for any other images.
-///         Also if pixels are moved and a target has three or more dimensions
-///         but is neither a mask nor boxes or points.
+/// \param annotations  How boxes and points are moved with the images.
+/// \throws c10::ValueError from the returned transform for any other images, or
+///         if pixels are moved and a target has three or more dimensions but is
+///         neither a mask nor boxes or points.
 BatchTransform augment_batch(
     Transforms transforms,
     Padding padding = Padding::reflection,
@@ -79,8 +80,8 @@ BatchTransform augment_batch(
 
 // ---- Internal parts ----
 
-/// Converts a matrix in pixels, between images of one size, to the units of
-/// grid_sample with align_corners=False, in which an image spans -1 to 1.
+/// Converts a matrix in pixels, between images of the same size, to the units
+/// of grid_sample with align_corners=False, in which an image spans -1 to 1.
 inline Matrix3 in_grid_units(const Matrix3& matrix, ImageSize size) {
   return units_of_pixels(size) * matrix * pixels_of_units(size);
 }
@@ -90,8 +91,8 @@ inline int64_t grid_padding(Padding padding) {
   return static_cast<int64_t>(padding);
 }
 
-/// Renders [N, H, W, 1 or 3] kByte images on the CPU by the data loader's code,
-/// with one plan per image. Returns the same shape.
+/// Renders [N, H, W, 1 or 3] kByte images on the CPU with the data loader's
+/// code, with one plan per image. Returns the same shape.
 torch::Tensor render_on_cpu(
     const torch::Tensor& images,
     const std::vector<SamplePlan>& plans);

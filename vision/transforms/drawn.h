@@ -25,8 +25,8 @@ class Drawn final : public Transform {
         describe_(std::move(describe)) {}
 
   void plan(SamplePlan& plan, SampleRng& rng) const override {
-    // The number is always drawn, so that p does not change the random numbers
-    // of later transforms.
+    // Always draws a number, so that p does not change the random numbers of
+    // later transforms.
     if (rng.uniform() < p_) action_(plan, rng);
   }
   bool resizes() const override { return resizes_; }

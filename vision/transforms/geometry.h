@@ -50,8 +50,8 @@ TransformPtr jitter(Range magnitude = {0.005f, 0.02f}, float p = 0.5f);
 TransformPtr rand_crop(bool is_random = true);
 
 /// Resizes a random part of the image to the target size, as torchvision's
-/// RandomResizedCrop. Uses the largest center crop with an allowed aspect ratio
-/// after ten failed attempts, and with probability 1 - p.
+/// RandomResizedCrop. After ten failed attempts, and with probability 1 - p,
+/// uses the largest center crop with an allowed aspect ratio.
 /// \param scale  Range of the part's area, as a fraction of the image's.
 /// \param ratio  Range of the part's aspect ratio, width over height.
 TransformPtr random_resized_crop(
@@ -59,8 +59,9 @@ TransformPtr random_resized_crop(
     Range ratio = {3.f / 4, 4.f / 3},
     float p = 1);
 
-/// Resizes to cover the target enlarged by the fraction `margin`, then crops
-/// the center. For validation of models that train with `random_resized_crop`.
+/// Resizes to cover the target enlarged by the fraction `margin`, then
+/// center-crops. For validation of models that train with
+/// `random_resized_crop`.
 TransformPtr center_crop(float margin = 0.14f);
 
 // ---- Matrices ----

@@ -4,8 +4,8 @@
 
 namespace tern {
 
-/// Options of `get_transforms`; the defaults are fastai's for photographs. 0 (1
-/// for max_zoom) disables a transform.
+/// Options of `get_transforms`; the defaults are fastai's for photos. 0 (1 for
+/// max_zoom) disables a transform.
 struct GetTransformsOptions {
   bool do_flip = true;
   /// Applies all rotations and flips of a square, for images taken from above.
@@ -15,8 +15,8 @@ struct GetTransformsOptions {
   float max_zoom = 1.1f;
   float max_lighting = 0.2f;
   float max_warp = 0.2f;
-  /// Probability of warp, rotation and zoom each, and of brightness and
-  /// contrast each.
+  /// Probability of each of warp, rotation and zoom, and of each of brightness
+  /// and contrast.
   float p_affine = 0.75f, p_lighting = 0.75f;
   /// Additional training transforms, applied after the others.
   Transforms extra = {};

@@ -10,7 +10,7 @@
 
 namespace tern {
 
-/// Image that the coordinates of boxes and points refer to, if the EXIF
+/// The image to which the coordinates of boxes and points refer, if the EXIF
 /// orientation rotates or flips the stored image.
 enum class AnnotatedPixels {
   /// Unknown. An image with such an EXIF orientation is an error, unless the
@@ -22,7 +22,7 @@ enum class AnnotatedPixels {
   stored,
 };
 
-/// How boxes and points follow their image through transforms.
+/// How boxes and points are transformed with their image.
 struct AnnotationOptions {
   /// Drops a box if less than this fraction of its area remains in the
   /// transformed image.
@@ -31,7 +31,7 @@ struct AnnotationOptions {
   /// false, such a box is an error that names the image.
   bool clip = false;
   AnnotatedPixels pixels = AnnotatedPixels::unknown;
-  /// Pairs of points to swap when the image is mirrored, such as the left and
+  /// Pairs of points to swap when the image is flipped, such as the left and
   /// the right eye.
   std::vector<std::pair<int64_t, int64_t>> flip_pairs = {};
 };
@@ -50,7 +50,7 @@ void check_annotation_options(
 /// \param matrices  One per image, from pixels of the boxes' coordinates to
 ///                  pixels of the new image.
 /// \param size      Size of the new images.
-/// \throws c10::ValueError for other shapes or dtypes.
+/// \throws c10::ValueError for any other shapes or dtypes.
 void move_boxes(
     const Tensors& targets,
     const std::vector<Matrix3>& matrices,
@@ -58,12 +58,12 @@ void move_boxes(
     const AnnotationOptions& options);
 
 /// Transforms the points of a batch along with its images, in place. Swaps the
-/// points of each flip pair in mirrored images.
-/// \param targets  Points [N, P, 2] kFloat, and whether each is visible, [N, P]
-///                 kBool.
+/// points of each flip pair in flipped images.
+/// \param targets  Points [N, P, 2] kFloat, and whether each point is visible,
+///                 [N, P] kBool.
 /// \param matrices, size  As for `move_boxes`.
-/// \throws c10::ValueError for other shapes or dtypes, or if a flip pair has a
-///         number that is not below P.
+/// \throws c10::ValueError for any other shapes or dtypes, or if a flip pair
+///         has a number that is not below P.
 void move_points(
     const Tensors& targets,
     const std::vector<Matrix3>& matrices,

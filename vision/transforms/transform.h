@@ -28,9 +28,9 @@ struct MutablePixels {
 /// logits log(x / (1 - x)), so that any number of them combine into one affine
 /// map.
 struct Lighting {
-  /// logit' = scale * mix(logit) + shift. mix scales the distance of each
-  /// channel from the gray value of the pixel by `saturation`: 1 has no effect,
-  /// 0 makes the pixel gray.
+  /// logit' = scale * mix(logit) + shift. mix multiplies each channel's
+  /// distance from the pixel's gray value by `saturation`: 1 has no effect, 0
+  /// makes the pixel gray.
   float scale = 1, shift = 0, saturation = 1;
   /// Rotates the hue by this fraction of the circle, after the changes above.
   float hue = 0;
@@ -47,7 +47,7 @@ struct Lighting {
   std::array<uint8_t, 256> table() const;
 };
 
-/// Changes the colors of an image, by one lookup table where possible.
+/// Changes the colors of an image, with one lookup table where possible.
 /// Saturation and hue do not affect gray images.
 void apply_lighting(const Lighting& lighting, const MutablePixels& image);
 
@@ -58,8 +58,8 @@ void erase(const PaintedRectangle& rectangle, const MutablePixels& image);
 /// pixel is computed; then the image is sampled once.
 ///
 /// Geometric transforms work on a canvas, which is initially the upright image.
-/// They change what the canvas shows, or crop it; all of them combine into one
-/// matrix.
+/// They change which part of the image the canvas shows, or crop it. All of
+/// them combine into one matrix.
 class SamplePlan {
  public:
   /// Resets the plan but keeps its memory, so that a reused plan does not
@@ -71,8 +71,8 @@ class SamplePlan {
   // ---- Geometry, in pixels of the canvas ----
 
   ImageSize source() const { return source_; }
-  /// Size of the upright image in its file. Differs from the source if that was
-  /// presized.
+  /// Size of the upright image in its file. Differs from the source if the
+  /// source was presized.
   ImageSize original;
   /// The EXIF orientation that was applied to make the source upright; 1 if
   /// none.
@@ -144,7 +144,7 @@ struct Range {
 };
 
 /// A random change to an image. A transform writes to the plan of a sample; the
-/// pixels are computed later, once for all transforms. To write your own:
+/// pixels are computed later, once for all transforms. A custom transform:
 ///
 ///   class Posterize final : public Transform {
 ///    public:
@@ -165,7 +165,7 @@ class Transform {
 
   virtual void plan(SamplePlan& plan, SampleRng& rng) const = 0;
 
-  /// True if the transform resizes the canvas to the target, as a random
+  /// True if the transform itself resizes the canvas to the target, as a random
   /// resized crop does. The image is then not resized beforehand.
   virtual bool resizes() const { return false; }
 
@@ -185,13 +185,13 @@ struct TransformLists {
   bool operator==(const TransformLists&) const = default;
 };
 
-/// How an image is resized to the size of the batch if no transform does it.
+/// How an image is resized to the size of the batch if no transform resizes it.
 enum class ResizeMethod {
   /// Resizes to cover the target, then crops.
   crop,
   /// Resizes to fit into the target, then pads.
   pad,
-  /// Stretches to the target, ignoring proportions.
+  /// Stretches to the target, ignoring the aspect ratio.
   squish,
   /// Crops or pads without resizing.
   none,
@@ -218,8 +218,8 @@ void check_transforms(const char* where, const Transforms& transforms);
 ///         most `kMaxPixels`.
 void check_size(const char* where, ImageSize size);
 
-/// Returns the smallest size with the proportions of `image` that covers
-/// `target`, or, if `covers` is false, the largest that fits into it.
+/// Returns the smallest size with the aspect ratio of `image` that covers
+/// `target`, or, if `covers` is false, the largest size that fits into it.
 ImageSize proportional(ImageSize image, ImageSize target, bool covers = true);
 
 /// Plans one sample: resizes the image, applies all transforms in order, and

@@ -28,8 +28,8 @@ struct VocFile {
 };
 
 /// Parses a Pascal VOC annotation (XML): filename, size and objects with name,
-/// bndbox and difficult. Skips parts, poses and everything else. A document
-/// type is ignored, so that no entity is expanded.
+/// bndbox and difficult. Skips parts, poses and everything else. A DOCTYPE is
+/// ignored, so that no entity is expanded.
 ///
 /// \param path  For error messages.
 /// \throws DataError that names the line if it is not XML or not UTF-8, if its

@@ -24,8 +24,8 @@ struct TarMember {
 /// \throws DataError that names the archive and the last complete file if the
 ///         archive is compressed, damaged or truncated, continues after its
 ///         end, or holds a link, a device, a sparse file, a file whose size
-///         ends in another block than its data, a name such as `../x`, or more
-///         than `max_members` entries.
+///         ends in a different block than its data, a name such as `../x`, or
+///         more than `max_members` entries.
 ///
 /// Reads about 4 KB per file.
 std::vector<TarMember> read_tar_index(

@@ -31,8 +31,8 @@ bool is_same_field(std::string_view a, std::string_view b);
 /// `members`. Removes files that belong to no sample from `members`.
 /// \param path  Of the archive, for messages.
 /// \throws DataError if the files of a sample are not consecutive or a sample
-///         has a field twice, since half a sample would then pass for a
-///         complete one.
+///         has a field twice; otherwise half a sample could pass for a complete
+///         one.
 std::vector<std::span<const TarMember>> tar_samples(
     std::vector<TarMember>& members,
     const std::string& path);
@@ -62,8 +62,8 @@ class TarShard {
   ///         opened; IoError.
   void read(const TarMember& member, std::span<uint8_t> bytes) const;
 
-  /// Closes the file until it is read again, so that a set may have more shards
-  /// than a process can have open files.
+  /// Closes the file until it is read again, so that a dataset may have more
+  /// shards than a process can have open files.
   void close() const;
 
  private:

@@ -17,12 +17,12 @@ struct IdxArray {
 };
 
 /// Parses an IDX file of unsigned bytes: two zeros, the type 0x08, the number
-/// of dimensions, a big-endian uint32 for each, and exactly as many bytes as
-/// their product. Allocates only `dims`. The format has no checksums, so a
-/// flipped bit in an element is not detected.
+/// of dimensions, a big-endian uint32 for the size of each, and exactly as many
+/// bytes as the product of the sizes. Allocates only `dims`. The format has no
+/// checksums, so a flipped bit in an element is not detected.
 ///
 /// \param path  For error messages.
-/// \throws DataError that says what was found and what was expected.
+/// \throws DataError with what was found and what was expected.
 ///
 /// Source: yann.lecun.com/exdb/mnist, "the IDX file format".
 IdxArray parse_idx(std::span<const uint8_t> bytes, const std::string& path);

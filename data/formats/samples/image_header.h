@@ -13,7 +13,7 @@ enum class ImageFormat { jpeg, png, webp, bmp, tiff, pnm, gif };
 /// "JPEG", "PNG", ...
 const char* to_string(ImageFormat format);
 
-/// What an image file declares before its pixels.
+/// The properties of an image that its file declares before the pixels.
 struct ImageHeader {
   ImageFormat format = ImageFormat::jpeg;
   /// As stored, before the orientation is applied; > 0.
@@ -30,13 +30,13 @@ struct ImageHeader {
 inline constexpr int64_t kMaxPixels = 178'956'970;
 
 /// Returns the rotation or flip needed to show an image upright, 1..8 as in
-/// EXIF; 1 (unchanged) if the block is damaged or has none.
+/// EXIF; 1 (unchanged) if the block is damaged or has no orientation.
 /// \param bytes  An EXIF block, starting at its "II" or "MM".
 int exif_orientation(std::span<const uint8_t> bytes);
 
-/// Returns a copy of a TIFF file that libtiff neither rotates nor multiplies by
-/// its alpha: with orientation 1 and alpha marked as premultiplied. Empty if
-/// `bytes` need no change.
+/// Returns a copy of a TIFF file with orientation 1 and alpha marked as
+/// premultiplied, so that libtiff neither rotates the image nor multiplies it
+/// by its alpha. Empty if `bytes` need no change.
 std::vector<uint8_t> tiff_as_stored(std::span<const uint8_t> bytes);
 
 /// Reads the header of an image without decoding or allocating; takes well

@@ -25,8 +25,8 @@ struct NpyArray {
 ///
 /// \param path  For error messages.
 /// \throws DataError if it is damaged or truncated, or if its array is
-///         big-endian, in Fortran order, or of records, strings or Python
-///         objects.
+///         big-endian, is in Fortran order, or contains records, strings or
+///         Python objects.
 ///
 /// Source: numpy.org, "numpy.lib.format".
 NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& path);

@@ -17,12 +17,12 @@ struct PnmFile {
   std::span<const uint8_t> pixels = {};
 };
 
-/// True if the file begins like one of these formats.
+/// True if the file begins like P5 or P6.
 bool is_pnm(std::span<const uint8_t> bytes);
 
 /// \param path  File name for error messages.
-/// \throws DataError if the header is damaged, white is neither 255 nor 65535,
-///         or there are fewer pixels than the header says.
+/// \throws DataError if the header is damaged, the maximum value is neither 255
+///         nor 65535, or there are fewer pixels than the header declares.
 ///
 /// Source: netpbm.sourceforge.net/doc/pgm.html, ppm.html.
 PnmFile parse_pnm(std::span<const uint8_t> bytes, std::string_view path);

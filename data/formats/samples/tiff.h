@@ -43,7 +43,7 @@ class TiffTags {
   };
   Values find(uint16_t tag) const;
 
-  /// Returns one of several values of type BYTE, SHORT or LONG; 0 for another
+  /// Returns one of several values of type BYTE, SHORT or LONG; 0 for any other
   /// type.
   uint32_t load(const Values& values, size_t index) const;
   /// Returns the first value of such a tag, or `otherwise` if there is none.
@@ -67,8 +67,8 @@ class TiffTags {
 };
 
 /// Checks that a TIFF file contains all the pixels that its tags declare.
-/// libtiff decodes missing ones as black, without an error that OpenCV would
-/// see.
+/// libtiff decodes missing pixels as black, without an error that OpenCV would
+/// report.
 ///
 /// \param bytes  A whole file, whose width and height are not 0.
 /// \param path   File name for error messages.

@@ -69,17 +69,18 @@ class Pickle {
 };
 
 /// Parses a pickle of protocol 2 to 5 at the start of `bytes`, which must
-/// outlive the result; ignores what follows its STOP. Supports the operations
-/// that `torch.save` uses for containers, tensors, numbers and strings.
+/// outlive the result; ignores everything after its STOP. Supports the
+/// operations that `torch.save` uses for containers, tensors, numbers and
+/// strings.
 ///
 /// \param is_allowed  Returns true if the pickle may mention a name such as
 ///                    "torch.FloatStorage". Null: only
 ///                    "collections.OrderedDict", a call of which becomes a
 ///                    dict.
 /// \param path        For error messages.
-/// \throws DataError if it is damaged or truncated, mentions another name,
-///         contains an operation that weights do not need, nests deeper than
-///         64, or has more than a million values.
+/// \throws DataError if it is damaged or truncated, mentions a name that is not
+///         allowed, contains an operation that weight files do not use, nests
+///         deeper than 64, or has more than a million values.
 ///
 /// Source: CPython's Lib/pickletools.py.
 Pickle parse_pickle(

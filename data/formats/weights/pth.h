@@ -23,9 +23,9 @@ bool is_pth(const ByteFile& file);
 ///
 /// \param key  Which dictionary: "state_dict", "ema/model" for a nested one,
 ///             "nets/0" for one in a list or under an integer, "/" for the
-///             outermost. Empty: the only dictionary that contains tensors, or
-///             the only one that contains nothing else and has more of them
-///             than any other. The state of an optimizer does not count.
+///             outermost. Empty: the only dictionary that contains tensors; if
+///             there are several, the only one that contains nothing else and
+///             has the most tensors. The state of an optimizer does not count.
 /// \throws DataError if the file is damaged or truncated, is a TorchScript
 ///         file, nests dictionaries and lists more than 16 deep, mentions a
 ///         name that is not allowed, holds a tensor that extends beyond its

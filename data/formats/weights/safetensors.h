@@ -14,14 +14,14 @@ namespace tern {
 /// header.
 inline constexpr const char* kSafetensorsChecksum = "tern.sha256";
 
-/// Metadata entry: SHA-256 of the rest of the header, which is all other
+/// Metadata entry: SHA-256 of the rest of the header, that is, all other
 /// metadata and the name, type and shape of each tensor.
 inline constexpr const char* kSafetensorsHeaderChecksum = "tern.header";
 
-/// Computes that checksum. Each text is hashed as its number of bytes, a colon
-/// and its bytes: keys and values in the order of the keys, then, for each
-/// tensor in the order of the header, its name, its type ("F32") and its shape
-/// ("2,3").
+/// Computes the "tern.header" checksum. Each text is hashed as its number of
+/// bytes, a colon and its bytes: keys and values in the order of the keys,
+/// then, for each tensor in the order of the header, its name, its type ("F32")
+/// and its shape ("2,3").
 std::string safetensors_header_sha256(
     const std::vector<StoredTensor>& tensors,
     const std::map<std::string, std::string>& metadata);

@@ -31,7 +31,8 @@ enum class StoredType : uint8_t {
   complex128,
 };
 
-/// The names of a type in each format; empty if a format has none.
+/// The names of a type in each format; empty if a format does not have the
+/// type.
 struct StoredTypeInfo {
   StoredType type;
   uint8_t bytes;
@@ -81,7 +82,7 @@ std::optional<int64_t> element_count(const std::vector<int64_t>& shape);
 /// element count.
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape);
 
-/// Returns what is wrong with the tensor as a view of a storage of
+/// Returns the reason why the tensor is not a valid view of a storage of
 /// `storage_bytes`; empty if every element is within it.
 std::string view_fault(const StoredTensor& tensor, uint64_t storage_bytes);
 

@@ -15,13 +15,13 @@ struct RawDetections {
   Value* logits;  // [N, A, C] kFloat
   int64_t images, classes;
   Integers counts;  // number of anchors per level
-  /// True if the counts depend on the inputs; TopK's k then does too.
+  /// True if the counts depend on the inputs; then TopK's k does too.
   bool has_any_size = false;
 };
 
-/// Adds what `decode_detections` does after decoding the boxes, with ONNX's
-/// NonMaxSuppression. Adds three outputs to the graph: boxes [N, D, 4], scores
-/// [N, D] and labels [N, D].
+/// Adds the part of `decode_detections` that follows the decoding of boxes,
+/// with ONNX's NonMaxSuppression. Adds three outputs to the graph: boxes [N, D,
+/// 4], scores [N, D] and labels [N, D].
 ///
 /// \param names  Names of these outputs.
 void add_detections(

@@ -19,9 +19,9 @@ namespace tern::onnx {
 /// An operator of a trace. Its arguments have the names in PyTorch's
 /// native_functions.yaml: `self`, `dim`, `keepdim`.
 ///
-/// Records which arguments have been read, so that none is overlooked:
-/// `check_unread` requires that arguments that were neither read nor ignored
-/// have PyTorch's defaults.
+/// Records which arguments have been read, so that no argument is overlooked:
+/// `check_unread` requires PyTorch's default for each argument that was neither
+/// read nor ignored.
 class AtenNode {
  public:
   AtenNode(const jit::Node& node, OnnxGraph& graph)
@@ -55,11 +55,12 @@ class AtenNode {
   double number(std::string_view name);
   /// Empty if it is not given.
   std::string string(std::string_view name);
-  /// Returns a tensor that does not depend on the inputs; none if the model
+  /// Returns a tensor that does not depend on the inputs; unset if the model
   /// computes it.
   std::optional<torch::Tensor> known_tensor(std::string_view name) const;
   /// Returns the rows (last dimension) of a tensor if they do not depend on the
-  /// inputs, even if the number of their repetitions does; none if they do.
+  /// inputs, even if the number of their repetitions does; unset if they depend
+  /// on the inputs.
   std::optional<torch::Tensor> known_rows(std::string_view name) const;
   /// False if it is not given.
   bool flag(std::string_view name);
@@ -86,9 +87,9 @@ class AtenNode {
 
   // ---- Arguments that are not read ----
 
-  /// Marks arguments that do not change the result, or whose effect shows in
-  /// the shape and type of the output. Names that this overload lacks are
-  /// allowed.
+  /// Marks arguments that do not change the result, or whose effect is visible
+  /// in the shape and type of the output. Names that this overload does not
+  /// have are allowed.
   void ignore(std::initializer_list<std::string_view> names);
   /// \throws c10::ValueError if an argument that was neither read nor ignored
   ///         differs from PyTorch's default, or from false if it has no

@@ -16,14 +16,15 @@ struct OnnxOptions {
   /// Empty: "input" and "output", or "input_0", "input_1" and so on; with
   /// `detection` "boxes", "scores" and "labels".
   std::vector<std::string> input_names = {}, output_names = {};
-  /// Accept any size of the first dimension of all inputs; otherwise only the
-  /// example's.
+  /// Accept any size of the first dimension of all inputs. False: only the
+  /// example's size.
   bool dynamic_batch = true;
   /// Accept any height and width of inputs [N, C, H, W]. The model is also
   /// traced at about twice the height and three times the width. If it cannot
-  /// run at odd sizes, the file accepts multiples of the example's size. If it
-  /// takes another path at odd sizes, as a U-Net does, the file has that path,
-  /// provided it gives the same result at even sizes; otherwise it is an error.
+  /// run at odd sizes, the file accepts multiples of the example's size. If its
+  /// control flow differs at odd sizes, as in a U-Net, the file follows the
+  /// path for odd sizes, provided that it gives the same result at even sizes;
+  /// otherwise export fails.
   bool dynamic_size = false;
   /// Store weights of 1,000 or more numbers in fp16; computations stay in fp32.
   bool half = false;
@@ -39,7 +40,7 @@ struct OnnxOptions {
   /// scores [N, A, C]. Usually `learn.data().outputs[0].detection`.
   std::optional<DetectionOptions> detection = std::nullopt;
   /// With `detection`: include non-maximum suppression, with the thresholds and
-  /// limits in `detection`. The outputs are those of `decode_detections`: boxes
+  /// limits in `detection`. The outputs are as from `decode_detections`: boxes
   /// [N, D, 4], scores [N, D] and labels [N, D] with D = detections_per_img.
   /// After the last detection they are 0, 0 and -1.
   bool nms = false;
@@ -57,14 +58,14 @@ struct OnnxOptions {
 /// `Learner::export_onnx(path, example_inputs, options)` does the same for a
 /// Learner's model, in fp32.
 ///
-/// A trace has one path: a decision that `forward` makes from tensor values is
-/// fixed in the file. Numbers that it takes from the size of the batch are
+/// A trace records one path: a decision that `forward` bases on tensor values
+/// is fixed in the file. Numbers that it computes from the batch size are
 /// dynamic. Before the file is written, its outputs are computed according to
-/// ONNX's specification and compared with the model's, at other sizes than the
+/// ONNX's specification and compared with the model's, at sizes other than the
 /// traced ones.
 ///
 /// \param example_inputs  One batch of one or more samples, as passed to
-///                        `forward`, on the model's device and of its type.
+///                        `forward`, on the model's device and of its dtype.
 /// \throws c10::ValueError naming an operator that the exporter does not
 ///         support, its module and what to write instead; if there is no input;
 ///         if the number of names differs from that of inputs or outputs; if

@@ -12,7 +12,7 @@ namespace tern::onnx {
 struct TracedGraph {
   /// The graph of the first trace, to which `graph` refers.
   std::unique_ptr<OnnxGraph> first;
-  std::unique_ptr<OnnxGraph> graph;  // what `export_onnx` writes
+  std::unique_ptr<OnnxGraph> graph;  // written by `export_onnx`
   /// True if images of any size are accepted; otherwise only multiples of the
   /// example's size.
   bool takes_odd_sizes = false;

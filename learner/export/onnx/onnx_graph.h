@@ -39,19 +39,19 @@ torch::ScalarType type_of(const Value* traced);
 /// export_onnx.h.
 ///
 /// In a trace the sizes of inputs are plain numbers. To find these numbers, an
-/// export translates two traces, with inputs of different sizes. The first
-/// graph records the numbers that it is given; the second makes the same calls
-/// in the same order and compares. A number that differs is a size of the
+/// export translates two traces with inputs of different sizes. The first graph
+/// records the numbers that it receives; the second makes the same calls in the
+/// same order and compares the numbers. A number that differs is a size of the
 /// inputs, and the graph reads it with Shape from a tensor that had this size
 /// in both traces. Only the second graph is written.
 ///
 /// The functions that translate operators need not handle this: they pass the
 /// numbers of their own trace to `op`, `constant`, `integers` and
-/// `shape_to_infer`, which do.
+/// `shape_to_infer`, which handle it.
 class OnnxGraph {
  public:
-  /// \param first  The complete graph of the first trace; null when that graph
-  ///               itself is created.
+  /// \param first  The complete graph of the first trace; null for that graph
+  ///               itself.
   /// \param half   Store large weights in fp16; computations stay in fp32.
   /// \param decompose_layer_norm  As in OnnxOptions.
   OnnxGraph(const OnnxGraph* first, bool half, bool decompose_layer_norm)
@@ -69,7 +69,7 @@ class OnnxGraph {
   ///         ONNX's attributes are constants.
   Value*
   op(const std::string& type, Values inputs, const Attributes& attributes = {});
-  /// The same for an operator with several outputs.
+  /// Like `op`, for an operator with several outputs.
   Values op_with_outputs(
       size_t count,
       const std::string& type,
@@ -83,23 +83,23 @@ class OnnxGraph {
   // ---- Constants ----
 
   /// Adds a tensor. If its sizes differ between the traces, the graph computes
-  /// it. This is possible if one number, row or other part is repeated, if it
-  /// counts up as `arange` does, or if it has one number above and one below a
-  /// diagonal, as from `triu`.
+  /// it. This is possible if it repeats one number, row or other part, if it
+  /// counts up as `arange` does, or if it has one number above and another
+  /// below a diagonal, as from `triu`.
   Value* constant(const torch::Tensor& tensor, const std::string& name = "");
   Value* scalar(double number, torch::ScalarType type);
-  /// Adds integers as a tensor, as ONNX requires for shapes and indices. Those
-  /// that are sizes of the inputs are computed.
+  /// Adds integers as a tensor, as ONNX requires for shapes and indices.
+  /// Integers that are sizes of the inputs are computed.
   Value* integers(const Integers& numbers);
-  /// The same, but with -1, which Reshape infers, in place of one size that
-  /// depends on the inputs.
+  /// Like `integers`, but with -1, which Reshape infers, in place of one size
+  /// that depends on the inputs.
   Value* shape_to_infer(const Integers& sizes);
 
-  // ---- What differs between the traces ----
+  // ---- Differences between the traces ----
 
   /// True if these numbers differ between the traces. If so, the rest of the
-  /// operator is not compared with the first trace, which took another path,
-  /// and must read sizes from tensors of the graph with `sizes_at`.
+  /// operator is not compared with the first trace, which took a different
+  /// path, and must read sizes from tensors of the graph with `sizes_at`.
   bool differ(const Integers& numbers);
   /// Adds operators that read the sizes of some dimensions of a tensor of the
   /// graph.
@@ -110,12 +110,12 @@ class OnnxGraph {
   /// Returns the value of the graph for a value of the trace; null for None.
   /// \throws c10::ValueError if no operator produced it.
   Value* value(const Value* traced);
-  /// Sets the value of the graph for a value of the trace. Its sizes that
-  /// depend on the inputs can be read from it from now on.
+  /// Sets the value of the graph for a value of the trace. From then on, sizes
+  /// that depend on the inputs can be read from it.
   void set_value(const Value* traced, Value* value);
   void add_input(const Value* traced, const std::string& name);
   void add_output(const Value* traced, const std::string& name);
-  /// The same for a value without a counterpart in the trace.
+  /// Adds an output for a value without a counterpart in the trace.
   void add_output(
       Value* value,
       torch::ScalarType type,
@@ -125,7 +125,7 @@ class OnnxGraph {
   /// Removes the first outputs, which were only needed for a check.
   void drop_outputs(size_t count);
   /// Records a step of the translation.
-  /// \throws c10::ValueError if the first trace had another step here.
+  /// \throws c10::ValueError if the first trace had a different step here.
   void check_path(const std::string& step);
 
   /// Removes everything that no output depends on.
@@ -139,8 +139,8 @@ class OnnxGraph {
       const std::vector<torch::Tensor>& inputs) const;
 
  private:
-  /// Returns what the first graph was given at this point, where this graph is
-  /// given `own`.
+  /// Returns the value that the first graph received at this point, where this
+  /// graph receives `own`.
   c10::IValue in_first_trace(const c10::IValue& own);
   /// Sets the type of a value of the graph and its sizes in this trace.
   void describe(Value* value, torch::ScalarType type, const Integers& sizes);
@@ -148,7 +148,7 @@ class OnnxGraph {
   /// turned it off.
   void begin_step();
   /// `op` without a comparison of attributes, for operators that only the
-  /// second graph has: those that compute sizes.
+  /// second graph has, because they compute sizes.
   Values insert(
       size_t count,
       const std::string& type,
@@ -174,7 +174,7 @@ class OnnxGraph {
   std::vector<std::string> input_names_;
   std::map<std::string, torch::Tensor> initializers_;
   std::set<std::string> halved_;  // names of fp16 weights
-  /// What the two graphs compare, in order, grouped by steps of the
+  /// The values that the two graphs compare, in order, grouped by steps of the
   /// translation.
   std::vector<std::vector<c10::IValue>> record_ = {{}};
   bool is_compared_ = true;

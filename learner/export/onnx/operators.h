@@ -10,7 +10,7 @@
 namespace tern::onnx {
 
 /// Translates an operator of PyTorch to operators of ONNX: reads the arguments
-/// of the node, adds to the graph, and returns the results there.
+/// of the node, adds operators to the graph, and returns their results.
 using Operator = std::function<Values(AtenNode& node, OnnxGraph& graph)>;
 
 /// Functions by PyTorch's names. The entry "aten::relu" also serves relu_,
@@ -30,10 +30,11 @@ const OperatorTable& operators();
 /// of the result: PyTorch returns floats for integers, so these are cast first.
 Operator formula(Term (*function)(const Term& x));
 
-/// Returns why another operator is not supported, and what to write instead.
+/// Returns why an operator that is not in the tables is not supported, and what
+/// to write instead.
 std::string why_refused(const std::string& name);
 
-// ---- One table per file; each file has the name of its function ----
+// ---- One table per file; the file has the function's name ----
 
 OperatorTable activations();
 OperatorTable arithmetic();

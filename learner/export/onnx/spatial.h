@@ -4,8 +4,8 @@
 
 namespace tern::onnx {
 
-/// Returns one number per spatial dimension. PyTorch allows one for all, ONNX
-/// does not.
+/// Returns one number per spatial dimension. PyTorch allows one number for all
+/// dimensions; ONNX does not.
 inline Integers per_dimension(Integers numbers, int64_t spatial_rank) {
   if (numbers.size() == 1) numbers.resize(spatial_rank, numbers[0]);
   return numbers;

@@ -7,8 +7,8 @@
 
 namespace tern::onnx {
 
-/// A tensor of the graph with its type, with which formulas read as in PyTorch:
-/// `x * (1 + term::tanh(x)) / 2`.
+/// A tensor of the graph with its type, so that formulas read as in PyTorch: `x
+/// * (1 + term::tanh(x)) / 2`.
 ///
 /// ONNX does not cast: the caller must cast both operands of an operator to the
 /// same type. ONNX Runtime cannot compute with integers of 8 and 16 bits, so
@@ -34,8 +34,8 @@ class Term {
       const std::string& type,
       const std::vector<Term>& others = {},
       const Attributes& attributes = {}) const;
-  /// The same for operators with further inputs such as shapes, indices or
-  /// axes, which are integers.
+  /// Like `op`, for operators with further integer inputs such as shapes,
+  /// indices or axes.
   Term op_with(
       const std::string& type,
       const Values& others,

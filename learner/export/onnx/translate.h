@@ -9,8 +9,8 @@
 
 namespace tern::onnx {
 
-/// Translates each operator of a trace into the ONNX graph, with the function
-/// that `operators()` has for it.
+/// Translates each operator of a trace into the ONNX graph, with its function
+/// in `operators()`.
 /// \throws c10::ValueError naming an operator that is not supported, and its
 ///         module.
 void translate(

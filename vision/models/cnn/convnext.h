@@ -30,7 +30,7 @@ struct ConvNeXtShape {
 };
 
 /// The network of Liu et al., "A ConvNet for the 2020s" (2022). State-dict
-/// names and the distribution of initial weights are torchvision's.
+/// names and the distribution of initial weights match torchvision.
 ///
 /// As a Backbone it has four stages, with strides of 4, 8, 16 and 32; sizes are
 /// rounded down. Images need at least 32 x 32 pixels.
@@ -40,7 +40,7 @@ class ConvNeXtImpl : public torch::nn::Cloneable<ConvNeXtImpl>,
   static constexpr const char* kSecondGroup = "features.4";
   static constexpr const char* kClassifier = "classifier.";
 
-  /// \throws c10::ValueError unless all numbers of the shape are positive; also
+  /// \throws c10::ValueError unless all numbers of the shape are positive, and
   ///         as `convnext_tiny`.
   ConvNeXtImpl(const ConvNeXtShape& shape, const ConvNeXtOptions& options);
   void reset() override;

@@ -23,15 +23,15 @@ struct DenseNetShape {
 };
 
 /// The network of Huang et al., "Densely Connected Convolutional Networks"
-/// (2017). State-dict names and the distribution of initial weights are
-/// torchvision's. Images need at least 29 x 29 pixels.
+/// (2017). State-dict names and the distribution of initial weights match
+/// torchvision. Images need at least 29 x 29 pixels.
 class DenseNetImpl : public torch::nn::Cloneable<DenseNetImpl>,
                      public FeatureNetwork {
  public:
   static constexpr const char* kSecondGroup = "features.transition2";
   static constexpr const char* kClassifier = "classifier.";
 
-  /// \throws c10::ValueError unless all numbers of the shape are positive; also
+  /// \throws c10::ValueError unless all numbers of the shape are positive, and
   ///         as `densenet121`.
   DenseNetImpl(const DenseNetShape& shape, const DenseNetOptions& options);
   void reset() override;

@@ -31,14 +31,14 @@ struct EfficientNetShape {
 
 /// The network of Tan and Le, "EfficientNet: Rethinking Model Scaling for
 /// Convolutional Neural Networks" (2019). State-dict names and the distribution
-/// of initial weights are torchvision's.
+/// of initial weights match torchvision.
 class EfficientNetImpl : public torch::nn::Cloneable<EfficientNetImpl>,
                          public FeatureNetwork {
  public:
   static constexpr const char* kSecondGroup = "features.4";
   static constexpr const char* kClassifier = "classifier.";
 
-  /// \throws c10::ValueError unless all numbers of the shape are positive; also
+  /// \throws c10::ValueError unless all numbers of the shape are positive, and
   ///         as `efficientnet_b0`.
   EfficientNetImpl(
       const EfficientNetShape& shape,

@@ -21,10 +21,11 @@ struct MBConvOptions {
   double eps = 1e-5, momentum = 0.1;  // of the BatchNorms
 };
 
-/// The block of EfficientNet and MobileNetV3: a 1x1 convolution that widens, a
-/// depthwise convolution, a SqueezeExcitation, and a 1x1 convolution that
-/// narrows. Adds its input if input and output have the same shape. [N, in, H,
-/// W] -> [N, out, H / stride, W / stride], rounded up.
+/// The block of EfficientNet and MobileNetV3: a 1x1 convolution that increases
+/// the channels, a depthwise convolution, a SqueezeExcitation, and a 1x1
+/// convolution that reduces the channels. Adds its input if input and output
+/// have the same shape. [N, in, H, W] -> [N, out, H / stride, W / stride],
+/// rounded up.
 class MBConvImpl : public torch::nn::Cloneable<MBConvImpl>,
                    public StochasticDepth {
  public:
@@ -39,7 +40,7 @@ class MBConvImpl : public torch::nn::Cloneable<MBConvImpl>,
 TORCH_MODULE(MBConv);
 
 /// Rounds a number of channels to the nearest multiple of 8, at least 8. Rounds
-/// up instead if rounding down would remove more than 10 %.
+/// up instead if rounding down would remove more than 10%.
 int64_t round_to_eights(double channels);
 
 }  // namespace tern

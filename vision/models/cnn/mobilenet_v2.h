@@ -15,8 +15,8 @@ struct MobileNetV2Options {
   int64_t in_channels = 3;
   /// Dropout before the classifier.
   double dropout = 0.2;
-  /// Output stride of the features: 32, or 16 or 8, which dilate the
-  /// convolutions of the last blocks.
+  /// Output stride of the features: 32, 16 or 8. With 16 and 8, the
+  /// convolutions of the last blocks are dilated.
   int64_t output_stride = 32;
   /// Ends `features` with a 1x1 convolution to 1280 channels. If false, which
   /// requires num_classes = 0, the features are the 320 channels of the last
@@ -26,7 +26,7 @@ struct MobileNetV2Options {
 
 /// The mobile network of Sandler et al., "MobileNetV2: Inverted Residuals and
 /// Linear Bottlenecks". State-dict names and the distribution of initial
-/// weights are torchvision's.
+/// weights match torchvision.
 class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl>,
                         public FeatureNetwork {
  public:
@@ -42,8 +42,8 @@ class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl>,
 TORCH_MODULE(MobileNetV2);
 
 /// \throws c10::ValueError unless num_classes >= 0, in_channels > 0, dropout is
-///         in [0, 1) and output_stride is 8, 16 or 32; also if a network with a
-///         classifier lacks its last convolution.
+///         in [0, 1) and output_stride is 8, 16 or 32; also for a classifier
+///         without `last_convolution`.
 MobileNetV2 mobilenet_v2(const MobileNetV2Options& options = {});
 
 }  // namespace tern

@@ -18,7 +18,7 @@ struct MobileNetV3Options {
 };
 
 /// The mobile network of Howard et al., "Searching for MobileNetV3" (2019).
-/// State-dict names and the distribution of initial weights are torchvision's.
+/// State-dict names and the distribution of initial weights match torchvision.
 class MobileNetV3Impl : public torch::nn::Cloneable<MobileNetV3Impl>,
                         public FeatureNetwork {
  public:

@@ -27,14 +27,14 @@ struct RegNetShape {
 
 /// The network of Radosavovic et al., "Designing Network Design Spaces" (2020),
 /// with squeeze-and-excitation (RegNetY). State-dict names and the distribution
-/// of initial weights are torchvision's.
+/// of initial weights match torchvision.
 class RegNetImpl : public torch::nn::Cloneable<RegNetImpl>, public Backbone {
  public:
   static constexpr const char* kSecondGroup = "trunk_output.block3";
   static constexpr const char* kClassifier = "fc.";
 
   /// \throws c10::ValueError unless all numbers of the shape are positive and
-  ///         the channels are multiples of group_width; also as
+  ///         the channels are multiples of group_width, and as
   ///         `regnet_y_400mf`.
   RegNetImpl(const RegNetShape& shape, const RegNetOptions& options);
   void reset() override;

@@ -27,8 +27,8 @@ struct ResNetShape {
   friend bool operator==(const ResNetShape&, const ResNetShape&) = default;
 };
 
-/// Base class of ResNet and XResNet: a stem, a pooling, four layers of residual
-/// blocks, and a classifier.
+/// Base class of ResNet and XResNet: a stem, a pooling layer, four layers of
+/// residual blocks, and a classifier.
 class ResidualNetwork : public Backbone {
  public:
   /// [N, in_channels, H, W] -> [N, num_classes], logits.
@@ -55,17 +55,17 @@ struct ResNetOptions {
   /// starts as the identity. This improves training from scratch slightly
   /// (Goyal et al., "Accurate, Large Minibatch SGD", section 5.1).
   bool zero_init_residual = false;
-  /// Output stride of the features: 32, or 16 or 8, which dilate the
-  /// convolutions of the last layers.
+  /// Output stride of the features: 32, 16 or 8. With 16 and 8, the
+  /// convolutions of the last layers are dilated.
   int64_t output_stride = 32;
 };
 
 /// The residual network of He et al., "Deep Residual Learning", in
 /// torchvision's variant (v1.5: a bottleneck has its stride in the 3x3
-/// convolution). State-dict names and the distribution of initial weights are
-/// torchvision's. With groups it is a ResNeXt (Xie et al., "Aggregated Residual
-/// Transformations for Deep Neural Networks", 2017), with a larger width a Wide
-/// ResNet (Zagoruyko and Komodakis, 2016).
+/// convolution). State-dict names and the distribution of initial weights match
+/// torchvision. With groups it is a ResNeXt (Xie et al., "Aggregated Residual
+/// Transformations for Deep Neural Networks", 2017); with a larger width, a
+/// Wide ResNet (Zagoruyko and Komodakis, 2016).
 class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
                    public ResidualNetwork {
  public:
@@ -108,8 +108,8 @@ struct XResNetOptions {
 /// The residual network of He et al., "Bag of Tricks for Image Classification
 /// with Convolutional Neural Networks" (2018), in fastai's variant: a stem of
 /// three convolutions, blocks that start as the identity, and shortcuts that
-/// downsample by average pooling. State-dict names and initialization are
-/// fastai's.
+/// downsample by average pooling. State-dict names and initialization match
+/// fastai.
 class XResNetImpl : public torch::nn::Cloneable<XResNetImpl>,
                     public ResidualNetwork {
  public:
@@ -145,7 +145,7 @@ struct XResBlockOptions {
 /// stride applies average pooling before its 1x1 convolution.
 class XResBlockImpl : public torch::nn::Cloneable<XResBlockImpl> {
  public:
-  /// \param in, width  Channels of the input and of the middle. With an
+  /// \param in, width Channels of the input and of the middle. With an
   ///                   expansion, input and output channels are `in` and
   ///                   `width` times the expansion.
   XResBlockImpl(int64_t in, int64_t width, XResBlockOptions options = {});

@@ -23,7 +23,8 @@ struct SimpleCnnOptions {
 };
 
 /// Creates a small image classifier: convolutions with ReLU, then global
-/// average pooling. Same as fastai's simple_cnn, except for `last_relu`.
+/// average pooling. Same as fastai's simple_cnn with `last_relu`; by default
+/// there is no last ReLU.
 ///
 ///   auto model = simple_cnn({3, 16, 16, 2});
 ///   model->forward(torch::rand({64, 3, 28, 28}));   // [64, 2], logits

@@ -22,8 +22,8 @@ struct AnchorOptions {
 
   /// Returns RetinaNet's options: five levels with three sizes and three aspect
   /// ratios each.
-  /// \param smallest  Side of the smallest square on the finest level; it
-  ///                  doubles with every level.
+  /// \param smallest  Side of the smallest square on the finest level. It
+  ///                  doubles with each coarser level.
   /// \throws c10::ValueError unless `smallest` is finite and at least 2.
   static AnchorOptions retinanet(double smallest = 32);
 };

@@ -66,7 +66,8 @@ class FeaturePyramidNetworkImpl
   ///                  resolution.
   /// \return          [N, out_channels, H_i, W_i] for each, then the extra
   ///                  levels.
-  /// \throws c10::ValueError if the number of feature maps differs.
+  /// \throws c10::ValueError if the number of feature maps differs from
+  ///         `in_channels`.
   Tensors forward(const Tensors& features);
 
  private:

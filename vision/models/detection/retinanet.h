@@ -41,8 +41,8 @@ struct RetinaNetOptions {
   bool frozen_norm = false;
   /// eps of the body's BatchNorm.
   double norm_eps = 1e-5;
-  /// See AnchorOptions::retinanet. Decrease it for objects of few pixels, whose
-  /// IoU with larger anchors is too low for a match.
+  /// See AnchorOptions::retinanet. Decrease it for objects of only a few
+  /// pixels, whose IoU with larger anchors is too low for a match.
   double smallest_anchor = 32;
 };
 
@@ -57,8 +57,8 @@ struct RetinaNetOptions {
 class RetinaNetImpl : public torch::nn::Cloneable<RetinaNetImpl>,
                       public HasArchitecture {
  public:
-  /// \param arch  A network with feature maps. The last three are used, with
-  ///              strides 8 to 32.
+  /// \param arch  A network with feature maps. The last three, with strides 8
+  ///              to 32, are used.
   /// \throws c10::ValueError for a network without feature maps, or unless
   ///         num_classes is 1 to 1,000,000, in_channels 1 to 10,000, norm_eps
   ///         in [0, 1] and smallest_anchor >= 2.
@@ -114,7 +114,7 @@ RetinaNet build_retinanet(const Architecture& architecture);
 /// current weights and the report lists it as skipped.
 ///
 /// \throws c10::ValueError naming missing, unexpected and mis-shaped weights;
-///         the model is unchanged then. DataError, IoError as `load_weights`.
+///         the model is then unchanged. DataError, IoError as `load_weights`.
 LoadReport load_detector_weights(
     Model model,
     const std::filesystem::path& file);
@@ -122,14 +122,14 @@ LoadReport load_detector_weights(
 /// Initial weights of a detector.
 enum class DetectorWeights {
   none,
-  imagenet,  ///< of the body only, see VisionArch::published
-  coco,      ///< torchvision's, of the whole detector
+  imagenet,  ///< for the body only, see VisionArch::published
+  coco,      ///< torchvision's, for the whole detector
 };
 
 struct DetectionModelOptions {
   DetectorWeights pretrained = DetectorWeights::none;
   /// File with these weights. If empty, they are downloaded, see
-  /// `fetch_weights`. For weights that you trained, call
+  /// `fetch_weights`. For your own trained weights, call
   /// `load_detector_weights` instead.
   std::filesystem::path file = {};
   int64_t in_channels = 3;
@@ -151,7 +151,7 @@ struct DetectionModelOptions {
 ///
 /// COCO's weights are for 91 classes; for any other number, all layers are
 /// loaded except the classification layer. For "retinanet_resnet50_fpn", they
-/// come with a `norm_eps` of 0, as in torchvision.
+/// also set `norm_eps` to 0, as in torchvision.
 /// \throws c10::ValueError for an unknown name, listing the valid ones; if
 ///         there are no such weights; for a file without `pretrained`; and as
 ///         RetinaNet. Also as `load_detector_weights` and `fetch_weights`.
@@ -165,7 +165,7 @@ std::vector<std::string> detection_models();
 
 /// Returns the location of a detector's COCO weights.
 /// \throws c10::ValueError if there are none; the message lists the detectors
-///         that have some.
+///         with COCO weights.
 PublishedWeights published_detector(const std::string& name);
 
 }  // namespace tern

@@ -34,20 +34,21 @@ struct RetinaNetLossOptions {
 ///
 ///   .loss = tern::retinanet_loss({.box_loss = BoxLoss::giou})
 ///
-/// The outputs are those of RetinaNet. The targets are boxes [N, K, 4] (x1, y1,
-/// x2, y2 in pixels) and labels [N, K] kLong: 0 to C - 1, or -1 for padding,
-/// anywhere in the row. Further targets are ignored. Boxes without area, which
-/// torchvision rejects, are treated as padding. The loss of an empty batch is
+/// The outputs are as returned by RetinaNet. The targets are boxes [N, K, 4]
+/// (x1, y1, x2, y2 in pixels) and labels [N, K] kLong: 0 to C - 1, or -1 for
+/// padding, anywhere in the row. Further targets are ignored. Boxes without
+/// area, which torchvision rejects, are treated as padding. The loss of an
+/// empty batch is
 /// 0. Never synchronizes with the device.
 /// \throws c10::ValueError unless alpha is in 0..1, gamma and box_weight are
 ///         finite and >= 0, and 0 <= bg_iou <= fg_iou <= 1. The loss throws it
-///         for other outputs or targets, and for a label >= C in host memory.
-///         On a GPU that check would synchronize, so such a label makes the
-///         loss NaN instead.
+///         for outputs or targets of any other form, and for a label >= C in
+///         host memory. On a GPU that check would synchronize, so such a label
+///         makes the loss NaN instead.
 Loss retinanet_loss(const RetinaNetLossOptions& options = {});
 
-/// Returns the two parts of this loss as 0-dim tensors: the classification
-/// loss, and the box loss without `box_weight`.
+/// Returns the two parts of `retinanet_loss` as 0-dim tensors: the
+/// classification loss, and the box loss without `box_weight`.
 /// \throws c10::ValueError as `retinanet_loss`.
 Tensors retinanet_losses(
     const Tensors& outputs,

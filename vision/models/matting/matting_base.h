@@ -72,7 +72,7 @@ struct MattingBaseOptions {
 /// Separates the foreground of an image from its background, given a second
 /// image of the background alone. This is the base network of Lin et al.,
 /// "Real-Time High-Resolution Background Matting" (CVPR 2021). State-dict names
-/// are those of the paper's code, so that weights are portable.
+/// match the paper's code, so that weights are portable.
 ///
 ///   MattingBase net(MattingBaseOptions{MattingBackbone::resnet50});
 ///   MattingOutput out = net->forward(src, bgr);
@@ -87,7 +87,7 @@ class MattingBaseImpl : public torch::nn::Cloneable<MattingBaseImpl>,
   void reset() override;
   /// \param src, bgr  [N, 3, H, W] floating, RGB in 0..1, of any size: the
   ///                  images, and their backgrounds without the foreground.
-  /// \throws c10::ValueError for other inputs, and for N = 1 in training.
+  /// \throws c10::ValueError for any other inputs, and for N = 1 in training.
   MattingOutput forward(const torch::Tensor& src, const torch::Tensor& bgr);
   /// Returns "matting_base".
   Architecture architecture() const override;
@@ -108,8 +108,8 @@ MattingBase build_matting_base(const Architecture& architecture);
 /// that `load_weights` supports. The file can contain:
 ///
 /// - weights of either network, saved by Tern or the paper's code. Parts that
-///   the model does not have are ignored. A refiner that the file does not have
-///   keeps its weights, so that MattingRefine can start from a trained
+///   the model does not have are ignored. A refiner keeps its weights if the
+///   file does not have them, so that MattingRefine can start from a trained
 ///   MattingBase.
 /// - a DeepLabV3 segmentation network with the same backbone, in the format of
 ///   the repository VainF/DeepLabV3Plus-Pytorch, from which the paper starts.
@@ -120,8 +120,8 @@ MattingBase build_matting_base(const Architecture& architecture);
 ///   load_matting_weights(net, "base.pth");
 ///
 /// \throws c10::ValueError if the file has no weights of this backbone, or if
-///         some weights of a part are missing or have another shape; the model
-///         is unchanged then. DataError, IoError as `load_weights`.
+///         some weights of a part are missing or have a different shape; the
+///         model is then unchanged. DataError, IoError as `load_weights`.
 LoadReport load_matting_weights(Model model, const std::filesystem::path& file);
 
 }  // namespace tern

@@ -35,7 +35,7 @@ PatchPlaces patch_places(const torch::Tensor& chosen);
 ///                image.
 /// \return        [P, C, side + 2 * border, side + 2 * border], channels-last
 ///
-/// Copies whole rows of a patch with all channels at once.
+/// Copies whole rows of a patch at once, with all channels.
 torch::Tensor crop_patches(
     const torch::Tensor& images,
     const PatchPlaces& places,
@@ -77,7 +77,7 @@ struct MattingRefineOptions {
   /// Threshold of err, 0..1, in mode `thresholding`.
   double threshold = 0.1;
   /// In mode `sampling`, skips squares with err = 0, even if fewer than
-  /// `sample_pixels` are refined then.
+  /// `sample_pixels` are then refined.
   bool prevent_oversampling = true;
   /// Kernel size of the refiner's convolutions: 3 or 1.
   int64_t kernel_size = 3;
@@ -103,9 +103,9 @@ struct MattingRefineOutput {
 };
 
 /// The complete network of Lin et al., "Real-Time High-Resolution Background
-/// Matting" (CVPR 2021): a coarse network as MattingBase on a downscaled image,
-/// and a refiner at full resolution where the expected error is large.
-/// State-dict names are those of the paper's code.
+/// Matting" (CVPR 2021): a coarse network like MattingBase on a downscaled
+/// image, and a refiner at full resolution where the expected error is large.
+/// State-dict names match the paper's code.
 ///
 ///   MattingRefine net(MattingRefineOptions{.sample_pixels = 20000});
 ///   MattingRefineOutput out = net->forward(src, bgr);
@@ -127,7 +127,7 @@ class MattingRefineImpl : public torch::nn::Cloneable<MattingRefineImpl>,
   ///                  backgrounds without the foreground. H and W must be
   ///                  divisible by 4; in mode `sampling`, H * W must be at
   ///                  least sample_pixels.
-  /// \throws c10::ValueError for other inputs, and for N = 1 in training.
+  /// \throws c10::ValueError for any other inputs, and for N = 1 in training.
   MattingRefineOutput forward(
       const torch::Tensor& src,
       const torch::Tensor& bgr);
@@ -135,7 +135,7 @@ class MattingRefineImpl : public torch::nn::Cloneable<MattingRefineImpl>,
   Architecture architecture() const override;
 
   const MattingRefineOptions& options() const { return options_; }
-  /// Changes the refinement options, for example for images of another size
+  /// Changes the refinement options, for example for images of a different size
   /// than in training.
   /// \throws c10::ValueError as the constructor, or if backbone or kernel_size
   ///         differ, because the weights would not fit.

@@ -18,8 +18,9 @@
 
 namespace tern {
 
-/// Multi-head self-attention by PyTorch's `scaled_dot_product_attention`
-/// (Vaswani et al., "Attention Is All You Need", 2017).
+/// Multi-head self-attention, computed by PyTorch's
+/// `scaled_dot_product_attention` (Vaswani et al., "Attention Is All You Need",
+/// 2017).
 ///
 /// \param qkv      [..., T, 3 * C]: queries, keys and values of all heads.
 /// \param heads    Number of heads, a divisor of C.
@@ -99,12 +100,12 @@ TORCH_MODULE(TransformerBlock);
 /// weights normal with a standard deviation of 0.02, biases 0.
 void init_linear_layers(torch::nn::Module& module);
 
-/// Flattens the patches of a ViT into tokens, puts the class token before them
-/// and adds the position embeddings.
+/// Flattens the patches of a ViT into tokens, prepends the class token and adds
+/// the position embeddings.
 /// \param maps       [N, C, H, W]: one pixel per patch.
 /// \param token      [1, 1, C]
-/// \param positions  As in `resize_positions`; interpolated if they are for
-///                   another H and W.
+/// \param positions  As in `resize_positions`; interpolated if they are for a
+///                   different H and W.
 /// \return           [N, 1 + H * W, C], the patches row by row
 torch::Tensor to_tokens(
     const torch::Tensor& maps,

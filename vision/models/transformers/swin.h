@@ -32,7 +32,7 @@ struct SwinShape {
 /// The transformer of Liu et al., "Swin Transformer: Hierarchical Vision
 /// Transformer using Shifted Windows" (2021): attention within windows of 7 x 7
 /// cells, shifted by half a window in every other block. State-dict names and
-/// the distribution of initial weights are torchvision's.
+/// the distribution of initial weights match torchvision.
 ///
 /// As a Backbone it has four stages, with strides of 4 (size rounded down), 8,
 /// 16 and 32 (rounded up).

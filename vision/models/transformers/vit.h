@@ -15,8 +15,8 @@ struct ViTOptions {
   /// 0: no classifier; `forward` then returns the class token, [N, width].
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-  /// Height and width that the position embeddings are for. They are
-  /// interpolated for images of another size.
+  /// Image height and width for which the position embeddings are stored. They
+  /// are interpolated for images of other sizes.
   int64_t image_size = 224;
   /// Dropout after linear layers and position embeddings, and of the attention
   /// weights.
@@ -33,8 +33,8 @@ struct ViTShape {
   int64_t width = 768, depth = 12, heads = 12;
 };
 
-/// Library whose state-dict names and distribution of initial weights a ViT
-/// uses.
+/// The library whose state-dict names and distribution of initial weights a ViT
+/// matches.
 enum class ViTNaming { torchvision, timm };
 
 /// The transformer of Dosovitskiy et al., "An Image is Worth 16x16 Words"

@@ -20,9 +20,9 @@ struct WindowAttentionOptions {
 /// bias for each relative position, as in a Swin Transformer. [N, H, W, width]
 /// -> the same shape.
 ///
-/// Shifted windows are half a window further down and right; the cells left
-/// over at the edges are grouped into separate windows. A map whose sides are
-/// not multiples of the window is padded with zeros.
+/// Shifted windows are half a window further down and right; the remaining
+/// cells at the edges form separate windows. A map whose sides are not
+/// multiples of the window is padded with zeros.
 class WindowAttentionImpl : public torch::nn::Cloneable<WindowAttentionImpl> {
  public:
   explicit WindowAttentionImpl(const WindowAttentionOptions& options)

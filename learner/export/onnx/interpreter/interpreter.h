@@ -13,8 +13,8 @@ namespace tern::onnx {
 
 /// Every operator that the exporter writes, and others of opset 17, computed as
 /// ONNX's specification defines them, independently of the exporter:
-/// https://onnx.ai/onnx/operators. To support another one, add an entry to the
-/// table of the file for its kind.
+/// https://onnx.ai/onnx/operators. To support a further operator, add an entry
+/// to the table in the file for its kind.
 const ComputeTable& interpreted_operators();
 
 /// Computes the outputs of an ONNX graph on the CPU.
