@@ -11,6 +11,7 @@
 #include "tern/learner/optim/named_state.h"
 #include "tern/learner/random_state.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/sparse_entries.h"
 #include "tern/learner/weights/model_weights.h"
 
 namespace tern {
@@ -55,7 +56,8 @@ StateDict gradients(LearnerParts& l) {
   StateDict state;
   loop::attach_scaled_gradients(l);
   for (const ModelTensor& p : l.model.parameters()) {
-    if (p.tensor.grad().defined()) state.insert(p.name, p.tensor.grad());
+    if (!p.tensor.grad().defined()) continue;
+    insert_entry(state, p.name, p.tensor.grad());
   }
   loop::detach_scaled_gradients(l);
   return state;
@@ -63,10 +65,15 @@ StateDict gradients(LearnerParts& l) {
 
 void restore_gradients(LearnerParts& l, const StateDict& state) {
   loop::attach_scaled_gradients(l);
+  size_t used = 0;
   for (const ModelTensor& p : l.model.parameters()) {
-    const torch::Tensor* const grad = state.find(p.name);
-    p.tensor.mutable_grad() =
-        grad ? torch::empty_like(p.tensor).copy_(*grad) : torch::Tensor();
+    torch::Tensor grad = find_entry(state, p.name, p.tensor.sizes(), used);
+    if (grad.is_sparse()) {
+      grad = grad.to(p.tensor.device(), /*non_blocking=*/false, /*copy=*/true);
+    } else if (grad.defined()) {
+      grad = torch::empty_like(p.tensor).copy_(grad);
+    }
+    p.tensor.mutable_grad() = std::move(grad);
   }
   loop::detach_scaled_gradients(l);
 }

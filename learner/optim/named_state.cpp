@@ -16,6 +16,7 @@
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/optim/combined_optimizer.h"
 #include "tern/learner/optim/fused_optimizer.h"
+#include "tern/learner/sparse_entries.h"
 
 namespace tern::optim {
 
@@ -158,34 +159,33 @@ void read_state(
   bool is_there = false;
   for (Field& field : fields(*fresh)) {
     const std::string key = name + "/" + field.name;
-    const torch::Tensor* const value = state.find(key);
-    if (!value) continue;
+    const torch::Tensor value = find_entry(state, key, param.sizes(), used);
+    if (!value.defined()) continue;
     is_there = true;
-    ++used;
     if (!field.tensor) {
-      *field.steps = value->item<int64_t>();
+      *field.steps = value.item<int64_t>();
       continue;
     }
-    const bool is_8bit = value->scalar_type() == torch::kByte &&
-                         value->dim() == 1 &&
-                         value->numel() == moment_8bit_size(param);
+    const bool is_8bit = value.scalar_type() == torch::kByte &&
+                         value.dim() == 1 &&
+                         value.numel() == moment_8bit_size(param);
     // The momentum of a sparse gradient keeps its layout.
     const bool is_like_param =
-        value->dim() != 0 && !is_8bit && !value->is_sparse();
+        value.dim() != 0 && !is_8bit && !value.is_sparse();
     TERN_CHECK_VALUE(
-        !is_like_param || value->sizes() == param.sizes(),
+        !is_like_param || value.sizes() == param.sizes(),
         "[load_named_state] \"{}\" has shape [{}], but its parameter [{}]; "
         "expected the state of the same model.",
         key,
-        fmt::join(value->sizes(), ", "),
+        fmt::join(value.sizes(), ", "),
         fmt::join(param.sizes(), ", "));
     // Uses the layout of a step, which the fused kernels expect.
     *field.tensor =
         is_like_param
-            ? torch::empty_like(param, value->scalar_type())
+            ? torch::empty_like(param, value.scalar_type())
                   .requires_grad_(false)
-                  .copy_(*value)
-            : value->to(param.device(), /*non_blocking=*/false, /*copy=*/true);
+                  .copy_(value)
+            : value.to(param.device(), /*non_blocking=*/false, /*copy=*/true);
   }
   if (!is_there) fresh = initial_adagrad_state(optimizer, param);
   if (fresh) made.emplace_back(param.unsafeGetTensorImpl(), std::move(fresh));
@@ -228,7 +228,7 @@ StateDict named_state(Optimizer& optimizer, const ParameterNames& names) {
         if (!field.tensor) {
           result.insert(key, torch::scalar_tensor(*field.steps, torch::kLong));
         } else if (field.tensor->defined()) {
-          result.insert(key, *field.tensor);
+          insert_entry(result, key, *field.tensor);
         }
       }
     }

@@ -19,7 +19,9 @@
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/sparse_entries.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::sparse_gradients_test {
@@ -76,6 +78,51 @@ TEST(SparseGradients, HaveAMomentumThatATrialRestores) {
   learn.fit(1, 0.1);
   plain.fit(1, 0.1);
   EXPECT_TRUE(all_equal(parameters_of(learn), parameters_of(plain)));
+}
+
+// The momentum is sparse, and within an accumulation window the gradients are.
+TEST(SparseGradients, ResumeToTheSameBits) {
+  for (const int64_t accumulated : {1, 3}) {
+    const TempFolder temp;
+    const auto learner = [&] {
+      Learner learn = make_learner({.weight_decay = 0});
+      learn
+          .add<GradientAccumulation>(
+              GradientAccumulation::Options{.batches = accumulated})
+          .add<LambdaCallback>(
+              {.on_batch_end =
+                   [&temp](Learner& l) {
+                     if (l.state().iteration == 5)
+                       l.save_checkpoint(temp / "run");
+                   },
+               .order = callback_order::kLast});
+      return learn;
+    };
+    Learner whole = learner(), resumed = learner();
+    whole.fit(3, 0.1);
+    resumed.resume(temp / "run").fit(3, 0.1);
+    EXPECT_EQ(resumed.state().iteration, 12);
+    EXPECT_TRUE(all_equal(parameters_of(resumed), parameters_of(whole)));
+  }
+}
+
+TEST(SparseGradients, AreRejectedInACheckpointThatHasInvalidIndices) {
+  StateDict state;
+  const torch::Tensor sparse = torch::sparse_coo_tensor(
+      torch::tensor({{0, 4}}, torch::kLong),
+      torch::ones({2, 3}),
+      {5, 3});
+  insert_entry(state, "sum", sparse);
+  size_t used = 0;
+  EXPECT_TRUE(torch::equal(
+      find_entry(state, "sum", {5, 3}, used).to_dense(),
+      sparse.to_dense()));
+  EXPECT_EQ(used, 3u);
+  expect_error<c10::ValueError>(
+      [&] {
+        find_entry(state, "sum", {4, 3}, used);
+      },
+      {"\"sum\"", "[4, 3]", "same model"});
 }
 
 TEST(SparseGradients, AreRejectedByGradientPenalty) {
