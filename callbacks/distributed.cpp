@@ -30,8 +30,9 @@ namespace tern {
 
 namespace {
 
-// Groups of parameters that get their gradients in the same backward pass: all
-// of them, or one group per part of a MultiOptimizer.
+// Groups of parameters that receive their gradients in the same backward pass:
+// a single group with all parameters, or one group per part of a
+// MultiOptimizer.
 std::vector<std::vector<ModelTensor>> trained_together(Learner& learn) {
   const LearnerParts& l = parts_of(learn);
   const bool is_in_parts = !l.groups.own_lr.empty();
@@ -93,8 +94,8 @@ class ShardedOptimizer final : public Callback {
         average ? average->name() : "");
   }
 
-  // On the first batch, when everything, including a loaded checkpoint, has set
-  // up the optimizer.
+  // On the first batch, after everything, including a loaded checkpoint, has
+  // set up the optimizer.
   void on_batch_begin(Learner& learn) override {
     if (is_divided_ || !learn.state().training) return;
     shard_->divide(learn.optimizer(), master_weights(learn));
@@ -206,9 +207,9 @@ void Distributed::on_train_begin(Learner& learn) {
 }
 
 // Callbacks and checkpoints may freeze and unfreeze parameter groups during a
-// fit, on all ranks in the same event. If only one rank does so, its
-// check_equal meets a different collective on the other ranks, which is an
-// error on all ranks.
+// fit, on all ranks in the same event. If only one rank does so, the other
+// ranks call a different collective than its check_equal, which is an error on
+// all ranks.
 void Distributed::follow_frozen(Learner& learn) {
   auto trained = trained_together(learn);
   const auto is_same = [](const auto& a, const Reduced& b) {
@@ -258,8 +259,9 @@ void Distributed::on_batch_begin(Learner& learn) {
   torch::manual_seed(rng());
 }
 
-// From here on, complete gradients are sent to the other ranks. While gradients
-// are accumulated each rank keeps its own; the last batch sends the sum.
+// From here on, complete gradients are sent to the other ranks. During
+// accumulation each rank keeps its own gradients; the last batch of the window
+// sends the sum.
 void Distributed::on_backward_begin(Learner& learn) {
   TrainState& state = learn.state();
   if (state.accumulating) return;
@@ -273,9 +275,9 @@ void Distributed::on_backward_begin(Learner& learn) {
   }
 }
 
-// Before the next collective: other ranks may still wait in backward for a
-// gradient that this rank does not have. Both sides would wait until the
-// timeout.
+// Checked before the next collective, because other ranks may still wait in
+// backward for a gradient that this rank does not have. Otherwise both sides
+// would wait until the timeout.
 void Distributed::on_backward_end(Learner& learn) {
   if (learn.state().accumulating) return;
   for (const auto& [parameters, reducer] : reducers_) {
@@ -295,8 +297,8 @@ void Distributed::on_load(Learner&) {
   ++loads_;
 }
 
-// Reports an error of this rank to the others. A broken connection may instead
-// be the consequence of an error that another rank has reported.
+// Reports an error of this rank to the others, unless it is a broken connection
+// caused by an error that another rank has reported.
 void Distributed::on_exception(Learner&, const std::exception& error) {
   if (dynamic_cast<const DistributedError*>(&error)) {  // already reported
     group_->leave();
@@ -346,7 +348,7 @@ void Distributed::on_train_end(Learner& learn) {
   if (lacks_one) loop::invalidate_derived_state(parts_of(learn));
 }
 
-// Otherwise the ranks would make different steps in the next fit.
+// Otherwise the ranks' steps would differ in the next fit.
 void Distributed::broadcast_optimizer(Learner& learn) {
   const auto names = optim::numbered_names(learn.optimizer());
   const StateDict state =

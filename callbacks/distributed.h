@@ -27,12 +27,12 @@ struct DistributedOptions {
   /// Shards the optimizer's state, and the fp32 master weights of `to_fp16` and
   /// `to_bf16`, over the ranks. Uses less memory; the results are
   /// bit-identical. Sharded master weights cannot be combined with Ema or Swa,
-  /// which read all of them at each step.
+  /// which read all master weights at each step.
   ///
-  /// The master weights are sharded only while a fit runs; after it, every rank
-  /// has all of them. If a rank is lost, its shard falls back to the 16-bit
-  /// weights; a checkpoint holds all master weights. Every rank must make each
-  /// call that saves.
+  /// The master weights are sharded only while a fit runs; after the fit, every
+  /// rank has all of them. If a rank is lost, its shard falls back to the
+  /// 16-bit weights; a checkpoint holds all master weights. Every rank must
+  /// make each call that saves.
   bool shard_optimizer = false;
   /// Gives each rank its shard of the data; all ranks must have the same data.
   /// False: the program has already divided the data, and each rank trains and
@@ -90,7 +90,7 @@ class Distributed final : public Callback {
   std::shared_ptr<ProcessGroup> group_;
   DistributedOptions options_;
   // The reducer of one backward pass of a step, and the parameters that require
-  // a gradient in it.
+  // a gradient in this pass.
   struct Reduced {
     std::vector<ModelTensor> parameters;
     std::unique_ptr<GradientReducer> reducer;

@@ -38,7 +38,8 @@ void GradientAccumulation::on_train_begin(Learner& learn) {
       .samples = options_.samples};
 }
 
-// If removed during a fit, each batch makes its own step from the next step on.
+// If removed during a fit, every batch ends with a step, starting after the
+// next step.
 void GradientAccumulation::on_train_end(Learner& learn) {
   learn.state().accumulation = {};
 }
@@ -62,7 +63,7 @@ void GradientClip::on_step(Learner& learn) {
   } else {
     const torch::Tensor norm =
         clip_grad_norm_(learn.optimizer(), options_.max_norm);
-    // In place, so that a replayed step writes to the recorded address.
+    // Written in place, so that a replayed step writes to the recorded address.
     const bool fits = norm_.defined() && norm_.device() == norm.device();
     norm_ = fits ? norm_.copy_(norm) : norm;
   }
@@ -98,7 +99,8 @@ void GradientPenalty::on_backward_begin(Learner& learn) {
       /*retain_graph=*/true,
       /*create_graph=*/true,
       /*allow_unused=*/true);
-  // vector_norm's gradient at 0 is 0; that of sqrt would be infinite.
+  // The gradient of vector_norm at 0 is 0; the gradient of sqrt would be
+  // infinite.
   Tensors norms;
   for (const torch::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;

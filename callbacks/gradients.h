@@ -27,7 +27,7 @@ namespace tern {
 /// gradients that are too small.)
 class GradientAccumulation final : public Callback {
  public:
-  /// Set exactly one of the two.
+  /// Exactly one option must be set.
   struct Options {
     int64_t batches = 0;  // batches per step
     int64_t samples = 0;  // steps once a rank has this many samples
@@ -53,7 +53,7 @@ class GradientAccumulation final : public Callback {
 ///
 /// Use this to clip with to_amp or in fp32, to clip by value, or to read the
 /// norm. `to_fp16({.clip = 1.0})` clips by norm too and saves a pass over the
-/// gradients; use one of the two. A hand-written loop calls `clip_grad_norm_`
+/// gradients. Do not use both. A hand-written loop calls `clip_grad_norm_`
 /// instead. Never synchronizes with the host. The default and the name are
 /// fastai v2's.
 class GradientClip final : public Callback {

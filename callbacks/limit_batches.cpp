@@ -18,7 +18,8 @@ namespace tern {
 
 namespace {
 
-// The first samples of each epoch, or in every epoch those of the first one.
+// The first samples of each epoch, or in every epoch the first samples of the
+// first epoch.
 class FirstSamples final : public Sampler {
  public:
   FirstSamples(

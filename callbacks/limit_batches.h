@@ -55,10 +55,9 @@ class OverfitBatches final : public LimitBatches {
   explicit OverfitBatches(int64_t batches = 1);
 };
 
-/// Ends the fit after `batches` training batches, without validation. Has the
-/// name and the default of fastai v1's callback. Requests the stop before the
-/// last batch, so that GradientAccumulation steps even for an incomplete
-/// window.
+/// Ends the fit after `batches` training batches, without validation. Name and
+/// default are fastai v1's. Requests the stop before the last batch, so that
+/// GradientAccumulation steps even for an incomplete window.
 class StopAfterNBatches final : public Callback {
  public:
   /// \throws c10::ValueError if `batches` is below 1.
@@ -82,8 +81,8 @@ class StopAfterNBatches final : public Callback {
 /// \throws c10::ValueError if `batches` is below 1.
 void dry_run(Learner& learn, int64_t batches = 1);
 
-/// Trains on `batches` batches, over as many epochs as that takes, without
-/// validation. Callbacks of CallbackRole::watches get no events.
+/// Trains on `batches` batches, over as many epochs as needed, without
+/// validation. Callbacks of CallbackRole::watches receive no events.
 /// \param extra  Callbacks for this fit only.
 void fit_batches(
     Learner& learn,

@@ -25,7 +25,7 @@ torch::Tensor draw_partners(int64_t size, SampleRng& rng) {
   return partners;
 }
 
-// Copies to the device without making the host wait.
+// Copies to the device without synchronizing.
 torch::Tensor send(const torch::Tensor& host, torch::Device device) {
   return device.is_cuda() ? host.pin_memory().to(device, /*non_blocking=*/true)
                           : host.to(device);
@@ -106,7 +106,7 @@ void Mix::on_batch_begin(Learner& learn) {
   for (torch::Tensor& target : batch.targets) {
     torch::Tensor partner = target.index_select(0, partners_);
     if (target.is_floating_point()) {
-      // Mixed here once, since both losses compare with it.
+      // Mixed only once, since both losses use it.
       partner = torch::lerp(partner, target, per_sample(lambdas_, target));
       target = partner;
     } else {
@@ -162,7 +162,8 @@ MixUp::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   const torch::Tensor of_partners = send(1 - lambdas, partners.device());
   for (torch::Tensor& input : inputs) {
     if (!input.is_floating_point()) continue;
-    // `input` comes first because the result takes its memory format.
+    // `input` must be the first argument, because it determines the result's
+    // memory format.
     input = torch::lerp(
         input,
         input.index_select(0, partners),

@@ -12,7 +12,7 @@ namespace tern {
 
 /// Tracks the best value of a monitored loss, metric or logged value. `mode`
 /// sets which direction is better. If it is empty, a metric's own direction
-/// applies (also for "train_accuracy", its value on training batches), and for
+/// applies, also to its value on training batches such as "train_accuracy". For
 /// any other name that contains "loss" or "error", lower is better, as in
 /// fastai. Used by EarlyStopping, ReduceLROnPlateau, SaveModel and PruneTrial.
 class Monitor {
@@ -22,7 +22,7 @@ class Monitor {
   ///                      or of a value that a callback logs.
   /// \param min_delta     Values must improve by more than this.
   /// \param mode          "min": lower is better. "max": higher is better.
-  ///                      Empty: as above.
+  ///                      Empty: chosen by the metric or the name.
   /// \param reset_on_fit  Forgets the best value at the start of each fit.
   /// \throws c10::ValueError if min_delta is NaN or negative, or for any other
   ///         mode.
@@ -83,8 +83,8 @@ class Monitor {
   bool resets_on_fit_;
   bool higher_is_better_ = false;
   double best_ = std::numeric_limits<double>::quiet_NaN();
-  // Number of epochs of this fit; of those with a value; of those with a value
-  // that is not NaN.
+  // Number of epochs of this fit, of epochs with a value, and of epochs with a
+  // value that is not NaN.
   int64_t epochs_ = 0, with_value_ = 0, with_number_ = 0;
 };
 
@@ -139,9 +139,9 @@ class EarlyStopping final : public PatientCallback {
   };
 
   /// \throws c10::ValueError if an option is out of range. A fit throws it at
-  ///         its start if neither the mode nor the name determines which
-  ///         direction is better, and after its first epoch if no value has the
-  ///         monitored name.
+  ///         its start if neither the mode nor the name determines the better
+  ///         direction, and after its first epoch if no value has the monitored
+  ///         name.
   explicit EarlyStopping(const Options& options);
   EarlyStopping() : EarlyStopping(Options{}) {}
 
@@ -181,9 +181,9 @@ class ReduceLROnPlateau final : public PatientCallback,
   };
 
   /// \throws c10::ValueError if an option is out of range. A fit throws it at
-  ///         its start if neither the mode nor the name determines which
-  ///         direction is better, and after its first epoch if no value has the
-  ///         monitored name.
+  ///         its start if neither the mode nor the name determines the better
+  ///         direction, and after its first epoch if no value has the monitored
+  ///         name.
   explicit ReduceLROnPlateau(const Options& options);
   ReduceLROnPlateau() : ReduceLROnPlateau(Options{}) {}
 

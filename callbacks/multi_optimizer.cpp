@@ -164,7 +164,7 @@ class MultiOptimizer::Runner final : public StepRunner {
     change();
     if (!learner_) return;
     begin_mask();
-    // No parameter of the part is left to step.
+    // The part has no trainable parameters left.
     if (!is_trained(learner_->groups.parameters[active_])) {
       learner_->state.skip_step = true;
     }

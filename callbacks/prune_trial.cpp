@@ -17,7 +17,7 @@ namespace tern {
 
 namespace {
 
-// Any number beats NaN; NaN beats nothing.
+// Any number is better than NaN; NaN is never better.
 bool beats(double value, double best, bool higher_is_better) {
   if (std::isnan(value) || std::isnan(best)) return !std::isnan(value);
   return higher_is_better ? value > best : value < best;
@@ -147,7 +147,7 @@ void PruneTrial::on_epoch_end(Learner& learn) {
                          parts_of(learn).position.data_have_ended;
     is_over = !is_last && is_worse(why);
   }
-  // Ranks may have seen different trials, but must end together.
+  // Ranks may know different trials, but must end together.
   if (!loop::first_rank_where(parts_of(learn), is_over)) return;
   learn.options().sink->line(fmt::format(
       "PruneTrial: {}; the trial stops.",

@@ -12,7 +12,7 @@ namespace tern {
 
 struct LearnerParts;  // learner/learner_parts.h
 
-/// The trials of a hyper-parameter search, in the order in which they started.
+/// The trials of a hyperparameter search, in the order in which they started.
 /// Each trial is a Learner with a PruneTrial. Trials run one after another.
 class Study {
  public:
@@ -27,7 +27,7 @@ class Study {
   };
 
   const std::vector<Trial>& trials() const { return trials_; }
-  /// Returns the trial with the best value among those whose result is
+  /// Returns the trial with the best value among trials whose result is
   /// `completed`; null if there is none.
   const Trial* best() const;
   /// Returns a table: name, epochs, best value and result of each trial.
@@ -41,7 +41,7 @@ class Study {
   bool higher_is_better_ = false;
 };
 
-/// Ends a trial of a hyper-parameter search once it is worse than the median of
+/// Ends a trial of a hyperparameter search once it is worse than the median of
 /// earlier trials: Optuna's MedianPruner, with its defaults.
 ///
 ///   auto study = std::make_shared<Study>();
@@ -59,7 +59,7 @@ class Study {
 /// decides to, since each rank may have seen different trials.
 ///
 /// Compares only with complete trials. To continue an interrupted search, run
-/// its trials again in the same order: those that `resume` from a checkpoint
+/// its trials again in the same order. Trials that `resume` from a checkpoint
 /// restore their values in the study.
 class PruneTrial final : public Callback {
  public:

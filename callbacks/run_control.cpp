@@ -20,13 +20,13 @@ namespace {
 // condition variable.
 constexpr std::chrono::milliseconds kStopPoll(50);
 
-// A request that fails does not end the training.
+// A request that fails does not end training.
 template <class Act>
 void or_warn(Learner& learn, const char* consequence, const Act& act) {
   try {
     act();
   } catch (const DistributedError&) {
-    throw;  // the ranks are no longer in step
+    throw;  // the ranks are out of sync
   } catch (const std::exception& error) {
     learn.options().sink->warning(
         fmt::format("RunControl: {}. {}", consequence, message_of(error)));
@@ -128,7 +128,7 @@ void RunControl::use_rates(Learner& learn) {
   });
 }
 
-// Requests made on one rank are carried out by all, at the same step.
+// All ranks carry out the requests of each rank, at the same step.
 RunControl::Wishes RunControl::wishes_of_all_ranks(Learner& learn) {
   const StopRequest& stop = parts_of(learn).stop;
   const bool should_stop = stop.requested || stop.requested_here;
@@ -158,7 +158,8 @@ void RunControl::write_checkpoint(Learner& learn) {
   const std::string common =
       broadcast_text(ranks, own.value_or("").string(), *asked);
   if (own && own->string() != common) {
-    // With several requests, the others are served after the next step.
+    // If there are several requests, the remaining ones are handled after the
+    // next step.
     request([&] {
       if (!checkpoint_folder_) checkpoint_folder_ = *own;
     });
@@ -189,7 +190,7 @@ StateDict RunControl::state_dict() const {
     if (!rates_->empty())
       wished = rates_->resolve(parts_of(*learn_).groups.size(), 0);
   } catch (const c10::ValueError&) {
-    return state;  // the training thread will report it
+    return state;  // the training thread reports it
   }
   state.insert("wished rates", torch::tensor(wished, torch::kDouble));
   state.insert(
@@ -199,7 +200,7 @@ StateDict RunControl::state_dict() const {
 }
 
 // True if a callback before this one is running on_batch_end, so that this
-// one's is next.
+// callback's on_batch_end is still to come.
 bool RunControl::is_turn_next() const {
   const LearnerParts& l = parts_of(*learn_);
   if (!l.state.training || l.callbacks.event != Event::batch_end) return false;
@@ -219,8 +220,9 @@ void RunControl::load_state_dict(const StateDict& state) {
   if (!learn_) return;
   // When an epoch is resumed, a callback may repeat a request that took effect
   // before the checkpoint or is stored in it; such a repetition is dropped. A
-  // stored request takes effect now if it was due right after the checkpoint,
-  // otherwise after the next batch or at the start of the next fit.
+  // stored request takes effect now if it was due right after the checkpoint;
+  // otherwise it takes effect after the next batch or at the start of the next
+  // fit.
   take(rates_);
   if (!state.contains("wished rates")) return;
   auto wished = saved_numbers("RunControl", state, "wished rates");

@@ -37,9 +37,9 @@ class RunControl final : public Callback {
   /// True while the fit is paused.
   bool is_paused() const { return is_paused_; }
 
-  /// Overrides the learning rates, including those of a schedule, from the next
-  /// batch until the fit ends. If they do not match the layer groups, logs a
-  /// warning and changes nothing.
+  /// Overrides the learning rates, including a schedule's, from the next batch
+  /// until the fit ends. If they do not match the layer groups, logs a warning
+  /// and changes nothing.
   void set_learning_rates(LearningRates lr);
   /// Returns to the fit's own learning rates or its schedule.
   void release_learning_rates();

@@ -54,7 +54,7 @@ void TerminateOnNaN::on_backward_begin(Learner& learn) {
   const auto loss = state.loss.item<double>();
   if (std::isfinite(loss)) return;
   state.skip_step = true;
-  if (found_) return;  // by another part's turn in this batch
+  if (found_) return;  // in another part's turn on this batch
   std::string cause = find_input(state);
   if (cause.empty()) {
     cause = find_weight(

@@ -14,16 +14,15 @@ namespace tern {
 ///   // batch's input 0 is not finite: check the data. Training ends.
 ///
 /// On a CPU it checks before backward and skips the step. On a GPU it checks
-/// each time the Recorder has read losses, a few times per second and at the
-/// end of an epoch, so that no step synchronizes with the device; a few more
+/// each time the Recorder has read losses (a few times per second and at the
+/// end of an epoch), so that no step synchronizes with the device. A few more
 /// steps may have run by then. As in fastai v2, infinity counts too.
 class TerminateOnNaN final : public Callback {
  public:
   struct Found {
     int64_t epoch = 0, batch = 0;  // of the fit, from 0
     double loss = 0;
-    /// What else was not finite: an input, the weights, or nothing except the
-    /// loss.
+    /// What else was not finite: an input, the weights, or only the loss.
     std::string cause;
   };
   /// What the last fit found; unset if the loss was always finite.

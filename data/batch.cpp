@@ -55,8 +55,8 @@ Batch CopyStream::to(torch::Device device, const Batch& batch) {
   c10::Event is_there(device.type());
   is_there.record(*stream_);
   is_there.block(computing);
-  // The tensors' memory belongs to the copying stream, which must not reuse it
-  // before the computing stream has read it.
+  // The tensors' memory belongs to the copy stream, which must not reuse it
+  // before the compute stream has read it.
   for_each_tensor(moved, [&](const torch::Tensor& tensor) {
     cuda.recordDataPtrOnStream(tensor.storage().data_ptr(), computing);
   });

@@ -85,7 +85,7 @@ struct DataBunch {
   /// DataBunch does; processes forked after that cannot use a GPU.
   static torch::Device default_device();
 
-  /// Resizes every image once and keeps the result in memory; see
+  /// Resizes every image once and stores the results in `folder`; see
   /// vision/datasets/presize.h, which defines it.
   DataBunch& presize(
       const std::filesystem::path& folder,

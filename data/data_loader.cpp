@@ -25,7 +25,7 @@ namespace tern {
 namespace {
 
 // Checked because user samplers may return bad indices, and datasets need not
-// check theirs.
+// check their indices.
 void check_order(
     const std::vector<int64_t>& order,
     int64_t expected,
@@ -95,16 +95,17 @@ std::string place_of(const Dataset& dataset, int64_t index) {
 }
 
 // Rethrows an exception of a dataset as a DataError that names the sample once,
-// with the original nested in it. `indices` failed together; reading each alone
-// finds the faulty one. Must be called in an exception handler.
+// with the original exception nested in it. `indices` failed together; reading
+// each sample alone finds the faulty one. Must be called in an exception
+// handler.
 [[noreturn]] void rethrow_with_sample(
     const Dataset& dataset,
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) {
   const std::string original = current_message();
-  // The first sample that alone fails with another message than the batch. This
-  // may be the same failure in other words, or a consequence of it, since a
-  // stream may have discarded its samples.
+  // The first sample that, read alone, fails with a different message from the
+  // batch. This may be the same failure in other words, or a consequence of it,
+  // since a stream may have discarded its samples.
   std::string alone;
   const auto blame = [&](int64_t index, bool has_path) {
     const std::string message = current_message();
@@ -136,8 +137,8 @@ std::string place_of(const Dataset& dataset, int64_t index) {
       blame(index, false);
     }
   }
-  // The samples do not fit together, the fault was transient, or alone it has
-  // another message.
+  // The samples do not fit together, the fault was transient, or it has a
+  // different message when the sample is read alone.
   std::throw_with_nested(DataError(
       "",
       fmt::format(
@@ -219,8 +220,7 @@ struct DataLoader::Epoch::Workers {
   std::vector<std::thread> threads;
 
   // A thread that hangs in the dataset, for example on a dead disk, is detached
-  // and keeps its share of this object; waiting for it would hang the program
-  // too.
+  // and keeps this object alive; waiting for it would hang the program too.
   void finish() {
     constexpr std::chrono::seconds kPatience(10);
     bool is_stuck = false;
@@ -241,7 +241,7 @@ struct DataLoader::Epoch::Workers {
   }
 
   Batch make(int64_t batch) const {
-    // Without workers this runs in the caller's thread, which may have a guard
+    // Without workers this runs in the caller's thread, where a guard may be
     // active.
     const torch::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(
@@ -307,7 +307,7 @@ struct DataLoader::Epoch::Workers {
     }
   }
 
-  // Waits for the next batch; returns false if it was told to stop.
+  // Waits for the next batch; returns false on a stop request.
   bool wait(
       std::unique_lock<std::mutex>& lock,
       const Slot& slot,

@@ -19,7 +19,7 @@ torch::Tensor BufferPool::empty(
   const auto is_free = [](const torch::Tensor& tensor) {
     return tensor.storage().use_count() == 1;
   };
-  // Drops what the last user attached: gradients, another shape.
+  // Drops the gradients and the shape that the last user may have set.
   const auto new_tensor = [](const torch::Tensor& memory) {
     return memory.variable_data();
   };
@@ -31,7 +31,7 @@ torch::Tensor BufferPool::empty(
     }
   }
   // Frees unused buffers of other shapes (such as an epoch's incomplete last
-  // batch), so that the pool never outgrows what is in use.
+  // batch), so that the pool never becomes larger than needed.
   std::erase_if(tensors_, [&](const torch::Tensor& tensor) {
     return is_free(tensor) && tensors_.size() > 64;
   });
@@ -47,8 +47,8 @@ torch::Tensor BatchContext::empty(
 
 namespace {
 
-// Derives another seed for each number; 0 gives the seed itself. Also works on
-// derived seeds, where a sum or XOR with the number could collide. Uses the
+// Derives a different seed for each number; 0 gives the seed itself. Also works
+// on derived seeds, where a sum or XOR with the number could collide. Uses the
 // finalizer of SplitMix64 (Steele et al., "Fast splittable pseudorandom number
 // generators", OOPSLA 2014).
 uint64_t other_seed(uint64_t seed, int64_t number, uint64_t key) {
@@ -59,8 +59,8 @@ uint64_t other_seed(uint64_t seed, int64_t number, uint64_t key) {
   return mixed ^ (mixed >> 31);
 }
 
-// Returns the occurrence of a source sample in a dataset that contains it
-// `times` times, at its copy number `before`.
+// Returns the overall occurrence of a source sample in a dataset that contains
+// it `times` times, for the copy that is preceded by `before` others.
 int64_t occurrence_within(int64_t occurrence, int64_t times, int64_t before) {
   return occurrence * times + before;
 }
@@ -185,7 +185,7 @@ std::pair<size_t, int64_t> Concat::locate(int64_t index) const {
 Batch Concat::get_batch(
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) const {
-  // Runs of neighbors from one source are requested together.
+  // Consecutive samples from the same source are requested together.
   std::vector<Batch> parts;
   std::vector<int64_t> run, occurrences;
   size_t run_source = 0;

@@ -181,8 +181,8 @@ class Concat final : public Dataset {
 ///
 ///   TensorDataset points({x}, {y});   // x: [1000, 2], y: [1000]
 ///
-/// \throws c10::ValueError if there is no tensor, one is 0-dim, or their first
-///         sizes differ.
+/// \throws c10::ValueError if there is no tensor, if a tensor is 0-dim, or if
+///         their first sizes differ.
 class TensorDataset final : public Dataset {
  public:
   TensorDataset(Tensors inputs, Tensors targets);

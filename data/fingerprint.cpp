@@ -76,7 +76,7 @@ std::string fingerprint(const Dataset& dataset) {
   if (!are_files) {
     each(kSamples, [&](int64_t index) { add_sample(hash, dataset, index); });
   }
-  return hash.hex_digest().substr(0, 16);  // enough digits for a reader
+  return hash.hex_digest().substr(0, 16);  // short enough to read
 }
 
 }  // namespace tern

@@ -54,7 +54,7 @@ ImagePreprocessing parse_image_preprocessing(
     const std::string& where) {
   ImagePreprocessing what;
   read_json(json, fields_of(what), where);
-  // The name in files of earlier commits.
+  // The name in files from earlier versions.
   if (what.resize == "centre_crop") what.resize = "center_crop";
   if (!makes_sense(what)) {
     throw DataError(

@@ -20,9 +20,9 @@ namespace tern {
 
 namespace {
 
-// An epoch number that training never uses, so that neither the folds nor the
-// order within a class depend on the order of the training samples, although
-// the seed may be the same.
+// An epoch number that training never uses, so that the folds and the order
+// within a class are independent of the order of the training samples, even
+// with the same seed.
 constexpr int64_t kFoldEpoch = -2;
 
 void check_folds(const char* where, int64_t samples, int64_t folds) {
@@ -81,7 +81,8 @@ std::set<std::string> types_of(const std::vector<const Dataset*>& sources) {
   return names;
 }
 
-// Every fold trains on samples of all sources and validates on the others.
+// Every fold trains and validates on samples of all sources, so the sources
+// must be compatible.
 void check_can_be_mixed(const std::vector<const Dataset*>& sources) {
   for (const Dataset* source : sources) {
     for (const Dataset* other : sources) {
@@ -158,7 +159,7 @@ std::shared_ptr<const Dataset> all_samples(const DataBunch& data) {
       data.valid->dataset_ptr()});
 }
 
-// Returns [N] kLong; -1 for a bad image that the dataset has left out.
+// Returns [N] kLong; -1 for a bad image that the dataset left out.
 torch::Tensor read_classes(
     const std::shared_ptr<const Dataset>& samples,
     DataLoaderOptions loading) {
@@ -246,7 +247,8 @@ stratified_k_fold(const torch::Tensor& classes, int64_t folds, uint64_t seed) {
       "folds, or k_fold.",
       members.size(),
       folds);
-  // Deals out each class starting at the fold where the previous one ended.
+  // Distributes the samples of each class, starting at the fold where the
+  // previous class ended.
   std::vector<int64_t> fold_of(samples);
   int64_t next = 0;
   for (const auto& [number, indices] : members) {

@@ -35,7 +35,7 @@ k_fold(int64_t samples, int64_t folds, uint64_t seed = 42);
 ///
 /// \param classes  [N], of an integer dtype.
 /// \throws c10::ValueError if `classes` or `folds` is invalid, or if every
-///         class has fewer samples than there are folds.
+///         class has fewer than `folds` samples.
 std::vector<SplitIndices> stratified_k_fold(
     const torch::Tensor& classes,
     int64_t folds,
@@ -83,9 +83,9 @@ void warn_of_rare_classes(
 ///
 /// \param folds  2 to the number of samples.
 /// \throws c10::ValueError for any other number of folds, a stream, a loader
-///         with a sampler (its indices would refer to other samples), datasets
-///         with different classes or shapes, and with `stratified` if
-///         targets[0] is not one class per sample.
+///         with a sampler (its indices would refer to other samples), or
+///         datasets with different classes or shapes; with `stratified`, also
+///         if targets[0] is not one class per sample.
 std::vector<DataBunch>
 k_folds(const DataBunch& data, int64_t folds, const KFoldOptions& options = {});
 

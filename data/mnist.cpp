@@ -119,7 +119,8 @@ std::shared_ptr<const IdxDataset> mnist_dataset(
     const fs::path& folder,
     bool train) {
   const std::string part = train ? "train" : "t10k";
-  // One after the other, so that the error names the first missing file.
+  // Searched one after the other, so that the error names the first missing
+  // file.
   const fs::path images = find_file(folder, part + "-images-idx3-ubyte");
   const fs::path labels = find_file(folder, part + "-labels-idx1-ubyte");
   return std::make_shared<IdxDataset>(images, labels);

@@ -151,7 +151,8 @@ bool can_hold(torch::ScalarType dtype, double value) {
   if (c10::isIntegralType(dtype, /*includeBool=*/false)) {
     return AT_DISPATCH_INTEGRAL_TYPES(dtype, "pad_sequences", [&] {
       using Limits = std::numeric_limits<scalar_t>;
-      // The largest int64_t rounds up to a double outside its range.
+      // The largest int64_t rounds up to a double that is out of int64_t's
+      // range.
       return value == std::trunc(value) &&
              value >= static_cast<double>(Limits::min()) &&
              value < std::ldexp(1.0, Limits::digits);

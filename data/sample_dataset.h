@@ -41,7 +41,7 @@ struct SequencePadding {
   int64_t position = 0;
   /// Padding value; must be representable in the tensor's dtype.
   double value = 0;
-  /// The length of a batch is that of its longest sample, rounded up to a
+  /// The length of a batch is the length of its longest sample, rounded up to a
   /// multiple of this. This gives fewer different shapes; multiples of 8 are
   /// faster in 16 bits on a GPU.
   int64_t multiple = 1;

@@ -14,8 +14,8 @@ namespace tern {
 
 namespace {
 
-// Sample numbers that no dataset has; keys for the order, for a buffer's draws
-// and for the buckets' draws.
+// Sample numbers that no dataset has, used as random keys: for the order, for a
+// buffer's draws and for the buckets' draws.
 constexpr int64_t kOrderKey = -1, kBufferKey = -2, kBucketKey = -3;
 
 template <class T>
@@ -161,7 +161,8 @@ std::vector<int64_t> LengthBucketSampler::indices(uint64_t seed, int64_t epoch)
   std::vector<int64_t> drawn = RandomSampler(size()).indices(seed, epoch);
   SampleRng rng(seed, epoch, kBucketKey);
   const int64_t full = size() / batch_size_, rest = size() % batch_size_;
-  // As even as possible, since a small last pool would hardly be sorted.
+  // Pools are as equal as possible, since sorting would have little effect in a
+  // small last pool.
   const int64_t pools =
       std::max<int64_t>(1, (full + options_.pool - 1) / options_.pool);
   auto begin = drawn.begin();
@@ -171,7 +172,7 @@ std::vector<int64_t> LengthBucketSampler::indices(uint64_t seed, int64_t epoch)
     const auto end = is_last ? drawn.end() : begin + batches * batch_size_;
     std::ranges::stable_sort(begin, end, std::ranges::less(), length_of);
     if (is_last) {
-      // The incomplete batch may be dropped, so it must not always hold the
+      // The incomplete batch may be dropped, so it must not always contain the
       // longest samples.
       const auto first =
           begin + static_cast<int64_t>(rng.below(end - begin - rest + 1));

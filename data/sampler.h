@@ -139,8 +139,8 @@ struct ShardOptions {
   /// Drops the last global batch if it is not full.
   bool drop_last = false;
   /// Gives every rank the same number of batches: if the last batch has fewer
-  /// samples than there are ranks, ranks without a sample repeat its first one,
-  /// which `real_samples` does not count.
+  /// samples than ranks, ranks without a sample repeat its first sample, which
+  /// `real_samples` does not count.
   bool equal_batches = true;
 };
 

@@ -55,8 +55,8 @@ class StreamEpoch final : public Dataset {
     }
     Batch batch = collate(samples, context);
     batch.left_out = std::move(left_out);
-    // Done last, because after an error the loader asks again, sample by
-    // sample.
+    // Done last, because after an error the loader requests the samples again,
+    // one by one.
     const std::lock_guard lock(mutex_);
     for (const int64_t index : indices) {
       if (--uses_[index] == 0) drawn_.erase(index);
@@ -65,13 +65,13 @@ class StreamEpoch final : public Dataset {
   }
 
  private:
-  // Returns the sample at `index`, or null if a pass that is not repeated ends
-  // before it. Earlier samples that are needed later are kept, so that workers
-  // may come in any order.
+  // Returns the sample at `index`; null if the pass ends before it and is not
+  // repeated. Samples before it that are needed later are kept, so that workers
+  // may request samples in any order.
   const Batch* drawn(int64_t index) const {
     for (; position_ <= index && !has_ended_; ++position_) {
       if (uses_[position_] == 0) {
-        // A stream that cannot restart is already past the samples before a
+        // A stream that cannot restart has already passed the samples before a
         // resume.
         if (can_restart_) {
           from_pass([&] { return pass_->skip(); });
@@ -143,7 +143,7 @@ StreamEpochs::StreamEpochs(
 std::shared_ptr<const Dataset> StreamEpochs::begin_epoch(
     c10::ArrayRef<int64_t> order,
     const BatchContext& context) const {
-  // Where samples are missing, those that come later in a stream are too.
+  // If a sample is missing, all later samples of the stream are missing too.
   TORCH_CHECK_VALUE(
       !context.training || stream_->can_restart() ||
           std::ranges::is_sorted(order),

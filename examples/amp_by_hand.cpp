@@ -73,7 +73,7 @@ Result train(torch::Device device, bool mixed) {
           c10::toString(net->parameters()[0].scalar_type()));
     }
     if (step % 25 == 0) {
-      result.last_loss = loss.item<double>();  // waits for the device
+      result.last_loss = loss.item<double>();  // synchronizes
       if (step == 0) result.first_loss = result.last_loss;
       fmt::print(
           "{:>6} {:>9.6f} {:>9.0f}\n",

@@ -1,5 +1,5 @@
 // %% [markdown]
-// # Your own functions under autocast
+// # Custom functions under autocast
 //
 // The `backward` of a `torch::autograd::Function` runs outside the autocast
 // guard, so its operations are not cast. Therefore `forward` saves the autocast

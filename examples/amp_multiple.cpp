@@ -3,7 +3,7 @@
 //
 // Two models with two losses and two optimizers share one `GradScaler`. Each
 // optimizer skips its step if its own gradients are not finite. The scale is
-// updated once, after both steps. In the third step this program puts an
+// updated once, after both steps. In the third step, this program injects an
 // infinite gradient into the second model.
 
 // %%

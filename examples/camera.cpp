@@ -30,8 +30,8 @@
 // %% [markdown]
 // ## The camera
 //
-// The camera is a thread that delivers a frame every few milliseconds. It is
-// known what was put on the conveyor belt, so each frame has a label.
+// The camera is a thread that delivers a frame every few milliseconds. Each
+// frame has a label: the kind of object on the conveyor belt.
 
 // %%
 constexpr int kSize = 48;
@@ -225,9 +225,9 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Training and concurrent predictions
   //
-  // After each epoch the other thread gets a copy of the network to predict
-  // with. Training stops after the step in which the camera has stopped, even
-  // in the middle of an epoch.
+  // After each epoch, the other thread receives a copy of the network for its
+  // predictions. Training stops after the step during which the camera stops,
+  // even in the middle of an epoch.
 
   // %%
   tern::Learner learn(

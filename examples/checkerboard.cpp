@@ -3,9 +3,10 @@
 //
 // A network of 1x1 convolutions learns the gray level of a pixel from its
 // coordinates, in fp32 and then with `AutocastGuard` and `GradScaler`. The
-// network is that of the tutorial "Effective PyTorch". The program writes the
-// target and the two learned images to `checkerboard_{target,fp32,mixed}.png`,
-// and plots the losses in `checkerboard_loss.svg`.
+// network is taken from the tutorial "Effective PyTorch". The program writes
+// the target and the two learned images to
+// `checkerboard_{target,fp32,mixed}.png`, and plots the losses in
+// `checkerboard_loss.svg`.
 
 // %%
 #include <algorithm>
@@ -27,7 +28,7 @@
 
 struct Result {
   std::vector<double> losses;
-  double final_loss;  // mean of the last 5 % of steps: the curve has spikes
+  double final_loss;  // mean of the last 5% of steps: the curve has spikes
   double seconds, peak_megabytes;
   torch::Tensor picture;  // [size, size], 0..1
 };
@@ -76,7 +77,8 @@ Result train(
     scaler.update();
     optimizer.zero_grad();
   }
-  // Reading the losses waits for the device, so it counts as training time.
+  // Reading the losses synchronizes with the device, so it counts as training
+  // time.
   const torch::Tensor all = torch::stack(losses).to(torch::kDouble).cpu();
   const std::chrono::duration<double> time =
       std::chrono::steady_clock::now() - start;

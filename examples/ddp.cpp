@@ -8,7 +8,7 @@
 // torchrun --no-python --nproc-per-node 2 build/examples/ddp
 // ```
 //
-// Each process computes its share of every batch, and gradients are averaged
+// Each process computes its part of every batch, and gradients are averaged
 // while the backward pass is still running. The program resumes from its last
 // checkpoint if it is started again after Ctrl-C, or if torchrun restarts it
 // after one process was killed (`--max-restarts 1`). It also runs as a single
@@ -76,7 +76,7 @@ int main(int argc, char** argv) try {
   learn.resume(run, {.if_exists = true});
   learn.fit_one_cycle(epochs, 1e-2);
 
-  // Every rank gets the same numbers, over the whole validation set.
+  // Returns the same results on every rank, for the whole validation set.
   const tern::Validation valid = learn.validate();
   if (!communicator(learn).is_main_process()) return 0;
   fmt::print(

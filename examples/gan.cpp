@@ -1,9 +1,9 @@
 // %% [markdown]
 // # A generative adversarial network
 //
-// A generator creates digits from noise, and a discriminator tells them from
-// real digits. Each network has its own loss and optimizer. The program draws
-// generated digits in `gan_digits.png`.
+// A generator creates digits from noise, and a discriminator distinguishes them
+// from real digits. Each network has its own loss and optimizer. The program
+// draws generated digits in `gan_digits.png`.
 
 // %%
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ struct GanImpl : nn::Module {
     return generator->forward(noise).view({-1, 1, 28, 28});
   }
   // Returns the discriminator's loss for images with the label `real`: 1 for
-  // real images, 0 for generated ones.
+  // real images, 0 for generated images.
   torch::Tensor judge(const torch::Tensor& images, double real) {
     const torch::Tensor logits = discriminator->forward(images.flatten(1));
     return torch::binary_cross_entropy_with_logits(

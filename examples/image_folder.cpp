@@ -1,7 +1,7 @@
 // %% [markdown]
-// # A classifier of photographs
+// # A photo classifier
 //
-// Trains, evaluates and applies a classifier of photographs in folders:
+// Trains, evaluates and applies a classifier of photos in folders:
 //
 // ```sh
 // image_folder train clothing --arch resnet18 --size 128 --epochs 30 \
@@ -13,10 +13,10 @@
 // ```
 //
 // A folder contains `train/CLASS/*.jpg` and `validation/CLASS/*.jpg` (or
-// `valid/`), or only `CLASS/*.jpg`; in that case a fifth of the photographs is
-// used for validation. `predict` accepts any exported model and predicts what
-// it was trained for: a class, several labels, numbers, or masks. `--masks`
-// draws the masks.
+// `valid/`), or only `CLASS/*.jpg`; in that case a fifth of the photos is used
+// for validation. `predict` accepts any exported model and predicts its kind of
+// output: a class, several labels, numbers, or masks. `--masks` draws the
+// masks.
 
 // %%
 #include <filesystem>
@@ -127,7 +127,7 @@ tern::PredictionFormat format_of(const Settings& s) {
                               : tern::PredictionFormat::text;
 }
 
-// Draws the predicted mask over the photograph as the model gets it.
+// Draws the predicted mask over the photo as the model receives it.
 void draw_mask(
     const Settings& s,
     const tern::Predictor& predictor,

@@ -60,7 +60,7 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Batches and results
   //
-  // `show_batch` draws the augmented images as the model gets them.
+  // `show_batch` draws the augmented images as the model receives them.
 
   // %%
   tern::show_batch(data, pictures / "batch.png");

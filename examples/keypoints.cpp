@@ -27,8 +27,8 @@ double random_number(double low, double high) {
 // ## Images and their points
 
 // %%
-/// Draws a tilted sheet on a noisy desk, and returns its corners clockwise from
-/// the upper left one.
+/// Draws a tilted sheet on a noisy desk, and returns its corners, clockwise
+/// from the upper left corner.
 std::vector<tern::Point> draw_sheet(const fs::path& file, int64_t size) {
   const auto side = static_cast<double>(size);
   const double angle = random_number(-0.5, 0.5);

@@ -3,9 +3,9 @@
 //
 // Trains the base network of Lin et al., "Real-Time High-Resolution Background
 // Matting", with the options of the authors' program. The network separates a
-// person or an object from its background, given a second photograph of the
+// person or an object from its background, given a second photo of the
 // background alone. Training composites foregrounds with known alphas over
-// other photographs.
+// other photos.
 //
 // Training uses mixed precision. An interrupted run resumes when the program is
 // started again, and ends with bit-identical weights. TensorBoard displays

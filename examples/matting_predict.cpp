@@ -2,9 +2,8 @@
 // # Background matting: replacing the background
 //
 // Places a person or an object in front of another background. The program
-// needs two photographs taken from the same position, one with and one without
-// the foreground; or a folder or a video of frames and one photograph of the
-// background.
+// needs two photos taken from the same position, one with and one without the
+// foreground; or a folder or a video of frames and one photo of the background.
 //
 // ```sh
 // matting_predict --model-checkpoint checkpoint/base/base.safetensors \
@@ -67,7 +66,7 @@ std::vector<fs::path> names_of(
   return names;
 }
 
-/// Reads photograph `i`, or the only one if all frames share it.
+/// Reads photo `i`, or the only photo if all frames share it.
 torch::Tensor
 read(const std::vector<std::string>& paths, size_t i, int64_t channels = 3) {
   const std::string& path = paths.size() == 1 ? paths[0] : paths.at(i);
@@ -116,8 +115,8 @@ void check_count(
           frames));
 }
 
-/// Options of the network. Those that are not given are taken from the file or,
-/// for a file without them, from the paper's program.
+/// Options of the network. Options that are not given are taken from the file
+/// or, for a file without them, from the paper's program.
 struct NetworkOptions {
   std::string type = {}, backbone = "resnet50", mode = "sampling";
   tern::MattingRefineOptions given{.threshold = 0.7};
@@ -168,8 +167,8 @@ struct NetworkOptions {
     return options;
   }
 
-  /// Loads a network that Tern has exported or, with --model-type, weights of
-  /// the paper's program.
+  /// Loads a network that Tern exported or, with --model-type, weights of the
+  /// paper's program.
   tern::Model load(const fs::path& file) const {
     if (type.empty()) {
       tern::Model model = tern::load_matting_model(file);
@@ -297,7 +296,7 @@ int main(int argc, char** argv) try {
       "--video-src and --video-bgr.");
 
   // %% [markdown]
-  // ## Loading the network and the photographs
+  // ## Loading the network and the photos
 
   // %%
   const torch::Device device = device_name.empty()
@@ -346,7 +345,7 @@ int main(int argc, char** argv) try {
   };
 
   // %% [markdown]
-  // ## A matte for each photograph
+  // ## A matte for each photo
 
   // %%
   std::vector<tern::Metric> errors = tern::matting_metrics();

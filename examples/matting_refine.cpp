@@ -4,9 +4,8 @@
 // Trains the second stage of background matting. The base network computes a
 // matte of a downscaled image, and a refiner corrects it at full size in
 // regions where it is likely to be wrong. Both are trained together, starting
-// from the base network that `matting_base.cpp` has trained. To use several
-// GPUs, start the program with torchrun: each process computes its share of the
-// batch.
+// from the base network that `matting_base.cpp` trained. To use several GPUs,
+// start the program with torchrun: each process computes its part of the batch.
 //
 // ```sh
 // matting_base   --dataset D --backgrounds B

@@ -50,7 +50,7 @@ torch::Tensor align_background(
     cv::BFMatcher(cv::NORM_HAMMING)
         .match(background_features, scene_features, matches);
   }
-  // Keeps the best 15 % of the matches, as the paper's program does.
+  // Keeps the best 15% of the matches, as the paper's program does.
   std::sort(matches.begin(), matches.end());
   matches.resize(matches.size() * 15 / 100);
   std::vector<cv::Point2f> from, to;

@@ -2,8 +2,8 @@
 // # Which precision?
 //
 // The precision audit finds out whether a network trains in 16 bits and, if
-// not, which layers do not. This program audits a network that does, and one
-// that divides by small variances.
+// not, which layers do not. This program audits a network that trains in 16
+// bits, and a network that divides by small variances.
 
 // %%
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // %% [markdown]
 // # Segmentation of street scenes
 //
-// Trains a U-Net with a ResNet body to classify each pixel of CamVid's
-// photographs (`train/`, `trainannot/`, `val/`, `valannot/`). The program
-// prints the scores of each class and draws predictions over photographs.
-// `--pretrained` names a file of ImageNet weights.
+// Trains a U-Net with a ResNet body to classify each pixel of CamVid's photos
+// (`train/`, `trainannot/`, `val/`, `valannot/`). The program prints the scores
+// of each class and draws predictions over photos. `--pretrained` names a file
+// of ImageNet weights.
 
 // %%
 #include <filesystem>
@@ -33,7 +33,7 @@ const std::vector<std::string> kClasses = {
 constexpr int64_t kVoid = 11;  // unlabeled pixels
 
 // %% [markdown]
-// ## Photographs and their masks
+// ## Photos and their masks
 
 // %%
 tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {

@@ -1,11 +1,11 @@
 // %% [markdown]
 // # Cars in street scenes
 //
-// Trains a RetinaNet to find cars in CamVid's photographs (`train/`,
-// `trainannot/`, `val/`, `valannot/`). Each connected region of cars in a mask
-// becomes a box. The program prints COCO's metrics, and draws detected cars,
-// missed cars and false positives. `--pretrained` names a file of ImageNet
-// weights for ResNet-18.
+// Trains a RetinaNet to find cars in CamVid's photos (`train/`, `trainannot/`,
+// `val/`, `valannot/`). Each connected region of cars in a mask becomes a box.
+// The program prints COCO's metrics, and draws detected cars, missed cars and
+// false positives. `--pretrained` names a file of ImageNet weights for
+// ResNet-18.
 
 // %%
 #include <filesystem>
@@ -49,7 +49,7 @@ tern::ImageBoxes car_boxes(const fs::path& mask) {
   return boxes;
 }
 
-/// Returns the photographs with their boxes. The mask of val/1.png is
+/// Returns the photos with their boxes. The mask of val/1.png is
 /// valannot/1.png.
 tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
   auto items = tern::items_from_folder(folder / "train");

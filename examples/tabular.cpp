@@ -129,7 +129,7 @@ float number_of(const std::string& cell) {
 // prepares its inputs with statistics of the training rows, which it keeps in
 // buffers: it replaces an empty cell with the median, adds a flag for empty
 // cells, and normalizes each column. It also scales its output back to prices.
-// So a program that loads the model passes it the raw numbers of the table.
+// A program that loads the model therefore passes the raw numbers of the table.
 
 // %%
 struct TabularImpl : torch::nn::Module {

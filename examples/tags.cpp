@@ -1,11 +1,11 @@
 // %% [markdown]
 // # Several labels for a street scene
 //
-// Trains a multi-label classifier of CamVid's photographs (`train/`,
-// `trainannot/`, `val/`, `valannot/`), whose labels are taken from the masks.
-// The program tunes the threshold above which a label is predicted, prints the
-// scores of each label, plots label co-occurrence, and exports the model with
-// its threshold.
+// Trains a multi-label classifier of CamVid's photos (`train/`, `trainannot/`,
+// `val/`, `valannot/`), whose labels are taken from the masks. The program
+// tunes the threshold above which a label is predicted, prints the scores of
+// each label, plots label co-occurrence, and exports the model with its
+// threshold.
 
 // %%
 #include <filesystem>
@@ -33,10 +33,10 @@ const std::vector<std::string> kClasses = {
     "bicycle"};
 
 // %% [markdown]
-// ## Photographs and their labels
+// ## Photos and their labels
 
 // %%
-// Returns the classes that cover at least 1 % of the mask.
+// Returns the classes that cover at least 1% of the mask.
 std::vector<std::string> tags_of(const tern::ImageItem& item) {
   const fs::path image = item.path;  // val/1.png -> valannot/1.png
   const fs::path mask = image.parent_path().string() + "annot";

@@ -1,11 +1,10 @@
 // %% [markdown]
 // # Fine-tuning
 //
-// Pretrains a network on some classes of clothing with all their photographs.
-// Then trains it on the other classes with a few photographs each: from random
-// weights, with a new head only, and with current fine-tuning recipes, each of
-// which is one call. All of them are evaluated on unseen photographs of these
-// classes.
+// Pretrains a network on some classes of clothing with all their photos. Then
+// trains it on the other classes with a few photos each: from scratch, with
+// only a new head, and with current fine-tuning recipes, each of which is one
+// call. All of them are evaluated on unseen photos of these classes.
 //
 // The folder contains `train/CLASS/*.jpg` and `validation/CLASS/*.jpg`.
 
@@ -66,9 +65,10 @@ tern::DataBunch bunch_of(
        .workers = 2});
 }
 
-/// Returns `few` training photographs of each class, and up to 100 others of
-/// each as the test set.
-/// \param draw  Which photographs: skips the first `draw * few` of each class.
+/// Returns `few` training photos of each class, and up to 100 other photos of
+/// each class as the test set.
+/// \param draw  Which photos to use: skips the first `draw * few` of each
+///              class.
 tern::DataBunch handful(
     const tern::ImageItems& items,
     int64_t few,
@@ -180,8 +180,8 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## The second task
   //
-  // `measure` trains a new Learner on each draw of photographs and evaluates it
-  // on unseen ones.
+  // `measure` trains a new Learner on each draw of photos and evaluates it on
+  // unseen photos.
 
   // %%
   fmt::print(
@@ -228,7 +228,7 @@ int main(int argc, char** argv) try {
   const fs::path trained = "models/first.safetensors";
 
   // %% [markdown]
-  // ## From random weights
+  // ## From scratch
 
   // %%
   measure("random weights", {}, [&](tern::Learner& learn) {
@@ -271,8 +271,9 @@ int main(int argc, char** argv) try {
   // %% [markdown]
   // ## Drop path
   //
-  // During training each block is skipped for a random share of the images. The
-  // share rises from 0 for the first block to a tenth for the last.
+  // During training, each block is skipped for a random fraction of the images.
+  // The fraction rises from 0 for the first block to a tenth for the last
+  // block.
 
   // %%
   measure("layer_decay, drop path", trained, [&](tern::Learner& learn) {

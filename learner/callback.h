@@ -61,8 +61,8 @@ using OptionValues = std::vector<std::pair<std::string, std::string>>;
 ///   };
 ///   learn.add<PrintLoss>().fit(3);
 ///
-/// A callback communicates with the loop through `learn.state()`: it reads what
-/// the loop wrote, and may replace the batch, the outputs and the loss, or set
+/// A callback communicates with the loop through `learn.state()`: it reads the
+/// loop's values, and may replace the batch, the outputs and the loss, or set
 /// the skip and stop fields. An exception that it throws ends `fit` and reaches
 /// the caller.
 class Callback {
@@ -77,9 +77,9 @@ class Callback {
   virtual void on_batch_begin(Learner&) {}
   virtual void on_loss_begin(Learner&) {}
   virtual void on_backward_begin(Learner&) {}
-  /// Called after each backward pass, including those that only accumulate
-  /// gradients. From here to on_step, `learn.gradients()` returns unscaled fp32
-  /// gradients, averaged over ranks.
+  /// Called after each backward pass, even if it only accumulates gradients.
+  /// From here to on_step, `learn.gradients()` returns unscaled fp32 gradients,
+  /// averaged over ranks.
   virtual void on_backward_end(Learner&) {}
   /// Called just before the optimizer's step. on_step and on_step_end are not
   /// sent for a batch that only accumulates gradients, nor after `skip_step`
@@ -139,8 +139,8 @@ class Callback {
   /// learner/cuda_graph/step_graph.h.
   virtual bool can_be_replayed() const { return false; }
 
-  /// Callbacks run in ascending order; those with equal order run in the order
-  /// in which they were added.
+  /// Callbacks run in ascending order; callbacks with equal order run in the
+  /// order in which they were added.
   virtual int order() const { return 0; }
 
   /// The name of the class, as shown by `show_training_loop`.

@@ -41,7 +41,7 @@ const OutputInfo& info_at(const std::vector<OutputInfo>& info, size_t index) {
 }
 
 /// The kind of an output of shape [C] or [C, ...] or of a single number. The
-/// classes of an image-like output are those of its pixels, and a single
+/// classes of an image-like output are classes of its pixels, and a single
 /// probability distinguishes two classes.
 TargetKind kind_of(const torch::Tensor& output, const OutputInfo& info) {
   if (info.kind == TargetKind::number) return info.kind;
@@ -113,8 +113,8 @@ void add_points(Prediction& answer, const std::vector<std::string>& names) {
   answer.label = fmt::format("{}", fmt::join(words, ", "));
 }
 
-/// True if the outputs are those of a detector: boxes [D, 4], scores [D] and
-/// labels [D].
+/// True if the outputs are a detector's boxes [D, 4], scores [D] and labels
+/// [D].
 bool are_detections(
     const Tensors& outputs,
     const std::vector<OutputInfo>& info) {

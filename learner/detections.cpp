@@ -53,8 +53,8 @@ void check_detector_outputs(const char* where, const Tensors& outputs) {
 
 namespace {
 
-// Finds the number of anchors of each level. All levels have the same number of
-// anchors at position (0, 0), and begin with them.
+// Finds the number of anchors of each level. All levels begin with the same
+// number of anchors at position (0, 0).
 std::vector<int64_t>
 find_levels(const char* where, const torch::Tensor& anchors, int64_t levels) {
   const torch::Tensor is_first =
@@ -89,7 +89,7 @@ torch::Tensor rows_of(const torch::Tensor& x, const torch::Tensor& index) {
   return x.gather(1, index.unsqueeze(2).expand({-1, -1, x.size(2)}));
 }
 
-// The `k` largest of each row, by descending value.
+// Returns the `k` largest numbers of each row, in descending order.
 std::tuple<torch::Tensor, torch::Tensor>
 largest(const torch::Tensor& x, int64_t k, bool keeps_order) {
   k = std::min(k, x.size(1));
@@ -101,7 +101,7 @@ largest(const torch::Tensor& x, int64_t k, bool keeps_order) {
   return {values.slice(1, 0, k), index.slice(1, 0, k)};
 }
 
-// The candidates of the anchors from `begin` to `end`, which form a level.
+// Returns the candidates of a level, whose anchors are `begin` to `end`.
 Candidates candidates_of(
     const torch::Tensor& all_logits,
     const BoxesOf& boxes_of,
@@ -209,7 +209,7 @@ Tensors select_detections(
           score <= options.score_thresh,
           -1);
   const torch::Tensor keep = nms_mask(box, label, options.nms_thresh);
-  // Moves the kept ones to the front, in their order.
+  // Moves the kept candidates to the front, in their order.
   const torch::Tensor first = std::get<1>(keep.logical_not()
                                               .to(torch::kByte)
                                               .sort(

@@ -35,7 +35,7 @@ double metric_value(
               : fmt::format("expected one of: {}", fmt::join(names, ", "))));
 }
 
-// The names of the metrics are kept, so that a callback gets NaN for them in an
+// Keeps the names of the metrics, so that callbacks read NaN for them in an
 // epoch without validation.
 void loop::forget_validation(LearnerParts& l) {
   l.evaluation.before_epoch = {l.state.valid_loss, l.state.last_metrics};
@@ -61,7 +61,7 @@ void loop::validate_after_epoch(LearnerParts& l) {
       l,
       Split::valid,
       {.is_common = true, .can_be_cut = true});
-  // A pass that was stopped early gives no result for the whole dataset.
+  // A pass that was cut short has no result for the whole dataset.
   if (!validation) return;
   l.state.valid_loss = validation->loss;
   l.state.last_metrics = std::move(validation->metrics);
@@ -73,8 +73,8 @@ Validation Learner::validate(Split split) {
 
 namespace {
 
-// A nested pass gets copies of the metrics, because the outer pass is counting
-// in the originals.
+// A nested pass uses copies of the metrics, because the outer pass is using the
+// originals.
 std::vector<Metric> metrics_of_pass(const LearnerParts& l) {
   std::vector<Metric> metrics = l.options.metrics;
   for (Metric& metric : metrics) {
@@ -94,8 +94,8 @@ std::vector<Metric> metrics_of_pass(const LearnerParts& l) {
 }
 
 // Sums of values and of their weights: a pair for the loss and one for each
-// value that callbacks have logged. Their quotient is the mean, also over
-// ranks.
+// value that callbacks have logged. Each quotient is a mean, also after summing
+// over ranks.
 torch::Tensor weighted_sums(
     const LearnerParts& l,
     const Tensors& batch_losses,
@@ -123,8 +123,8 @@ void check_has_evaluated(bool has_batches, Split split) {
       to_string(split));
 }
 
-// A rank whose samples were all left out has logged nothing; it contributes
-// zero to the values that others have logged. Called by all ranks.
+// A rank whose samples were all left out has logged no values; it adds zero to
+// the values that the others have logged. Called by all ranks.
 void agree_on_logged(LearnerParts& l, bool has_batches, Split split) {
   const std::optional<int64_t> rank = loop::first_rank_where(l, has_batches);
   check_has_evaluated(rank.has_value(), split);

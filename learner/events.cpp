@@ -1,4 +1,4 @@
-// Calls the callbacks for the loop's events, in their order.
+// Calls the callbacks for the events of the loop, in order.
 
 #include <algorithm>
 #include <array>
@@ -59,8 +59,8 @@ bool loop::receives(
 
 namespace {
 
-// The callbacks that have received this event, if it is one that is sent to
-// callbacks added late.
+// Returns the callbacks that have received this event, if it is an event that
+// callbacks receive even if they are added late.
 std::optional<std::set<const Callback*>>* begun(LearnerParts& l, Event event) {
   if (event == Event::train_begin) return &l.callbacks.begun_fit;
   if (event == Event::epoch_begin) return &l.callbacks.begun_epoch;
@@ -70,7 +70,7 @@ std::optional<std::set<const Callback*>>* begun(LearnerParts& l, Event event) {
 }  // namespace
 
 // Iterates by index, because a callback may add or remove callbacks, including
-// itself. Removed callbacks are kept alive until the loop is over.
+// itself. Removed callbacks are kept alive until the loop ends.
 void loop::run(LearnerParts& l, Event event) {
   using Clock = std::chrono::steady_clock;
   // Nested calls are possible: a callback may call validate, which calls
@@ -101,8 +101,8 @@ void loop::run(LearnerParts& l, Event event) {
           l.callbacks.all.begin(),
           l.callbacks.all.end(),
           [&](const auto& other) { return other.get() == callback; });
-      // If it was removed, the next callback is at its index now. If it was
-      // moved, continue after it.
+      // If it was removed, the next callback is now at its index. If it was
+      // moved, continues after it.
       i = at == l.callbacks.all.end() ? i - 1 : at - l.callbacks.all.begin();
     }
   }

@@ -1,6 +1,5 @@
-// The training loop of the project, and evaluation, which is the same without
-// the backward pass. loop.h describes each function and names the file that
-// defines it.
+// The training loop, and evaluation, which is the same without the backward
+// pass. loop.h describes each function and names the file that defines it.
 
 #include <optional>
 #include <utility>
@@ -15,7 +14,7 @@ namespace tern {
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
   if (loop::is_fit_skipped(*parts_, epochs, lr)) return *this;
   std::optional<FitScope> fit;
-  // If the fit cannot begin on one rank, it begins on none.
+  // If the fit cannot begin on one rank, it does not begin on any rank.
   loop::run_on_all_ranks(*parts_, [&] {
     fit.emplace(*parts_, epochs, lr, std::move(extra));
   });

@@ -63,7 +63,8 @@ class Watch {
 
   /// The operation that failed; unset: no operation failed.
   const std::optional<Operation>& failed() const { return failed_; }
-  /// The last operation with weights before it, and the last one of all.
+  /// The last operation with weights before the failure, and the last operation
+  /// of any kind.
   const Operation& layer_before() const { return layer_; }
   const Operation& before() const { return before_; }
 
@@ -106,7 +107,7 @@ class Watch {
     return tensors;
   }
 
-  // A view of a weight counts as the weight.
+  // A view of a weight is treated as the weight.
   const ModelTensor* weight(const torch::Tensor& tensor) const {
     auto found = weights_.find(tensor.unsafeGetTensorImpl());
     if (found == weights_.end() && tensor.is_view()) {
@@ -141,7 +142,7 @@ class Watch {
   void note_weights(const Operation& done) {
     for (const torch::Tensor& result : done.results) {
       if (weight(result)) continue;
-      made_.push_back(result);  // kept, so that no address is reused
+      made_.push_back(result);  // kept alive, so that no address is reused
       weights_[result.unsafeGetTensorImpl()] = {done.module + ".", result};
     }
   }
@@ -159,7 +160,7 @@ class Watch {
 };
 
 // Repeats the pass, which an existing Watch observes.
-// \return true if it failed with the same reason as before.
+// \return true if it failed for the same reason as before.
 bool fails_again(
     ModelImpl& model,
     const Tensors& inputs,
@@ -237,7 +238,7 @@ std::string type_name(const torch::Tensor& tensor) {
   return c10::toString(tensor.scalar_type());
 }
 
-// Empty: no advice is known.
+// Returns advice, or "" if none is known.
 std::string advice_for(const std::string& reason, const Watch& watch) {
   const Operation& layer = watch.layer_before();
   const Operation failed = watch.failed().value_or(Operation());

@@ -1,6 +1,6 @@
-// Construction of a Learner, its callbacks, hyper-parameters and gradients.
-// Methods that belong to a subject are defined in the subject's folder, for
-// example to_fp16() in callbacks/precision/.
+// Construction of a Learner, its callbacks, hyperparameters and gradients.
+// Other methods are defined in the folder of their subject, for example
+// to_fp16() in callbacks/precision/.
 
 #include "tern/learner/learner.h"
 
@@ -104,7 +104,8 @@ Learner& Learner::operator=(Learner&& other) noexcept {
 
 namespace {
 
-// The gradients of a step keep the type and the loss scale with which it began.
+// The gradients of a step keep the dtype and the loss scale with which the step
+// began.
 void check_between_steps(
     const LearnerParts& l,
     const char* call,
@@ -143,7 +144,8 @@ Learner& Learner::add(CallbackHandle callback) {
       parts_->callbacks.all.end(),
       callback,
       [](const auto& a, const auto& b) { return a->order() < b->order(); });
-  // A copy: the callback may add others, which move the handles.
+  // A copy, because the callback may add other callbacks, which moves the
+  // handles.
   const CallbackHandle added = callback;
   parts_->callbacks.all.insert(after, std::move(callback));
   if (parts_->step.runner) parts_->step.runner->forget();
@@ -173,7 +175,7 @@ Learner& Learner::remove(const Callback& callback) {
   if (parts_->callbacks.running) parts_->callbacks.removed.push_back(removed);
   try {
     removed->on_remove(*this);
-  } catch (...) {  // the callback refuses to be removed
+  } catch (...) {  // the callback rejects its removal
     parts_->callbacks.all.insert(
         parts_->callbacks.all.begin() + place,
         removed);
@@ -186,7 +188,7 @@ Learner& Learner::remove(const Callback& callback) {
   return *this;
 }
 
-// ---- Hyper-parameters and gradients ----
+// ---- Hyperparameters and gradients ----
 
 std::vector<double> LearnerParts::resolve(const LearningRates& lr) const {
   if (lr.empty() && !groups.own_lr.empty()) return groups.own_lr;
@@ -196,7 +198,7 @@ std::vector<double> LearnerParts::resolve(const LearningRates& lr) const {
 namespace {
 
 // LibTorch's RMSprop creates these buffers only in its first step, and only if
-// it has a momentum then.
+// it has a momentum at that time.
 void make_momentum_buffers(
     torch::optim::Optimizer& optimizer,
     const torch::optim::OptimizerParamGroup& group) {
@@ -256,8 +258,8 @@ std::vector<NamedGradient> Learner::gradients() {
       "[Learner::gradients] there are no gradients now; call gradients() from "
       "a callback's on_backward_end or on_step.");
   const torch::NoGradGuard no_grad;
-  // If this batch has no optimizer step, the caller gets copies, and the
-  // gradients keep their loss scale: the next batch may add to them.
+  // If this batch has no optimizer step, the caller receives copies, and the
+  // gradients keep their loss scale, because the next batch may add to them.
   const bool is_partial = parts_->state.skip_step;
   const bool is_scaled = is_partial && !parts_->step.detached_gradients.empty();
   torch::Tensor scale;
@@ -307,13 +309,13 @@ LearnerParts& parts_of(const Learner& learner) {
 }
 
 void Learner::request_stop() {
-  // Several ranks must agree first, which they do between steps.
+  // Several ranks must first agree, which they do between steps.
   StopRequest& stop = parts_->stop;
   (parts_->ranks.communicator ? stop.requested_here : stop.requested) = true;
 }
 
 void LearnerParts::record_call(const std::string& call) {
-  // A resumed program repeats calls that its checkpoint has recorded already.
+  // A resumed program repeats calls that its checkpoint has already recorded.
   // Calls by callbacks are part of the fit.
   if (position.continuation || state.is_fitting) return;
   recorder->add_call(

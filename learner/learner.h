@@ -52,7 +52,7 @@ struct DistributedOptions;  // callbacks/distributed.h
 ///   learn.to_fp16().fit(1);
 ///
 /// Call everything except `request_stop` from one thread. After an exception
-/// the Learner stays usable; its weights are those of the last complete step.
+/// the Learner stays usable, with the weights of the last complete step.
 class Learner {
  public:
   Learner(Learner&& other) noexcept;
@@ -115,8 +115,8 @@ class Learner {
   /// Lists the model's layers, shapes and operation counts; see
   /// learner/report/model_summary.h.
   ModelSummary summary();
-  /// Describes what `fit` will do, from measurements on steps that are undone;
-  /// see callbacks/diagnose/plan.h.
+  /// Describes what `fit` will do, based on measured trial steps, which are
+  /// undone; see callbacks/diagnose/plan.h.
   TrainingPlan plan();
   TrainingPlan plan(const TrainingPlanOptions& options);
   /// Measures whether the model can be trained in 16 bits; see
@@ -157,8 +157,8 @@ class Learner {
   // ---- Saving ----
 
   /// Returns the weights in fp32 (the master weights of a 16-bit model) and the
-  /// buffers, by Python's names. Tensors that are fp32 already share memory
-  /// with the model.
+  /// buffers, by Python's names. Tensors that are fp32 in the model share
+  /// memory with it.
   StateDict state_dict() const;
   LoadReport load_state_dict(
       const StateDict& state,
@@ -167,27 +167,28 @@ class Learner {
   /// Python's safetensors opens, and the optimizer's state to a second file
   /// next to it. In distributed training all ranks call this, and rank 0
   /// writes.
-  /// \throws IoError if the files cannot be written; existing ones are then
+  /// \throws IoError if the files cannot be written; existing files are then
   ///         kept.
   void save(const std::string& name);
   /// Reads the files that `save` wrote, whatever the model's current precision.
   /// If training was stopped before the file was saved, only warns.
   /// \throws DataError, c10::ValueError if the files or their tensors do not
-  ///         fit, or if a callback such as SaveModel saves under this name, has
-  ///         not saved in this run, and the file comes from another run.
-  ///         The Learner is then unchanged.
+  ///         fit. Also if the file comes from another run although a callback
+  ///         such as SaveModel saves under this name, but has not saved in this
+  ///         run. The Learner is then unchanged.
   Learner& load(const std::string& name);
   Learner& load(const std::string& name, const LoadModelOptions& options);
   /// Writes a checkpoint with everything that an exact continuation needs to
   /// `folder / step_<n>`. Call it between fits, or from a callback's
-  /// on_batch_end or on_epoch_end. In distributed training all ranks call
-  /// this, and rank 0 writes. Existing checkpoints of this step with other
-  /// weights, and those of later steps of this run, are renamed, not deleted.
+  /// on_batch_end or on_epoch_end. In distributed training all ranks call this,
+  /// and rank 0 writes. Existing checkpoints of this step with different
+  /// weights, and checkpoints of later steps of this run, are renamed, not
+  /// deleted.
   void save_checkpoint(const std::filesystem::path& folder);
   /// Reads the newest intact checkpoint of a run's folder, or the checkpoint of
   /// one step. Set up precision, frozen groups and callbacks first. Then make
-  /// the same fits as the original program: completed ones return at once, and
-  /// the interrupted one continues exactly.
+  /// the same fits as the original program: completed fits return at once, and
+  /// the interrupted fit continues exactly.
   /// \throws CheckpointError if there is no intact checkpoint, or if it belongs
   ///         to other data or settings. The Learner is then unchanged.
   Learner& resume(const std::filesystem::path& folder);
@@ -230,15 +231,16 @@ class Learner {
   /// Divides the parameters, in order of registration, into layer groups: a new
   /// group begins at the first parameter of each named module ("layer3", "fc").
   Learner& split(const std::vector<std::string>& first_modules);
-  /// `freeze` freezes all layer groups but the last, `freeze_to` those before
-  /// `group` (negative: counted from the end), and `unfreeze` unfreezes all.
-  /// See also the options `train_bn` and `freeze_clears_optimizer`.
+  /// `freeze` freezes all layer groups except the last, `freeze_to` freezes the
+  /// groups before `group` (negative: counted from the end), and `unfreeze`
+  /// unfreezes all. See also the options `train_bn` and
+  /// `freeze_clears_optimizer`.
   ///
   /// Parameters that the program has frozen itself, with
   /// `requires_grad_(false)`, stay frozen unless `LearnerOptions::unfreeze_all`
-  /// is set. A program must not freeze a parameter itself while the group of
-  /// this parameter is frozen, because the Learner cannot distinguish it from
-  /// the parameters that `freeze` has frozen: unfreeze the group first.
+  /// is set. A program must not freeze a parameter itself while the parameter's
+  /// group is frozen, because the Learner could not distinguish it from
+  /// parameters that `freeze` has frozen. Unfreeze the group first.
   Learner& freeze();
   Learner& freeze_to(int64_t group);
   Learner& unfreeze();

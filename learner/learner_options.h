@@ -56,7 +56,7 @@ struct LearnerOptions {
 
   // ---- Files, seed and output ----
 
-  /// Base folder for relative paths, including those of callbacks.
+  /// Base folder for relative paths, including the paths of callbacks.
   std::filesystem::path path = ".";
   std::string model_dir = "models";
   /// If not 0, seeds LibTorch's generators (dropout) when the Learner is

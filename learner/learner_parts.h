@@ -144,8 +144,8 @@ struct LoggedSum {
   double samples = 0;
 };
 
-/// Distinguishes the loop's own evaluations from those that a program or a
-/// callback starts.
+/// Distinguishes the loop's own evaluations from evaluations that a program or
+/// a callback starts.
 struct PassOptions {
   /// All ranks evaluate together, each on its shard of the data.
   bool is_common = false;

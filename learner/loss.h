@@ -121,8 +121,9 @@ auto without_reduction(Holder loss) {
 ///   Loss([](const Tensors& outputs, const Tensors& targets) { ... })
 ///
 /// If LearnerOptions has no loss, the Learner chooses one at the first batch:
-/// cross-entropy for kLong targets, mean squared error for floating-point ones.
-/// Loss modules that compare numbers accept targets [N] with outputs [N, 1].
+/// cross-entropy for kLong targets, mean squared error for floating-point
+/// targets. Loss modules that compare numbers accept targets [N] with outputs
+/// [N, 1].
 class Loss {
  public:
   /// Computes one value per sample or pixel from (pred, target).

@@ -107,7 +107,8 @@ torch::Tensor has_nan(const Tensors& outputs) {
   if (outputs.empty() || !outputs[0].defined()) return {};
   const torch::NoGradGuard no_grad;
   const torch::Tensor& output = outputs[0];
-  // The maximum is NaN if any number is, and is ten times as fast to compute.
+  // The maximum is NaN if any number is NaN, and is ten times as fast to
+  // compute.
   const torch::Tensor nan = output.is_complex() || output.numel() == 0
                                 ? output.isnan().any()
                                 : output.max().isnan();

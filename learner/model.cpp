@@ -31,8 +31,8 @@ LayerKind kind_of(const torch::nn::Module& module) {
   return LayerKind::other;
 }
 
-// Calls `visit(prefix of its tensors' names, module)` for the root, then for
-// each module in it, parents before children.
+// Calls `visit(prefix, module)` for the root, then for each module in it,
+// parents before children. `prefix` begins the names of the module's tensors.
 template <class Visit>
 void each_module(torch::nn::Module& root, const Visit& visit) {
   visit(std::string(), root);
@@ -121,8 +121,8 @@ Tensors Model::forward(const Tensors& inputs) {
     return impl_->forward(inputs);
   } catch (const c10::Error& error) {
     const std::string reason = reason_of(error);
-    // The error is a full sentence already, or not caused by the inputs:
-    // memory, the GPU, another process.
+    // The error already is a full sentence, or is not caused by the inputs but
+    // by memory, the GPU or another process.
     if (reason.starts_with('[') || is_out_of_memory(error) ||
         dynamic_cast<const c10::AcceleratorError*>(&error) ||
         dynamic_cast<const c10::DistError*>(&error)) {

@@ -1,5 +1,5 @@
-// All registered parameters are trained: modules may be added, replaced or
-// removed after the Learner was created.
+// Makes sure that all registered parameters are trained, even if modules are
+// added, replaced or removed after the Learner was created.
 
 #include <algorithm>
 #include <map>
@@ -31,8 +31,8 @@ std::string quoted(const std::vector<std::string>& names) {
   return text;
 }
 
-// Names of parameters that are not in a layer group, and of those that are in
-// one but no longer in the model.
+// Names of parameters that are not in a layer group, and of parameters that are
+// in a layer group but no longer in the model.
 struct Changes {
   std::vector<std::string> added, removed;
 
@@ -104,7 +104,7 @@ void loop::follow_model(LearnerParts& l) {
       changes.to_string(),
       owner);
   l.model.to(l.data.device);
-  // Creates new master weights with the values of the old ones.
+  // Creates new master weights with the values of the old master weights.
   auto* const policy =
       l.stepped_weights ? dynamic_cast<Callback*>(l.precision) : nullptr;
   if (policy) policy->on_remove(*l.self);

@@ -43,8 +43,8 @@ class PrecisionPolicy : public Callback {
   /// nothing.
   virtual void unscale(Learner& learn) = 0;
 
-  /// Called if the optimizer does not step for this batch; resets the record
-  /// that gradients are unscaled.
+  /// Called if the optimizer does not step for this batch; discards the state
+  /// that `unscale` recorded for it.
   /// \param keeps_gradients  The next batch adds to the gradients, so unscaled
   ///                         gradients are multiplied by the loss scale again.
   virtual void abandon(Learner& learn, bool keeps_gradients) = 0;

@@ -129,7 +129,7 @@ void mirror_images(Batch& batch, const BatchTransformContext&) {
   }
 }
 
-// Predictions for mirrored images, with pixels mirrored back.
+// Predictions for flipped images, with pixels flipped back.
 Predictions mirrored_predictions(Learner& learn, const DataLoader& loader) {
   auto& transforms = learn.data().batch_transforms;
   transforms.emplace_back(mirror_images);
@@ -166,9 +166,9 @@ Tensors join(const std::vector<Tensors>& batches, const char* what) {
   return joined;
 }
 
-// Returns the loader itself, or one for the same samples that neither shuffles,
-// nor augments, nor drops the last batch. If the user set a sampler, it
-// determines the samples and their order.
+// Returns the loader itself, or a loader of the same samples that neither
+// shuffles, nor augments, nor drops the last batch. If the user set a sampler,
+// it determines the samples and their order.
 DataLoader without_training(const DataLoader& loader) {
   DataLoaderOptions options = loader.options();
   const bool shuffles = options.shuffle && !options.sampler;
@@ -220,7 +220,8 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
 }
 
 // Returns a pass's outputs for the given samples. An augmented pass has more
-// samples than others, because it replaces images that they leave out.
+// samples than other passes, because it replaces the images that they leave
+// out.
 Tensors outputs_of_samples(
     const Predictions& all,
     const std::vector<int64_t>& indices) {
@@ -278,7 +279,7 @@ Prediction Learner::predict(at::TensorList inputs) {
 
 Predictions Learner::get_preds(Split split) {
   const DataLoader& loader = parts_->data.loader(split);
-  // The sampler of a training loader draws at random.
+  // A training loader's sampler may draw at random.
   return get_preds(loader.options().training ? loader.in_order() : loader);
 }
 

@@ -13,7 +13,7 @@ namespace tern {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw(200);
-constexpr size_t kIndent = 7;  // of the continuation lines of a broken row
+constexpr size_t kIndent = 7;  // of the continuation lines of a wrapped row
 constexpr size_t kSparkline = 16;
 
 double seconds(std::chrono::steady_clock::duration time) {

@@ -76,8 +76,8 @@ void Recorder::on_batch_end(Learner& learn) {
   const PrecisionPolicy* const precision = parts_of(learn).precision;
   loss_counts_.push_back(parts_of(learn).step.loss_count);
   if (state.loss.is_cpu() && state.loss.scalar_type() == torch::kFloat) {
-    // If this small tensor were kept, it would fragment the memory that the
-    // next step reuses.
+    // Keeping this small tensor would fragment the memory that the next step
+    // reuses.
     flush();
     record(*state.loss.const_data_ptr<float>());
     record_scale(
@@ -117,7 +117,7 @@ void Recorder::on_epoch_end(Learner& learn) {
 }
 
 // After an exception the device may be unusable, so the values that are still
-// on it are lost.
+// on the device are lost.
 void Recorder::on_train_end(Learner& learn) {
   if (!learn.state().failed) return;
   pending_.clear();
@@ -378,7 +378,7 @@ std::vector<double> smoothed(
   for (size_t i = 0; i < losses.size(); ++i) {
     const bool is_finite = std::isfinite(losses[i]);
     if (is_finite) {
-      // If the count is not known, use that of the first batch.
+      // If the count is unknown, uses the first batch's count.
       average.add(
           {losses[i],
            !std::isnan(counts[i]) ? counts[i]
@@ -417,8 +417,8 @@ Plot Recorder::loss_plot(const PlotOptions& options) {
   plot.curves = {
       over_batches("train, each batch", losses_, 0.35),
       over_batches("train, smoothed", smoothed(losses_, loss_counts_))};
-  // The average is within the range of the losses, except that after an outlier
-  // it stays outside the clipped range for a long time.
+  // The average is within the range of the losses, but after an outlier it
+  // stays outside the clipped range for a long time.
   plot.curves.back().sets_range = false;
   Curve valid{.label = "valid", .markers = true};
   for (size_t i = 0; i < epochs_.size(); ++i) {

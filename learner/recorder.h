@@ -40,10 +40,10 @@ struct CallRecord {
 ///   }
 ///
 /// The epoch's metric is the mean over its training batches. Values logged in
-/// validation batches, including those of `validate`, are averaged over
-/// samples; a value logged in on_epoch_end is used directly. A tensor is copied
-/// and read together with the losses, so that no batch synchronizes with the
-/// device. All ranks must log the same names; the mean over ranks is used.
+/// validation batches, also during `validate`, are averaged over samples; a
+/// value logged in on_epoch_end is used directly. A tensor is copied and read
+/// together with the losses, so that no batch synchronizes with the device. All
+/// ranks must log the same names; the mean over ranks is used.
 ///
 /// If a name is logged in both kinds of batches, "NAME" is the validation value
 /// and "train_NAME" the training value. Values logged during `get_preds` and
@@ -136,7 +136,7 @@ class Recorder final : public Callback {
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
-  /// Contains only what was read from the device; call `flush` first.
+  /// Contains only values that were read from the device; call `flush` first.
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   int order() const override { return callback_order::kRecorder; }

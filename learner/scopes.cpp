@@ -110,7 +110,8 @@ void loop::set_trained_flags(LearnerParts& l, const torch::Tensor& flags) {
       "{}, one per parameter of the model.",
       flags.numel(),
       parameters.size());
-  // Older checkpoints do not distinguish who froze a parameter.
+  // Older checkpoints do not record whether the Learner or the program froze a
+  // parameter.
   const bool is_old = flags.scalar_type() == torch::kBool;
   const torch::Tensor bytes = flags.to(torch::kByte);
   const auto* flag = bytes.const_data_ptr<uint8_t>();
@@ -174,8 +175,8 @@ loop::fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr) {
 namespace {
 
 // "fit(5, {1e-05, 0.001}, {ParamScheduler})". Contains a single learning rate
-// if all layer groups have the same. Callbacks that Tern's own schedules add
-// are omitted.
+// if all layer groups have the same learning rate. Callbacks that Tern's own
+// schedules add are omitted.
 std::string call_text(LearnerParts& l, int64_t epochs, const Callbacks& extra) {
   const std::vector<double> rates = l.self->learning_rates();
   const bool is_one = std::ranges::count(rates, rates[0]) == std::ssize(rates);
@@ -198,7 +199,7 @@ NoAutocast::NoAutocast(torch::Device device)
       was_on_(at::autocast::is_autocast_enabled(device_)) {
   if (!was_on_) return;
   at::autocast::set_autocast_enabled(device_, false);
-  // An evaluation within a forward pass may use other weights (Ema).
+  // An evaluation within a forward pass may use different weights (Ema).
   at::autocast::clear_cache();
 }
 
@@ -363,7 +364,8 @@ void FitScope::end() {
   if (error) std::rethrow_exception(error);
 }
 
-// Open here only after an exception, which propagates to the caller.
+// The scope is still open here only after an exception, which propagates to the
+// caller.
 FitScope::~FitScope() {
   if (!is_open_) return;
   try {
@@ -412,8 +414,8 @@ EvalScope::EvalScope(LearnerParts& l, const PassOptions& pass)
 }
 
 // Training draws the same random numbers with and without evaluations. A pass
-// of the loop, which a resumed run repeats, is seeded with its epoch; any
-// other pass gets new numbers each time.
+// of the loop, which a resumed run repeats, is seeded with its epoch; any other
+// pass draws new numbers each time.
 void EvalScope::use_own_random_numbers() {
   constexpr int64_t kOfTheLoop = int64_t{1} << 40;
   random_ = random_state();
@@ -447,7 +449,7 @@ std::exception_ptr EvalScope::leave(bool failed) {
   --l_.evaluation.depth;
   set_random_state(random_);
   l_.evaluation.pass = outer_pass_;
-  // The resumed run repeats the pass with the same numbers.
+  // The resumed run repeats the pass with the same random numbers.
   if (was_cut) l_.evaluation.passes = passes_;
   l_.evaluation.logged_in_last =
       std::exchange(l_.evaluation.logged, std::move(outer_logged_));
@@ -461,7 +463,8 @@ void EvalScope::end() {
   if (const auto error = leave(/*failed=*/false)) std::rethrow_exception(error);
 }
 
-// Open here only after an exception, which propagates to the caller.
+// The scope is still open here only after an exception, which propagates to the
+// caller.
 EvalScope::~EvalScope() {
   if (is_open_) leave(/*failed=*/true);
 }

@@ -27,8 +27,8 @@ void go_on(LearnerParts& l, bool in_epoch) {
 
 }  // namespace
 
-// A stop also ends later fits: if the program continued with them, the training
-// would take another course than without the stop.
+// A stop also ends later fits: if the program continued with them, the results
+// would differ from a run without the stop.
 bool loop::is_fit_skipped(
     LearnerParts& l,
     int64_t epochs,
@@ -61,7 +61,7 @@ void loop::begin_training(LearnerParts& l) {
 }
 
 // A checkpoint from the middle of an epoch is kept until that epoch has begun.
-// The epoch is completed even if a callback had ended the training in it.
+// The epoch is completed even if a callback ended training in it.
 bool loop::has_next_epoch(const LearnerParts& l) {
   const bool is_over = (l.state.stop_training || l.position.data_have_ended) &&
                        !l.position.continuation;
@@ -149,8 +149,8 @@ void step_without_batch(LearnerParts& l) {
   if (!s.skip_zero_grad) loop::zero_grad(l);
 }
 
-// Ends the epoch and the fit at the end of the data, as if this were their full
-// length. An epoch without a batch is dropped (`completes_epoch`).
+// Ends the epoch and the fit at the end of the data, as if they were planned to
+// end there. An epoch without a batch is dropped (`completes_epoch`).
 void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
   TrainState& s = l.state;
   l.position.data_have_ended = true;
@@ -175,7 +175,7 @@ std::optional<Batch> loop::next_batch(
     DataLoader::Epoch& batches) {
   TrainState& s = l.state;
   if (s.training && (s.stop_epoch || s.stop_training)) return std::nullopt;
-  // A step that has begun is completed: a stop takes effect between steps.
+  // A stop takes effect between steps, so a step that has begun is completed.
   // Passes started by a program or a callback always run to the end.
   const bool can_stop =
       s.training ? !l.step.window.is_open() : l.evaluation.pass.can_be_cut;
@@ -185,7 +185,7 @@ std::optional<Batch> loop::next_batch(
   } else if (!l.stop.requested) {
     batch = batches.next(&l.stop.requested);
   }
-  // Also if the stop was requested while waiting for the loader.
+  // Also applies if the stop was requested while waiting for the loader.
   if (can_stop && !s.training && !batch) {
     l.evaluation.was_cut = l.stop.requested;
   }
@@ -195,7 +195,7 @@ std::optional<Batch> loop::next_batch(
 
 void loop::start_batch(LearnerParts& l, Batch batch) {
   if (l.state.training) {
-    // The weights of ranks and accumulated batches assume full batches.
+    // The weights of the ranks and of accumulated batches assume full batches.
     TERN_CHECK_VALUE(
         batch.left_out.empty(),
         "[Learner::fit] the dataset left {} samples out of a training batch; "
@@ -212,7 +212,7 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
   l.step.sample_indices = batch.indices;
   l.state.batch_data = l.step.copy_stream.to(l.data.device, batch);
   if (l.state.training) count_samples_of_ranks(l);
-  // Each rank's part of a batch has its own random numbers.
+  // Each rank's part of a batch has different random numbers.
   const int64_t key = l.ranks.communicator && l.state.training
                           ? l.state.batch * l.ranks.communicator->world_size() +
                                 l.ranks.communicator->rank()
@@ -266,9 +266,9 @@ void loop::choose_loss(LearnerParts& l, const Tensors& targets) {
 
 namespace {
 
-// Returns a loss of 0 with gradients of 0, because the mean over nothing would
-// be NaN. All parameters get a gradient, which ranks that train together
-// require.
+// Returns a loss of 0 with gradients of 0, because a mean without values would
+// be NaN. All parameters get a gradient, which is required for training on
+// several ranks.
 torch::Tensor loss_of_nothing(
     const Tensors& outputs,
     const torch::Tensor& loss) {
@@ -330,7 +330,8 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
   l.step.loss_count = count_of_batch(l, chosen);
   if (l.step.loss_count == 0 && !chosen.counts_samples())
     loss = loss_of_nothing(l.state.outputs, loss);
-  // If this rank's batch is only padding, its samples count on other ranks.
+  // If this rank's batch contains only repeated samples, they count on other
+  // ranks.
   if (l.ranks.communicator && l.state.training &&
       samples_of_batch(l).of_rank == 0) {
     l.step.loss_count = 0;
@@ -347,7 +348,7 @@ void loop::run_step(LearnerParts& l) {
   TrainState& s = l.state;
   // A callback may have changed the accumulation since the last step.
   if (!l.step.window.is_open()) begin_window(l);
-  // All ranks must agree whether this batch is the last.
+  // All ranks must agree on whether this batch is the last.
   if (s.accumulation.batches != 1) sync_decisions(l);
   const bool is_last =
       s.batch + 1 == s.batches || s.stop_epoch || s.stop_training;
@@ -480,7 +481,7 @@ double StepWindow::weigh(const Counts& counts) {
   now_.counted += counts.of_all;
   if (now_.counted == 0) return 1;
   if (before_.counted == 0) {
-    // Assumes that all batches will count as much as this one.
+    // Assumes that all batches will have the same count as this one.
     now_.expected = static_cast<double>(full_) * counts.of_all /
                     static_cast<double>(added_);
   } else if (now_.counted > 2 * before_.expected) {
@@ -491,7 +492,7 @@ double StepWindow::weigh(const Counts& counts) {
   return share / now_.expected;
 }
 
-// For older checkpoints, whose losses counted samples.
+// For older checkpoints, in which losses were weighted by samples.
 void StepWindow::restore(int64_t batches, int64_t samples) {
   restore(
       batches,

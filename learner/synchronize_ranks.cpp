@@ -1,4 +1,5 @@
-// Synchronizes the ranks: the start, decisions, shares of the data.
+// Synchronizes the ranks: their start, their decisions and their shards of the
+// data.
 
 #include <torch/types.h>
 
@@ -92,8 +93,8 @@ loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
   return *shard;
 }
 
-// A rank that has found a different checkpoint than the others would train, or
-// skip fits, alone.
+// A rank that found a different checkpoint from the others would train, or skip
+// fits, alone.
 void loop::check_same_checkpoint(LearnerParts& l) {
   if (!l.ranks.communicator) return;
   l.ranks.communicator->check_equal(
@@ -146,7 +147,8 @@ void loop::check_same_weights(LearnerParts& l, const std::string& when) {
       broadcast_text(*l.ranks.communicator, text, *other)));
 }
 
-// A flag set by one rank applies to all; learning rates are those of rank 0.
+// A flag set by one rank applies to all ranks; learning rates are taken from
+// rank 0.
 void loop::sync_decisions(LearnerParts& l) {
   if (!l.ranks.communicator) return;
   TrainState& s = l.state;
@@ -211,7 +213,7 @@ void loop::run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act) {
   try {
     act();
   } catch (const DistributedError&) {
-    throw;  // the ranks are disconnected already
+    throw;  // the ranks are already disconnected
   } catch (const DataError& error) {
     own = std::current_exception();
     text = error.what();
@@ -229,7 +231,7 @@ void loop::run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act) {
         (is_of_data ? "d" : " ") + text,
         *failed);
   } catch (const std::exception&) {
-    // The other ranks may be lost: this rank's own error is more informative.
+    // If the other ranks are lost, this rank's own error is more informative.
     if (own) std::rethrow_exception(own);
     throw;
   }
@@ -263,8 +265,9 @@ void loop::all_reduce_metrics(
   for (Metric& metric : metrics) metric.sync(all_reduce);
 }
 
-// Running statistics differ between ranks during training, without an effect: a
-// forward pass in training does not read them. Rank 0's are used.
+// Running statistics differ between ranks during training. This has no effect,
+// because a forward pass in training does not read them. Rank 0's statistics
+// are kept.
 void loop::broadcast_buffers(LearnerParts& l) {
   Tensors buffers;
   for (const ModelTensor& b : l.model.buffers()) {
@@ -296,7 +299,7 @@ ShardedSampler::RealSamples loop::samples_of_batch(LearnerParts& l) {
       .real_samples(l.state.batch);
 }
 
-// Losses that count samples need no communication.
+// Losses that are weighted by samples need no communication.
 StepWindow::Counts loop::counts_of_ranks(LearnerParts& l) {
   const Loss& loss = l.state.batch_loss ? l.state.batch_loss : l.options.loss;
   if (!l.ranks.communicator) return {l.step.loss_count, l.step.loss_count};

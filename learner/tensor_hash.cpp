@@ -2,8 +2,8 @@
 
 namespace tern {
 
-// LibTorch's own hash is the XOR of the bits of all elements, and therefore 0
-// for an even number of equal elements.
+// LibTorch's own hash is the XOR of the bits of all elements, which is 0 for an
+// even number of equal elements.
 torch::Tensor tensor_hash(const torch::Tensor& tensor) {
   const auto options = tensor.options().dtype(torch::kLong);
   if (tensor.numel() == 0) return torch::zeros({3}, options);

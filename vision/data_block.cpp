@@ -227,8 +227,8 @@ float number_of(const ImageItem& item, const std::string& text) {
   return value;
 }
 
-/// \param width  Number of labels of the first image; all images must have as
-///               many.
+/// \param width  Number of labels of the first image; all images must have the
+///               same number.
 torch::Tensor numbers(Images images, size_t width) {
   std::vector<float> values;
   for (const Labeled& image : images) {
@@ -431,7 +431,7 @@ std::vector<DataBunch> k_folds(
                            kind == TargetKind::boxes;
   if (has_classes && block.classes.empty()) of_fold.classes = classes_of(all);
 
-  // Items with the same path are one image, whose class is that of the first.
+  // Items with the same path are one image, which has the first item's class.
   std::map<std::string, int64_t> numbers;
   std::vector<int64_t> image_of;
   std::vector<Labeled> images;

@@ -76,7 +76,7 @@ struct ImageDataBunchOptions {
   std::chrono::milliseconds timeout{0};
   /// Samples training images with replacement so that all classes are equally
   /// frequent. The number of images per epoch is unchanged; some images are
-  /// drawn several times, others not at all.
+  /// drawn several times, others never.
   bool balance_classes = false;
   /// Determines the order of the training images, see
   /// DataLoaderOptions::sampler. Its indices are positions in the training

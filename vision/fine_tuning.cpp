@@ -23,7 +23,7 @@ namespace {
 using Module = std::shared_ptr<torch::nn::Module>;
 
 // Returns the Backbone in the model and its module name, which is empty if the
-// model itself is one. The module is null if there is none.
+// model itself is a Backbone. The module is null if there is no Backbone.
 std::pair<std::string, Module> find_backbone(const Module& model) {
   if (model) {
     for (const auto& item : model->named_modules()) {

@@ -61,7 +61,7 @@ class TarImages final : public ImageSource {
           member.size,
           kMaxImageBytes);
     }
-    // As when reading files: small images of different sizes then need no
+    // As when reading files, so that small images of different sizes need no
     // reallocation.
     const std::span<uint8_t> bytes(
         buffer.get(std::max<size_t>(member.size, 64 << 10)),

@@ -4,7 +4,7 @@
 ///
 /// When Tern first uses OpenCV to resize, rotate or decode an image, it sets
 /// OpenCV to one thread for the whole program (cv::setNumThreads(1)), because
-/// the workers of the data loader already process images in parallel.
+/// the data loader's workers already process images in parallel.
 
 #include "tern/learner/detections.h"
 #include "tern/vision/data_block.h"

@@ -72,8 +72,8 @@ int64_t outputs_for(const DataBunch& data, int64_t given) {
   return outputs;
 }
 
-// Loads pretrained weights, if any. Downloads published ones, with progress
-// messages in the Learner's sink.
+// Loads pretrained weights, if any. Downloads published weights; progress
+// messages go to the Learner's sink.
 void load(
     const VisionArch& arch,
     const VisionBody& body,

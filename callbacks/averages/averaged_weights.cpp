@@ -39,7 +39,8 @@ std::vector<ModelTensor> model_tensors(Learner& learn) {
   return tensors;
 }
 
-// The same; in 16-bit training, the fp32 master weights instead.
+// The same tensors; in 16-bit training, the fp32 master weights in place of the
+// model's weights.
 std::vector<ModelTensor> trained_tensors(Learner& learn) {
   std::vector<ModelTensor> tensors = model_tensors(learn);
   if (const auto masters = master_weights(learn)) {
@@ -76,7 +77,7 @@ void WeightAverage::clear_averages() {
   averages_.clear();
   own_.clear();
   own_copies_.clear();
-  replaced_.clear();  // keeps weights that were loaded meanwhile
+  replaced_.clear();  // keeps weights that were loaded in the meantime
 }
 
 void WeightAverage::check_are_of(
@@ -115,7 +116,7 @@ void WeightAverage::move_to_weights() {
   }
 }
 
-// On the first call a copy of the weights becomes the averages.
+// On the first call, copies the weights to initialize the averages.
 Tensors WeightAverage::next_weights() {
   Tensors weights;
   for (const torch::Tensor& t : followed_) {
@@ -166,7 +167,7 @@ void WeightAverage::restore(Learner& learn) {
   if (own_copies.empty() || !optimizer) return;
   const torch::NoGradGuard no_grad;
   const Tensors copies = optimizer->weight_copies();
-  // There are none if the optimizer's state was cleared.
+  // `copies` is empty if the optimizer's state was cleared.
   for (size_t i = 0; i < std::min(copies.size(), own_copies.size()); ++i) {
     torch::Tensor(copies[i]).copy_(own_copies[i]);
   }
@@ -184,7 +185,7 @@ void WeightAverage::stand_in(Learner& learn) {
   const auto of_model = model_tensors(learn);
   for (size_t i = 0; i < exact.size(); ++i) {
     replace(exact[i].tensor, averages_[i]);
-    // In 16 bits the model computes with another tensor than the master weight.
+    // In 16 bits the model does not compute with the master weight itself.
     if (of_model[i].tensor.is_same(exact[i].tensor)) continue;
     replace(of_model[i].tensor, averages_[i]);
   }
@@ -203,7 +204,7 @@ void WeightAverage::forget_own() {
 bool WeightAverage::are_untouched(Learner& learn) const {
   const auto tensors = trained_tensors(learn);
   check_are_of(tensors);
-  // Without the buffers, since each rank has its own.
+  // Without the buffers, since they differ between ranks.
   const size_t parameters = learn.model().parameters().size();
   for (size_t i = 0; i < parameters; ++i) {
     const torch::Tensor& now = tensors[i].tensor;

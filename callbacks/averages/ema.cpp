@@ -67,8 +67,8 @@ void Ema::on_batch_end(Learner& learn) {
   move_towards_weights(1 - decay);
 }
 
-// If only the device knows whether the step was skipped, the count is kept
-// there too; a skipped step changes nothing.
+// If only the device knows whether the step was skipped, the count is kept on
+// the device too. A skipped step changes nothing.
 void Ema::follow_on_device(const torch::Tensor& overflowed) {
   const torch::Tensor made = overflowed.eq(0).to(torch::kDouble);
   if (!device_steps_.defined()) {
@@ -88,7 +88,8 @@ int64_t Ema::steps() const {
              : steps_;
 }
 
-// A callback may evaluate within an evaluation; only the outermost one swaps.
+// A callback may start an evaluation within another; only the outermost
+// evaluation swaps the weights.
 void Ema::on_eval_begin(Learner& learn) {
   if (parts_of(learn).evaluation.depth == 1) stand_in(learn);
 }
@@ -104,7 +105,7 @@ Tensors Ema::forward(Learner& learn, const Tensors& inputs) {
       "such as state().batch_data.inputs.");
   LearnerParts& l = parts_of(learn);
   const torch::NoGradGuard no_grad;
-  // The cache holds converted training weights, keyed by the same tensors.
+  // The cache holds converted training weights under the same tensors as keys.
   at::autocast::clear_cache();
   const auto clear_cache = c10::make_scope_exit(at::autocast::clear_cache);
   const EvalModeGuard eval(learn.model());

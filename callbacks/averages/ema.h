@@ -9,12 +9,12 @@ namespace tern {
 ///
 ///   learn.add<Ema>({.decay = 0.9999}).fit_one_cycle(20);
 ///
-/// Updates the average after each step that was not skipped, in fp32, and from
-/// the master weights under to_fp16: `average += (weight - average) * (1 -
-/// decay)`. Evaluation uses the average. At the end of a fit the model keeps
+/// Updates the average in fp32 after each step that was not skipped: `average
+/// += (weight - average) * (1 - decay)`. Under to_fp16 it averages the master
+/// weights. Evaluation uses the average. At the end of a fit the model keeps
 /// the average, for saving and inference. The next fit continues with the
 /// training weights. If the model's weights were changed or loaded in between,
-/// it continues with those and starts a new average. fastai has no such
+/// it continues with these weights and starts a new average. fastai has no such
 /// callback; the default decay is Lightning's.
 class Ema final : public WeightAverage {
  public:

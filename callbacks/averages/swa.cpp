@@ -47,7 +47,7 @@ bool needs_statistics(const char* where, Learner& learn) {
 // Until `end`, the running statistics of the BatchNorm layers that training
 // updates are plain means over batches. If the pass is incomplete, the old
 // values are restored. Training does not update layers that the model keeps in
-// eval mode, as add_lora does with frozen ones, or layers with momentum 0.
+// eval mode, as add_lora does with frozen layers, or layers with momentum 0.
 class PlainMeans {
  public:
   explicit PlainMeans(Model model) {
@@ -200,7 +200,7 @@ void Swa::on_train_end(Learner& learn) {
 
 StateDict Swa::state_dict() const {
   StateDict state;
-  // The learning rates anneal already before the first epoch is averaged.
+  // The learning rates already anneal before the first epoch is averaged.
   if (!has_averages() && start_rates_.empty()) return state;
   state.insert("averaged", torch::tensor(averaged_, torch::kLong));
   state.insert("start_rates", torch::tensor(start_rates_, torch::kDouble));

@@ -28,7 +28,7 @@ struct Measured {
   int64_t batch_size, bytes;
 };
 
-// Trains with one batch size after another, and undoes the changes.
+// Trains with one batch size after another, and undoes all changes.
 class BatchSizes {
  public:
   BatchSizes(Learner& learn, int64_t memory_limit)
@@ -67,8 +67,8 @@ class BatchSizes {
     return bytes + per_sample * (size - static_cast<double>(last.batch_size));
   }
 
-  // Unset if there was not enough memory. Makes two steps: the first one
-  // creates the optimizer's state, the second one is representative.
+  // Unset if there was not enough memory. Runs two steps: the first one creates
+  // the optimizer's state, the second one is representative.
   std::optional<int64_t> measure(int64_t batch_size) {
     DataLoaderOptions options = loader_->options();
     options.batch_size = batch_size;
@@ -116,8 +116,8 @@ int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options) {
       1,
       most);
   BatchSizes sizes(learn, options.memory_limit);
-  // Doubles a size that fits, halves one that does not, then bisects to 5 %,
-  // since a size that only just fits may not fit the next time.
+  // Doubles sizes that fit, halves sizes that do not, then bisects to 5%, since
+  // a size that only just fits may not fit the next time.
   int64_t fits = 0, fails = most + 1;
   while (fails - fits > std::max<int64_t>(1, fits / 20)) {
     (sizes.fits(size) ? fits : fails) = size;

@@ -7,8 +7,8 @@ namespace tern {
 class Learner;
 
 /// Options of `max_batch_size`. During the search the device also holds a copy
-/// of weights and buffers, so the result is slightly smaller than what would
-/// fit.
+/// of weights and buffers, so the result is slightly smaller than the largest
+/// size that would fit.
 struct MaxBatchSizeOptions {
   /// First batch size to try; 0: the loader's.
   int64_t first = 0;

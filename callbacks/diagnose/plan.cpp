@@ -29,8 +29,8 @@ namespace {
 
 constexpr int64_t kWarmUp = 2;
 
-// Requested without pause, batches arrive at the loader's speed once the
-// prefetched ones are used up. Measures for at most a second.
+// Requests batches without pause: once the prefetched ones are used up, they
+// arrive at the loader's speed. Measures for at most a second.
 double measure_loader(const DataLoader& loader) {
   const DataLoaderOptions& options = loader.options();
   const int64_t ahead =
@@ -52,7 +52,7 @@ double measure_loader(const DataLoader& loader) {
   return time.count();
 }
 
-// By layer group, as for the learning rates; the optimizer's own groups are
+// Per layer group, like the learning rates; the optimizer's own groups are
 // finer.
 void add_groups(
     Learner& learn,
@@ -201,7 +201,7 @@ void advise_precision(TrainingPlan& plan, bool is_cuda) {
 }
 
 // Measures the trial run of the plan. A normal Profiler has
-// CallbackRole::watches, and those callbacks get no events of trials.
+// CallbackRole::watches, and such callbacks receive no events of trials.
 class TrialProfiler final : public Profiler {
  public:
   TrialProfiler() : Profiler(Options{.show = false}) {}

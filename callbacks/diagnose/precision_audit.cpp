@@ -210,7 +210,7 @@ constexpr int kPasses = 3, kAutocastPasses = 2;  // plus fp32 and a step: 10
 // The largest fp16 value, and 2^5 times the smallest that does not round to 0.
 constexpr double kHalfLargest = 65504, kHalfTypical = 0x1p-20;
 constexpr double kLeast = 1.0 / 3;  // of the norm of a gradient
-constexpr double kManyLost = 0.1;   // share of a module's updates
+constexpr double kManyLost = 0.1;   // fraction of a module's updates
 
 constexpr PrecisionType kFp16 = {
     torch::kHalf,
@@ -221,7 +221,7 @@ constexpr PrecisionType kBf16 = {
     &ModuleAudit::bf16,
     &PrecisionAudit::bf16};
 
-// If most layers must stay in fp32, 16 bits bring no benefit.
+// If most layers must stay in fp32, 16 bits have no benefit.
 bool pays(const PrecisionAudit& audit, const TypeAudit& type) {
   return type.is_sound && 2 * type.keep_fp32.size() <= audit.modules.size();
 }
@@ -327,8 +327,8 @@ class Audit final : public Callback {
     }
   }
 
-  // A gradient that is lost or overflows corrupts those of all earlier modules.
-  // It is blamed unless the forward pass is.
+  // A gradient that is lost or overflows corrupts the gradients of all earlier
+  // modules. Its module is blamed unless the forward pass is to blame.
   void compare_gradients(const PrecisionType& type, const ByModule& all) {
     const TypeAudit& model = audit_.*type.in_model;
     for (ModuleAudit& module : std::views::reverse(audit_.modules)) {

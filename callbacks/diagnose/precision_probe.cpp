@@ -38,8 +38,8 @@ void watch(
   probe_here->call(operation, keys, *stack);
 }
 
-// Registered at the first audit and not at program start, since other programs
-// need no fallback.
+// Registered at the first audit, not at program start, since most programs do
+// not need this fallback.
 void register_watch() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -78,7 +78,7 @@ torch::ScalarType type_of_result(
       inputs,
       std::back_inserter(floating),
       &torch::Tensor::is_floating_point);
-  // The weights of these operations are fp32.
+  // These operations have fp32 weights.
   const bool is_of_first =
       operation == "batch_norm" || operation == "instance_norm";
   return is_of_first ? floating[0].scalar_type()
@@ -362,8 +362,8 @@ void PrecisionProbe::judge(
       change_of(own.detach(), right, type_->smallest_normal());
   const bool is_overflow = change.overflow > 0;
   const bool is_spoiled = !is_overflow && change.error > kBadError;
-  // Rounding that accumulates from layer to layer is noise; no module is
-  // blamed.
+  // Rounding that accumulates from layer to layer is noise, for which no module
+  // is blamed.
   const bool is_sudden = is_spoiled && change.error > 8 * origin.error;
   origin.error = change.error;
   if (!is_spoiled) origin.suspect.clear();
@@ -383,7 +383,8 @@ void PrecisionProbe::judge(
   take_worst((module.*type_->in_module).output, change);
   if (!is_overflow && !is_suspect) return;
   blame(module, is_suspect ? origin.suspect : op.name + " overflows");
-  // Later operations are compared on their own, as if this module were in fp32.
+  // Later operations are compared as if this module were in fp32, so that this
+  // fault does not affect them.
   if (is_overflow) result = own = wide;
   own.variable_data().copy_(right);
   origin.error = 0;

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 #include <torch/types.h>
-// Header-only: it looks for a tool to load at its first call.
+// Header-only: its first call looks for a tool to load.
 #if defined(TERN_WITH_CUDA) && __has_include(<nvtx3/nvToolsExt.h>)
 #define TERN_WITH_NVTX
 #include <nvtx3/nvToolsExt.h>
@@ -36,8 +36,8 @@ constexpr std::array<const char*, kPhases> kNames = {
     "validation",
     "other"};
 
-// The phases before and after an event, and whether it counts only in training.
-// An evaluation is a single phase.
+// The phases before and after an event, and whether the event counts only in
+// training. An evaluation is a single phase.
 struct Moment {
   Phase before, after;
   bool of_training = false;
@@ -110,8 +110,8 @@ void Profiler::spent(Learner& learn, Phase phase, Clock::time_point end) {
 void Profiler::enter(Phase phase) {
   if (!options_.nvtx || !is_on_) return;
   if (is_in_range_) nvtx_pop();
-  // The arrival of the batch is known only afterwards, so both phases share a
-  // range.
+  // The time at which the batch arrived is known only afterwards, so both
+  // phases share a range.
   nvtx_push(
       phase == Phase::data_wait ? "data wait, to device" : to_string(phase));
   is_in_range_ = true;
@@ -127,7 +127,7 @@ void Profiler::begins(Learner& learn, Event event) {
   if (event == Event::batch_end) ++batches_;
 }
 
-// The time in between is that of the callbacks.
+// The time between `begins` and `ends` is spent in callbacks.
 void Profiler::ends(Learner& learn, Event event) {
   const Moment& moment = kMoments[static_cast<size_t>(event)];
   if (moment.of_training && !learn.state().training) return;

@@ -145,11 +145,11 @@ class Profiler : public Callback {
 ///   learn.add<PeakMemory>().fit(3);
 ///   // PeakMemory: 512.3 MiB at most, in epoch 0
 ///
-/// On CUDA it is the caching allocator's peak for the whole device; on a CPU,
-/// what the training thread allocated since the fit began, which excludes
-/// existing weights and data. Logged as "peak_mib". Like fastai v1's
-/// PeakMemMetric, but reads the allocator's statistics instead of polling in a
-/// thread.
+/// On CUDA this is the caching allocator's peak for the whole device. On a CPU
+/// it is the peak of the training thread's allocations since the fit began,
+/// which exclude existing weights and data. Logged as "peak_mib". Like fastai
+/// v1's PeakMemMetric, but reads the allocator's statistics instead of polling
+/// in a thread.
 class PeakMemory final : public Callback {
  public:
   /// Peak bytes of each epoch of the last fit.

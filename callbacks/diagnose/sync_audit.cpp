@@ -24,7 +24,7 @@ namespace tern {
 
 namespace {
 
-// Operations whose results, or the sizes of the results, depend on values.
+// Operations whose results, or the results' sizes, depend on values.
 constexpr std::array kReading = std::to_array<std::string_view>(
     {"aten::_local_scalar_dense",
      "aten::nonzero",
@@ -41,8 +41,8 @@ constexpr const char* kCudaWaits = "called a synchronizing CUDA operation";
 
 }  // namespace
 
-// Records one step. LibTorch reports a wait as a warning; other warnings are
-// forwarded to the previous handler.
+// Records one step. LibTorch reports a synchronization as a warning; other
+// warnings are forwarded to the previous handler.
 class SyncAudit::Watch final : public c10::WarningHandler {
  public:
   Watch(SyncAudit& audit, const Learner& learn, bool is_cpu)
@@ -69,7 +69,8 @@ class SyncAudit::Watch final : public c10::WarningHandler {
   }
 
  private:
-  // Makes LibTorch warn about each wait for the GPU during its lifetime.
+  // Makes LibTorch warn about each synchronization with the GPU during its
+  // lifetime.
   class WaitWarnings {
 #ifdef TERN_WITH_CUDA
    public:

@@ -15,8 +15,8 @@ namespace tern {
 
 namespace {
 
-// A full disk may get space again during the training; a wrong folder stays
-// wrong.
+// Space may become available on a full disk during training; a wrong folder
+// stays wrong.
 bool is_full(const IoError& error) {
   return error.error() == ENOSPC || error.error() == EDQUOT ||
          error.error() == EFBIG;
@@ -37,7 +37,8 @@ void HtmlReport::write_or_warn(Learner& learn, bool is_running, bool is_first) {
     report_page(learn, options_.report, is_running).save(file);
   } catch (const IoError& error) {
     if (is_first && !is_full(error)) throw;
-    // The error that ended the fit, which may be this one, is more important.
+    // The error that ended the fit is more important; it may be this very
+    // error.
     if (learn.state().failed || std::exchange(has_told_, true)) return;
     learn.options().sink->warning(fmt::format(
         "HtmlReport: {}. Training continues; the report is not updated.",

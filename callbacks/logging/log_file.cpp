@@ -71,7 +71,7 @@ void LogFile::write(std::string_view bytes) {
         path_);
     is_empty_ = false;
   } catch (const IoError& error) {
-    // Removes the part of the record that was written; impossible for a device.
+    // Removes the partly written record; not possible for a device.
     if (size >= 0) {
       [[maybe_unused]] const int result = ::ftruncate(file_.fd(), size);
     }
@@ -119,12 +119,12 @@ StateDict LogFile::place() {
     const int64_t size = file_size(file_, path_);
     if (size == 0 && !std::filesystem::is_regular_file(path_)) return place;
     place.insert("file", bytes_of(path_.filename()));
-    if (size == 0) return place;  // no bytes to identify it by
+    if (size == 0) return place;  // no bytes that identify it
     place.insert("size", torch::scalar_tensor(size, torch::kLong));
     place.insert("tail", tail(size));
   } catch (const IoError&) {
-    // A checkpoint must not fail because of its log; on resume the log is
-    // appended to.
+    // A checkpoint must not fail because of its log. A resumed run then appends
+    // to the log.
   }
   return place;
 }

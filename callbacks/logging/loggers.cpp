@@ -34,7 +34,7 @@ void Logger::on_train_begin(Learner& learn) {
   next_loss_.reset();
   const auto resumed = take_resumed_log(learn, *this);
   if (!log_ || (resumed && !resumed->is_empty())) {
-    log_.reset();  // flushes before the file is cut
+    log_.reset();  // flushes before the file is truncated
     log_ = open(learn, resumed ? &*resumed : nullptr);
   }
   write_fit_begin(learn);
@@ -46,7 +46,7 @@ void Logger::on_epoch_begin(Learner& learn) {
 }
 
 // Not in on_train_begin, because a resumed fit restores its earlier losses
-// after that.
+// after on_train_begin.
 void Logger::on_batch_begin(Learner& learn) {
   if (!learn.state().training) return;
   if (!log_) on_train_begin(learn);  // added during the fit
@@ -59,7 +59,7 @@ void Logger::on_batch_end(Learner& learn) {
 
 void Logger::on_epoch_end(Learner& learn) {
   if (!log_) on_train_begin(learn);
-  // The epoch that ends must be logged, even by a logger added during it.
+  // The ending epoch must be logged, even by a logger that was added during it.
   if (!next_epoch_) next_epoch_ = learn.recorder().epochs().size() - 1;
   write_news(learn);
 }
@@ -146,7 +146,7 @@ std::shared_ptr<LogFile> FileLogger::open(
     Learner& learn,
     const StateDict* resumed) {
   const std::filesystem::path path = learn.options().path / file_;
-  // The file was empty at the checkpoint, so its present table was written
+  // The file was empty at the checkpoint, so its current table was written
   // later.
   const bool was_empty = resumed && resumed->contains("file") &&
                          !resumed->contains("size") &&
@@ -214,7 +214,7 @@ std::shared_ptr<LogFile> CSVLogger::open(
 }
 
 // A value logged after an epoch's row was written belongs to that epoch, but
-// its name is not in the header until another row has it.
+// its name is not in the header until a later row has it.
 StateDict CSVLogger::log_state(Learner& learn) {
   StateDict state = FileLogger::log_state(learn);
   if (columns_ && has_rows_) {

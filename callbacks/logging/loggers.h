@@ -106,7 +106,7 @@ class CSVLogger final : public FileLogger {
   struct Options {
     /// Relative to `LearnerOptions::path`.
     std::filesystem::path file = "history.csv";
-    /// Keeps the rows already in the file when the first fit begins.
+    /// When the first fit begins, keeps existing rows of the file.
     bool append = false;
   };
 
@@ -147,7 +147,7 @@ class JsonLinesLogger final : public FileLogger {
   struct Options {
     /// Relative to `LearnerOptions::path`.
     std::filesystem::path file = "history.jsonl";
-    /// Keeps the lines already in the file when the first fit begins.
+    /// When the first fit begins, keeps existing lines of the file.
     bool append = false;
     /// Interval between logged training batches; 0: logs none.
     int64_t every = 0;

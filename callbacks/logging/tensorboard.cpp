@@ -34,8 +34,8 @@ std::string little_endian(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-// CRC-32C (Castagnoli), masked as TFRecord masks a checksum stored next to its
-// data.
+// CRC-32C (Castagnoli), masked as in TFRecord, where a checksum is stored next
+// to its data.
 std::string masked_crc(std::string_view bytes) {
   static constexpr std::array<uint32_t, 256> kTable = [] {
     std::array<uint32_t, 256> table{};
@@ -98,7 +98,8 @@ class Message {
 
 // ---- Histograms ----
 
-// TensorFlow's buckets: 0, and powers of 1.1 from 1e-12 to 1e20 of both signs.
+// TensorFlow's buckets: 0, and powers of 1.1 from 1e-12 to 1e20 with both
+// signs.
 const std::vector<double>& bucket_limits() {
   static const std::vector<double> limits = [] {
     std::vector<double> positive;
@@ -151,8 +152,9 @@ std::filesystem::path new_file(const std::filesystem::path& folder) {
                       count++);
 }
 
-// Opens the file of a checkpoint's log and cuts off what was written after it;
-// null if it is not in the folder or has other content.
+// Opens the log file of a checkpoint and removes everything that was written
+// after the checkpoint; null if the file is not in the folder or has different
+// content.
 std::shared_ptr<LogFile> reopened(
     const std::filesystem::path& folder,
     const StateDict* place,
@@ -334,8 +336,8 @@ void TensorBoard::write_batch(const BatchValues& batch) {
   add("smooth_loss", batch.smooth_loss);
   add("lr", batch.lr);
   add("momentum", batch.momentum);
-  // A logged value may have one of these names; its prefix keeps it apart, as
-  // in JSON.
+  // A logged value may have one of these names; its prefix makes it distinct,
+  // as in JSON.
   for (const MetricValue& value : batch.logged) {
     writer_->add_scalar("logged/" + value.name, value.value, batch.iteration);
   }

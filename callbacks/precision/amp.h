@@ -12,8 +12,8 @@ namespace tern {
 
 /// Options of `Learner::to_amp`, which trains with autocast and a GradScaler
 /// while the weights stay in fp32: forward and loss run inside an
-/// AutocastGuard, backward and step outside. The defaults are those of
-/// `torch.amp`. To clip, add a GradientClip, which sees unscaled gradients.
+/// AutocastGuard, backward and step outside. The defaults match `torch.amp`. To
+/// clip, add a GradientClip, which sees unscaled gradients.
 struct AmpOptions {
   /// kHalf or kBFloat16. Unset: kHalf on CUDA, kBFloat16 on a CPU.
   std::optional<torch::ScalarType> dtype = {};

@@ -272,7 +272,7 @@ void MixedPrecision::on_step_end(Learner&) {
   }
 }
 
-// After each batch and not on request, so that the buffers depend only on the
+// After each batch and not on request, so that the buffers depend only on
 // training, not on when they are read.
 void MixedPrecision::on_batch_end(Learner&) {
   if (masters_) masters_->follow_buffers();

@@ -37,8 +37,7 @@ struct MixedPrecisionOptions {
 
   /// Scales all gradients down so that their joint L2 norm, over all groups, is
   /// at most this. Like a GradientClip by norm, but within the step of the
-  /// fused optimizer, which saves a pass over the gradients; use one of the
-  /// two.
+  /// fused optimizer, which saves a pass over the gradients. Do not use both.
   std::optional<double> clip = {};
   /// Converts the outputs to fp32 for the loss.
   bool loss_fp32 = true;
@@ -51,27 +50,27 @@ struct MixedPrecisionOptions {
   /// the same random numbers.
   bool master_weights = true;
   /// On a CPU, to_fp16 uses bfloat16, because fp16 convolutions are 50 to 100
-  /// times slower there than fp32 ones. True: uses fp16 anyway.
+  /// times slower there than fp32 convolutions. True: uses fp16 anyway.
   bool force_fp16 = false;
 
   /// Modules whose weights stay in fp32 and that compute in fp32. Given as
-  /// names in the state dict ("head", including its submodules) or globs of
-  /// them ("layer*.norm"); `learn.audit_precision()` suggests which. Their
-  /// inputs are converted to fp32; what is computed from their outputs stays in
-  /// fp32 up to the next 16-bit layer (learner/amp/keep_fp32.h). "input": the
-  /// model's inputs are not converted.
+  /// names in the state dict ("head", including its submodules) or globs
+  /// ("layer*.norm"); `learn.audit_precision()` suggests which. Their inputs
+  /// are converted to fp32; computations on their outputs stay in fp32 up to
+  /// the next 16-bit layer (learner/amp/keep_fp32.h). "input": the model's
+  /// inputs are not converted.
   std::vector<std::string> keep_fp32 = {};
 };
 
 /// Trains in 16 bits; added to a Learner by `to_fp16`, `to_bf16` and `to_amp`.
 ///
 /// to_fp16 and to_bf16 convert the model when they are called: parameters and
-/// buffers become 16-bit, except those of BatchNorm and of the layers in
-/// `keep_fp32`, and the optimizer steps fp32 master weights. to_amp keeps the
-/// weights in fp32 and computes forward and loss under autocast. Removing the
-/// callback restores the model's fp32 weights, which then equal the master
-/// weights exactly. Its buffers are also restored exactly, except for values
-/// that the model has written in 16 bits.
+/// buffers become 16-bit, except in BatchNorm and the layers in `keep_fp32`,
+/// and the optimizer steps fp32 master weights. to_amp keeps the weights in
+/// fp32 and computes forward and loss under autocast. Removing the callback
+/// restores the model's fp32 weights, which then equal the master weights
+/// exactly. Its buffers are also restored exactly, except for values that the
+/// model has written in 16 bits.
 ///
 /// | event             | to_fp16, to_bf16               | to_amp               |
 /// |-------------------|--------------------------------|----------------------|

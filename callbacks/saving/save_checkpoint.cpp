@@ -48,7 +48,8 @@ void on_signal(int signal) {
 
 // Makes SIGTERM and SIGINT stop each fit, including trials, like
 // `request_stop`. The program's own handlers are restored after the fit, or on
-// a second signal. Only one instance is active at a time; others do nothing.
+// a second signal. Only one instance is active at a time; all others do
+// nothing.
 class StopOnSignals final : public Callback {
  public:
   ~StopOnSignals() override { release(); }

@@ -20,8 +20,8 @@ struct SaveCheckpointOptions {
   int64_t every_epochs = 1;
   int64_t every_steps = 0;
   std::chrono::seconds every{0};
-  /// Number of checkpoints to keep. Older ones are removed once a newer one is
-  /// complete. 0: all.
+  /// Number of checkpoints to keep. Older checkpoints are removed once a newer
+  /// one is complete. 0: all.
   int64_t keep = 3;
   /// Syncs each checkpoint to the disk. Without it, a power failure may lose
   /// the newest one; killing the program does not.
@@ -40,9 +40,9 @@ struct SaveCheckpointOptions {
 ///   learn.fit_one_cycle(10);
 ///
 /// A save copies the state, then writes it while training continues. If a run
-/// resumes from an earlier step than the last one in its folder, its first save
-/// renames the later checkpoints to `step_<n>.replaced-<i>`, since they belong
-/// to an abandoned branch. `learn.request_stop()` saves too, once the step is
+/// does not resume from the last step in its folder, its first save renames the
+/// later checkpoints to `step_<n>.replaced-<i>`, since they belong to an
+/// abandoned branch. `learn.request_stop()` saves too, once the step is
 /// finished. A failed save ends training with its error, at the next save or at
 /// the end of the fit. Weights that contain a NaN are not saved, so that they
 /// do not replace a good checkpoint; the sink gets a warning.

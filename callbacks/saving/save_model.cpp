@@ -26,8 +26,8 @@ namespace tern {
 
 namespace {
 
-// Returns rank 0's value on every rank, so that all save and load after the
-// same epoch even if only rank 0 writes.
+// Returns rank 0's value on every rank, so that all ranks save and load after
+// the same epoch, even if only rank 0 writes.
 double of_main(Learner& learn, double value) {
   const torch::Tensor said = torch::scalar_tensor(value, torch::kDouble);
   communicator(learn).broadcast({said});
@@ -88,7 +88,8 @@ void SaveModel::on_train_begin(Learner& learn) {
   if (!has_saved_)
     parts_of(learn).position.unsaved_models[options_.name] = why_unsaved();
   if (!communicator(learn).is_main_process()) return;
-  // Detects a folder that cannot be written now and not only after an epoch.
+  // Detects a folder that cannot be written at once, and not only after an
+  // epoch.
   const std::filesystem::path file =
       learn.options().path / learn.options().model_dir / options_.name;
   make_folders(file.parent_path());
@@ -173,8 +174,8 @@ void SaveModel::on_epoch_end(Learner& learn) {
       options_.name));
 }
 
-// Converts to the Recorder's count of epochs, of which those of this fit are
-// the last.
+// Converts to the Recorder's numbering of epochs, in which this fit's epochs
+// come last.
 int64_t SaveModel::place_of_best(Learner& learn) const {
   const int64_t epochs = std::ssize(learn.recorder().epochs());
   return options_.reset_on_fit ? epochs - learn.state().epoch + best_epoch_
@@ -306,7 +307,7 @@ void SaveModel::load_best(Learner& learn) {
   try {
     learn.load(options_.name);
   } catch (const DataError&) {
-    // The disk may have run full between weights and optimizer state.
+    // The disk may have become full between weights and optimizer state.
     if (!has_told_write_) throw;
     learn.load(options_.name, {.with_optimizer = false});
     learn.options().sink->warning(fmt::format(

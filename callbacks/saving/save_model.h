@@ -16,7 +16,7 @@ namespace tern {
 /// Writes the files of `Learner::save`, in LearnerOptions::model_dir. Like
 /// fastai v2's SaveModelCallback, except that an epoch whose value is NaN is
 /// never the best, and that a fit without a best epoch loads nothing. With Ema
-/// it saves the averaged weights, which are the ones evaluated. With Swa the
+/// it saves the averaged weights, because they are evaluated. With Swa the
 /// model ends with the mean, and the best model stays in its file.
 ///
 /// Weights that are NaN or infinite are never saved, and a failed save does not
@@ -40,7 +40,8 @@ class SaveModel final : public Callback {
     /// Also keeps the best `top_k` epochs as `name_best_<epoch>`.
     int64_t top_k = 0;
     /// Loads the best model at the end of the fit, unless the model has the
-    /// mean of Swa. With several SaveModels the one added last decides.
+    /// mean of Swa. With several SaveModels, the last one added determines the
+    /// loaded model.
     bool load_best = true;
     /// "min" or "max": which direction is better. Empty: chosen by the metric
     /// or the name; see Monitor.

@@ -66,8 +66,8 @@ class LrFinder final : public Callback {
   double best_ = std::numeric_limits<double>::infinity();
 };
 
-// Number of diverging losses at the end that would flatten the rest of the
-// plot; fastai's skip_end.
+// Number of diverging losses to omit at the end, which would flatten the rest
+// of the plot; fastai's skip_end.
 constexpr int64_t kSkipEnd = 5;
 
 // ---- Suggestions as in fastai v2, on trimmed lists ----

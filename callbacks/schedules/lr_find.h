@@ -16,8 +16,8 @@ struct LrFindOptions {
   /// Number of batches to train on; at least 6.
   int64_t num_it = 100;
   /// Stops when the smoothed loss exceeds four times its best or is NaN; fastai
-  /// does not stop at NaN. The suggestions use the losses before the first one
-  /// that is NaN or infinite; in fastai, before the first NaN.
+  /// does not stop at NaN. The suggestions use only the losses before the first
+  /// NaN or infinity (in fastai, before the first NaN).
   bool stop_div = true;
 };
 

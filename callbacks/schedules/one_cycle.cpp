@@ -37,8 +37,7 @@ Schedule combined_cosine(double part, double start, double middle, double end) {
        {1 - part, schedule::cosine(middle, end)}});
 }
 
-// Sets the name under which `fit` reports itself, for the lifetime of the
-// result.
+// Sets the name that `fit` records as its call, for the lifetime of the result.
 auto named_caller(LearnerParts& l, const std::string& name) {
   const std::string before = l.position.caller;
   l.position.caller = before == "fit" ? name : before + ": " + name;

@@ -64,7 +64,7 @@ Schedule phases(std::vector<Phase> phases) {
       phases.size(),
       sum);
   return [phases = std::move(phases)](double position) {
-    // A step at which a phase begins must not fall into the previous phase
+    // A step at which a phase begins must not belong to the previous phase just
     // because the sum of the parts was rounded. This tolerance is much smaller
     // than a step and much larger than rounding errors.
     constexpr double kRounding = 1e-12;
@@ -241,8 +241,9 @@ void TorchScheduler::on_train_begin(Learner& learn) {
   make();
 }
 
-// The first `step` accounts for the start. Python's constructor makes it,
-// LibTorch's does not, and its schedules would be one epoch late.
+// The first `step` sets the initial state. Python's constructor calls it but
+// LibTorch's does not; without it, LibTorch's schedules would be one epoch
+// late.
 void TorchScheduler::make() {
   scheduler_ = factory_(*optimizer_);
   TORCH_CHECK_VALUE(
@@ -285,7 +286,7 @@ StateDict TorchScheduler::state_dict() const {
 // fit's first learning rates, with bit-identical results. Learning rates
 // restored with the optimizer's state take precedence, since a callback may
 // have changed them. If the optimizer has the fit's first learning rates, as
-// after resuming with different ones, the schedule's values apply.
+// after resuming with different learning rates, the schedule's values apply.
 void TorchScheduler::load_state_dict(const StateDict& state) {
   const int64_t advances =
       saved_value("TorchScheduler", state, "advances").item<int64_t>();

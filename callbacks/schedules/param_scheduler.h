@@ -62,7 +62,7 @@ class StartRates {
   std::vector<double> of_fit_;  // passed to the fit, by layer group
 };
 
-/// Schedules hyper-parameters over a fit; fastai v2's ParamScheduler. Used by
+/// Schedules hyperparameters over a fit; fastai v2's ParamScheduler. Used by
 /// `fit_one_cycle`, `flat_cos` and `sgdr`.
 ///
 ///   learn.fit(5, 1e-3, {std::make_shared<ParamScheduler>(
@@ -85,7 +85,7 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
 
   /// Creates the schedules for a fit of `batches` batches. Called once with 1
   /// batch, and then at the start of each fit; must return the same
-  /// hyper-parameters each time.
+  /// hyperparameters each time.
   using ForBatches = std::function<std::vector<Scheduled>(int64_t batches)>;
 
   explicit ParamScheduler(std::vector<Scheduled> scheduled);
@@ -94,11 +94,11 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
       : ParamScheduler({{hyper, {std::move(schedule)}}}) {}
 
   bool sets(HyperParameter hyper) const override;
-  /// \throws c10::ValueError if another callback sets the same hyper-parameter.
+  /// \throws c10::ValueError if another callback sets the same hyperparameter.
   void on_add(Learner& learn) override;
   /// \throws c10::ValueError if the number of schedules does not match the
-  ///         layer groups, or if a value is negative, NaN or infinite; so does
-  ///         on_batch_begin.
+  ///         layer groups, or if a value is negative, NaN or infinite.
+  ///         on_batch_begin throws it too.
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
@@ -121,10 +121,9 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
 ///
 /// Creates the scheduler when a fit begins, with the fit's learning rates.
 /// Steps it at the end of each epoch, or after each batch whose step was not
-/// skipped; the learning rates match those of Python's scheduler of the same
-/// name. A step skipped for an overflow does not count. (With a fused optimizer
-/// on CUDA only the device knows that a step was skipped, so every batch
-/// counts.)
+/// skipped; the learning rates match Python's scheduler of the same name. A
+/// step skipped for an overflow does not count. (With a fused optimizer on CUDA
+/// only the device knows that a step was skipped, so every batch counts.)
 class TorchScheduler final : public Callback, public SetsHyperParameter {
  public:
   using Factory = std::function<std::unique_ptr<torch::optim::LRScheduler>(

@@ -38,7 +38,7 @@ class ProgressLine {
  private:
   Sink sink_;
   const char* task_;
-  int64_t first_ = -1;  // bytes that were already there
+  int64_t first_ = -1;  // bytes from an earlier download
   Clock::time_point begin_, last_;
 };
 

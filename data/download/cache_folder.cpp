@@ -19,7 +19,7 @@ constexpr char kTitle[] = "tern dataset 1\n";
 constexpr char kBoot[] = "boot ";
 constexpr char kHolds[] = "holds ";
 
-// Returns an identifier that changes at each start of the machine; empty if
+// Returns an identifier that changes at each boot of the machine; empty if
 // there is none.
 std::string boot_id() {
   std::string id;

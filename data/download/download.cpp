@@ -24,7 +24,7 @@ namespace {
 
 using Kind = DownloadError::Kind;
 
-// For connecting, and for waiting for data.
+// Timeout for connecting and for receiving data.
 constexpr long kTimeoutSeconds = 20;
 
 std::string url_part(CURLU* url, CURLUPart part) {
@@ -35,7 +35,7 @@ std::string url_part(CURLU* url, CURLUPart part) {
   return copy;
 }
 
-// Checks a URL; returns true if its server is this machine.
+// Checks a URL. Returns true if its server is this machine.
 // \throws DownloadError unless it is https, or http to this machine.
 bool check_url(const std::string& url) {
   const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parsed(
@@ -68,7 +68,7 @@ class PartFile {
   explicit PartFile(fs::path path) : path_(std::move(path)) {
     while (true) {
       file_ = open_file(path_, O_RDWR | O_CREAT | O_NOFOLLOW);
-      lock_file(file_);  // without locks, each process continues
+      lock_file(file_);  // without lock support, each process continues
       // The previous holder may have renamed or removed it.
       const struct stat mine = file_status(file_, path_);
       struct stat named {};
@@ -163,7 +163,8 @@ class Transfer {
     }
   }
 
-  // Exceptions must not pass through C: stored here and rethrown by `run`.
+  // Exceptions must not pass through C code, so they are stored here and
+  // rethrown by `run`.
   template <class Action>
   bool guarded(Action action) {
     try {
@@ -309,7 +310,7 @@ void fill(
     const DownloadOptions& options) {
   double pause = options.retry_seconds;
   for (int attempt = 0;; ++attempt) {
-    // Without a checksum a mixture of two versions would go unnoticed.
+    // Without a checksum, a mixture of two versions would not be detected.
     if (options.sha256.empty()) part.clear();
     Transfer transfer(url, part, options);
     bool may_pass = false;

@@ -30,10 +30,10 @@ struct FetchWeightsOptions {
   Sink sink = {};
 };
 
-/// Returns the path of published weights: in the folder from the options or
-/// TERN_WEIGHTS if there is one, otherwise in the cache. Files missing from the
-/// cache are downloaded, resuming an interrupted download. Each call verifies
-/// the file's SHA-256.
+/// Returns the path of published weights: in the folder given by the options or
+/// TERN_WEIGHTS, or else in the cache. Files missing from the cache are
+/// downloaded, resuming an interrupted download. Each call verifies the file's
+/// SHA-256.
 ///
 ///   auto file = fetch_weights({"https://.../resnet18-f37072fd.pth"});
 ///   // ~/.cache/tern/data/weights/resnet18-f37072fd.pth

@@ -155,7 +155,8 @@ class Untar {
     fs::path target = cache_ / name_;
     if (is_whole_data(target, source)) return target;
     if (has_content(target)) {
-      // Someone may be reading data of another source there, so it is kept.
+      // Another program may be reading data from another source there, so it is
+      // kept.
       target += "-";
       target += sha256(as_bytes(source)).substr(0, 8);
       if (is_whole_data(target, source)) return target;

@@ -58,8 +58,8 @@ void remove_if_lost(const fs::path& path) {
   }
 }
 
-// Another writer may have removed it as abandoned before it was locked. On a
-// file system without locks (some NFS), abandoned files remain.
+// Another writer may have removed the file as abandoned before it was locked.
+// On a file system without locks (some NFS), abandoned files remain.
 bool lock_and_still_there(const FileHandle& file, const fs::path& target) {
   lock_file(file);
   return file_status(file, target).st_nlink > 0;
@@ -85,7 +85,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::span<const uint8_t> bytes) {
   write_all(file_, bytes, target_);
-  // Starts writing to the disk early, so that commit() waits less.
+  // Starts writing to the disk early, so that commit() takes less time.
   if (bytes.size() >= kWorthStarting) {
     ::sync_file_range(
         file_.fd(),
@@ -113,7 +113,7 @@ void AtomicFile::commit(bool durable) {
 
 void AtomicFile::commit_with_sum(bool sum, bool durable) {
   // A failure before this line keeps the old file and its checksum; a program
-  // killed after it leaves a file without one.
+  // killed after it leaves a file without a checksum.
   if (durable) sync();
   const fs::path list = sum_file(target_);
   std::error_code ignored;

@@ -39,9 +39,9 @@ struct CsvOptions {
 };
 
 /// \param path  File name for error messages.
-/// \throws DataError that names the line if a quote is not closed, a row has
-///         more or fewer cells than there are columns, the first line is
-///         missing or a byte is zero.
+/// \throws DataError that names the line if a quote is not closed, a row's
+///         number of cells differs from the number of columns, the first line
+///         is missing or a byte is zero.
 CsvTable parse_csv(
     std::span<const uint8_t> bytes,
     std::string path,

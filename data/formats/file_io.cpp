@@ -176,7 +176,7 @@ std::vector<uint8_t> ByteFile::read(uint64_t offset, uint64_t size) const {
 
 std::shared_ptr<uint8_t> ByteFile::map(bool is_writable) const {
   // Private pages count as used memory even before they are written; shared
-  // ones do not. A file may be larger than the memory.
+  // pages do not. A file may be larger than the memory.
   void* const at = ::mmap(
       nullptr,
       size_,

@@ -21,8 +21,8 @@ constexpr size_t kMaxLevels = 64;
 // while its object is open.
 constexpr size_t kMaxTokens = 2'000'000;
 
-// Parses a string, number, true, false or null; returns a discarded value if it
-// is none of these.
+// Parses a string, number, true, false or null; returns a discarded value for
+// anything else.
 Json parsed(std::string_view scalar) {
   return Json::parse(scalar, nullptr, /*allow_exceptions=*/false);
 }
@@ -159,7 +159,7 @@ double JsonReader::number() {
   }
   pass_token(scalar.size());
   if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
-  // As an integer it would lose its sign.
+  // Parsed as an integer, -0 would lose its sign.
   return scalar == "-0" ? -0.0 : value.get<double>();
 }
 

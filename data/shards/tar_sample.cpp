@@ -16,7 +16,7 @@ namespace tern {
 
 namespace {
 
-// Limit, because a field is read into memory as a whole.
+// Limited, because a field is read into memory as a whole.
 constexpr uint64_t kMaxFieldBytes = uint64_t{4} << 30;
 
 torch::ScalarType npy_type(const NpyArray& array) {
@@ -106,7 +106,7 @@ std::string TarSample::text(std::string_view field) const {
 
 int64_t TarSample::integer(std::string_view field) const {
   const std::string content = text(field);
-  // Editors and `echo` add a line end or a blank.
+  // Editors and `echo` add a line break or a space.
   const size_t end = content.find_last_not_of(" \r\n") + 1;
   int64_t value = 0;
   const auto [stop, error] =

@@ -110,7 +110,7 @@ void check_fields(
   }
 }
 
-// A shard, or, for a bad shard that is skipped, null and the reason.
+// A shard; for a bad shard that is skipped, null and the reason.
 struct OpenedShard {
   std::shared_ptr<const TarShard> shard = nullptr;
   std::string problem = {};

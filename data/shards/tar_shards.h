@@ -67,7 +67,7 @@ class TarShards {
   TarSample sample(int64_t index) const;
   /// Number of samples per shard, in the order of their indices.
   std::vector<int64_t> shard_sizes() const;
-  /// The shards, without those that were skipped.
+  /// The shards, without skipped ones.
   const std::vector<std::shared_ptr<const TarShard>>& shards() const {
     return shards_;
   }

@@ -13,7 +13,8 @@ namespace tern {
 namespace {
 
 // If a backend lacks an operator, LibTorch lists the backends that have it and
-// where each was registered: thousands of characters after the sentence.
+// where each was registered, in thousands of characters after the actual
+// message.
 std::string without_dispatcher_table(std::string text) {
   constexpr std::string_view kBegin = " This could be because the operator ";
   constexpr std::string_view kEntry = "registered at ";

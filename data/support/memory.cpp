@@ -49,8 +49,8 @@ int64_t number_in(const char* path) {
   return file >> value ? value : kUnknown;
 }
 
-// A container sees its own cgroup at the root; "max" or a huge number means no
-// limit.
+// In a container, its own cgroup is at the root; "max" or a huge number means
+// no limit.
 int64_t group_memory_available() {
   constexpr const char* kLimitAndUse[][2] = {
       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
@@ -108,7 +108,7 @@ int64_t available_memory(torch::Device device) {
   return kUnknown;  // needs the device's own library
 #else
   using c10::CachingAllocator::StatType;
-  // Before this the allocator has no device.
+  // Before this call the allocator has no device.
   at::globalContext().lazyInitDevice(device.type());
   auto* const allocator = c10::getDeviceAllocator(device.type());
   const auto index = std::max<c10::DeviceIndex>(device.index(), 0);
@@ -166,8 +166,8 @@ void keep_freed_memory() {
           "GLIBC_TUNABLES"}) {
       if (std::getenv(name)) return;
     }
-    // Gives no block its own mapping, which would be unmapped when it is freed,
-    // and never shrinks the heap.
+    // Never gives a block its own mapping, which would be unmapped when the
+    // block is freed, and never shrinks the heap.
     mallopt(M_MMAP_MAX, 0);
     mallopt(M_TRIM_THRESHOLD, -1);
     keeps_freed_memory = true;

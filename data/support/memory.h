@@ -17,9 +17,9 @@ bool is_out_of_memory(const std::exception& error);
 void give_back_unused_memory(torch::Device device);
 
 /// Returns the bytes that tensors on `device` can still use: on a GPU the free
-/// memory plus the unused memory of its allocator; on a CPU what is left on the
-/// machine or in this process's memory cgroup, whichever is less. If unknown,
-/// as for a GPU with LibTorch 2.9, returns the largest number.
+/// memory plus the unused memory of its allocator; on a CPU the available
+/// memory of the machine or of this process's memory cgroup, whichever is less.
+/// If unknown, as for a GPU with LibTorch 2.9, returns the largest number.
 /// \throws c10::ValueError for a CUDA device that this machine does not have.
 int64_t available_memory(torch::Device device);
 

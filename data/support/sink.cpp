@@ -43,7 +43,7 @@ std::optional<int64_t> columns_of(std::FILE* stream) {
 }
 
 // Returns at most `columns` characters, since a longer line would wrap and
-// could not be redrawn. The bar gets the space that the text leaves.
+// could not be redrawn. The bar uses the remaining space.
 std::string
 describe(const Progress& progress, int64_t columns, int64_t max_bar) {
   const int64_t batches = std::max<int64_t>(progress.batches, 1);
@@ -76,8 +76,8 @@ describe(const Progress& progress, int64_t columns, int64_t max_bar) {
   return (task + bar + rest).substr(0, static_cast<size_t>(columns));
 }
 
-/// The output may be closed (a pipe without a reader) or the disk full: then
-/// the text is lost but training continues. fmt::print would throw.
+/// If the output is closed (a pipe without a reader) or the disk is full, the
+/// text is lost but training continues. fmt::print would throw.
 void put(std::FILE* stream, const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stream);
 }
@@ -173,9 +173,9 @@ Sink terminal(std::FILE* stream) {
   if (stream != stdout) return std::make_shared<TerminalSink>(stream);
   // One sink for all of stdout, so that a message from a dataset clears the
   // Learner's progress line, which is then redrawn below it. When the last
-  // owner is gone the line is cleared, so that a program's error is not
-  // appended to it. Never destroyed, so that threads may still write while the
-  // program ends.
+  // owner is destroyed, the line is cleared, so that a program's error message
+  // is not appended to it. This object is never destroyed, so that threads may
+  // still write while the program ends.
   struct Shared {
     std::mutex mutex;
     std::weak_ptr<TerminalSink> sink;

@@ -36,7 +36,7 @@ void set_random_state(torch::Device device, const Tensor& state) {
   generator.set_state(state);
 }
 
-// What backward needs in addition to the input.
+// The state that backward needs in addition to the input.
 struct Kept final : torch::CustomClassHolder {
   std::shared_ptr<torch::nn::Module> module;
   ActivationCheckpointImpl::Forward forward;
@@ -45,7 +45,7 @@ struct Kept final : torch::CustomClassHolder {
   std::optional<KeepFp32Guard::Point> fp32;
 };
 
-// Repeats the forward pass in the state of the first one, and restores the
+// Repeats the forward pass in the state of the first pass, and restores the
 // current state afterwards.
 Tensor forward_again(const Kept& kept, AutogradContext* ctx, const Tensor& x) {
   const Tensor random = random_state(x.device());
@@ -54,8 +54,8 @@ Tensor forward_again(const Kept& kept, AutogradContext* ctx, const Tensor& x) {
     buffers.emplace_back(buffer, buffer.clone());
   }
   const auto restore = c10::make_scope_exit([&] {
-    // Not tracked as a change, so that what the graph has saved of a BatchNorm
-    // stays valid.
+    // Not tracked as a change, so that tensors of a BatchNorm that the graph
+    // has saved stay valid.
     const at::AutoDispatchBelowADInplaceOrView untracked;
     for (auto& [buffer, before] : buffers) buffer.copy_(before);
     set_random_state(x.device(), random);
@@ -98,7 +98,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
   }
 };
 
-// Returns one of the trained parameters; undefined if there is none.
+// Returns one of the trainable parameters; undefined if there are none.
 Tensor any_trained(const torch::nn::Module& module) {
   for (const Tensor& p : module.parameters()) {
     if (p.requires_grad()) return p;

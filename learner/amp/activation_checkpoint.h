@@ -21,8 +21,8 @@ namespace tern {
 ///
 /// The recomputation uses the same random numbers (dropout) and the same
 /// autocast state as the first pass, and leaves buffers unchanged (a BatchNorm
-/// counts a batch once). Gradients are therefore bit-identical to those of the
-/// plain module. Names in the state dict are those of the module. Python:
+/// counts a batch once). Gradients are therefore bit-identical to the plain
+/// module's. Names in the state dict are the same as the module's. Python:
 /// `torch.utils.checkpoint` in its reentrant form, in which a BatchNorm counts
 /// a batch twice.
 ///

@@ -52,8 +52,9 @@ AutocastGuard::AutocastGuard(
       outer_enabled_(at::autocast::is_autocast_enabled(device_)),
       outer_cache_enabled_(at::autocast::is_autocast_cache_enabled()),
       uses_cache_(cache_enabled),
-      // The cache finds a copy by the weight alone, not by its type, and while
-      // autocast is off, weights may change without the cache being updated.
+      // The cache looks up a copy by the weight alone, not by the copy's dtype.
+      // While autocast is off, weights may change without the cache being
+      // updated.
       has_own_cache_(dtype_ != outer_dtype_ || !outer_enabled_) {
   at::autocast::set_autocast_enabled(device_, can_be_enabled(device_, enabled));
   at::autocast::set_autocast_dtype(device_, dtype_);

@@ -70,7 +70,7 @@ struct AutocastState {
 };
 
 /// Captures the current autocast state, without the weight cache, and applies
-/// it in whatever thread calls the result.
+/// it in the thread that calls the returned function.
 ///
 ///   std::thread worker(tern::amp::wrap([&] { y = net->forward(x); }));
 template <class F>

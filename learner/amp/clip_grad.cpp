@@ -26,7 +26,8 @@ void check_dense(const char* call, const Tensors& gradients) {
 torch::Tensor joint_norm(const Tensors& tensors) {
   check_dense("joint_norm", tensors);
   if (tensors.empty()) return torch::zeros({});
-  // The square of a half overflows long before the half does, so sum in float.
+  // Sums in float, because the square of a half overflows long before the half
+  // itself.
   torch::ScalarType type = torch::kFloat;
   Tensors real;
   for (const torch::Tensor& tensor : tensors) {
@@ -55,8 +56,8 @@ Tensors gradients_of(const Tensors& parameters) {
 
 namespace {
 
-// Warns if there are none: a Learner's callback that clips the parameters
-// itself finds no gradients under a loss scale. A fit's sink shows the warning
+// Warns if there are none: under a loss scale, a Learner's callback that clips
+// the parameters itself finds no gradients. A fit's sink shows the warning
 // once.
 Tensors found_gradients(const char* call, const Tensors& parameters) {
   Tensors gradients = gradients_of(parameters);

@@ -7,7 +7,7 @@
 
 namespace tern {
 
-/// Returns the gradients of those parameters that have one.
+/// Returns the gradients of all parameters that have a gradient.
 Tensors gradients_of(const Tensors& parameters);
 
 /// Returns the joint L2 norm of all tensors; does not synchronize.
@@ -26,7 +26,7 @@ torch::Tensor joint_norm(const Tensors& tensors);
 /// GradientClip: under a loss scale, the parameters have no gradients while
 /// callbacks run.
 ///
-/// \param parameters  Those without a gradient are skipped.
+/// \param parameters  Parameters without a gradient are skipped.
 /// \param max_norm  > 0.
 /// \return the norm before clipping, as `joint_norm`.
 /// \throws c10::ValueError for a sparse gradient.

@@ -23,7 +23,7 @@ constexpr int64_t kSkipsToWarn = 50;
 // Returns the values of a gradient with any layout.
 torch::Tensor dense_part(const torch::Tensor& grad) {
   if (grad.layout() != torch::kSparse) return grad;
-  // Halves with the same index may overflow only when they are summed.
+  // Halves with the same index may overflow only in their sum.
   return grad.scalar_type() == torch::kHalf ? grad.coalesce()._values()
                                             : grad._values();
 }
@@ -286,8 +286,7 @@ void GradScaler::watch_skips() {
     return;
   }
   if (updates_ % kSkipsToWarn != 0) return;
-  // Does not synchronize: the value in the mailbox was sent that many updates
-  // ago.
+  // Does not synchronize: the copy to the mailbox was started many updates ago.
   warn_of_skips(static_cast<int64_t>(*skips_mailbox_.const_data_ptr<float>()));
   skips_mailbox_.copy_(skips_, /*non_blocking=*/true);
 }
@@ -434,8 +433,8 @@ void GradScaler::set_backoff_factor(double factor) {
 void GradScaler::set_growth_interval(int64_t interval) {
   check_factors(options_.growth_factor, options_.backoff_factor, interval);
   options_.growth_interval = interval;
-  // `update` compares for equality, so with a tracker beyond the interval the
-  // scale would never grow again.
+  // `update` compares for equality, so the scale would never grow again if the
+  // tracker were beyond the interval.
   initial_.growth_tracker = static_cast<int32_t>(
       std::min<int64_t>(initial_.growth_tracker, interval - 1));
   if (growth_tracker_.defined()) growth_tracker_.clamp_max_(interval - 1);

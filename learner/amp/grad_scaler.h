@@ -120,7 +120,7 @@ class GradScaler {
   /// overflow check. The optimizer divides by the scale and the clipping factor
   /// within its step, so gradients are not written. The optimizer's own factor
   /// (FusedOptimizer::grad_scale) is included in the norm. The last bits may
-  /// differ from those of `unscale_`, `clip_grad_norm_` and `step`.
+  /// differ from the results of `unscale_`, `clip_grad_norm_` and `step`.
   /// \param max_norm  > 0. A disabled scaler clips as well.
   /// \throws as `step`; c10::Error after `unscale_`; c10::ValueError for an
   ///         optimizer that is not AmpAware.
@@ -164,8 +164,8 @@ class GradScaler {
   /// This does not read the value from the device.
   torch::Tensor found_inf(const torch::optim::Optimizer& optimizer) const;
   /// Returns the current scale and the number of consecutive skips, [2] kFloat
-  /// on the device, for reading many of them later at once. Undefined before
-  /// the first `scale`, and if disabled.
+  /// on the device, so that many records can later be read at once. Undefined
+  /// before the first `scale`, and if disabled.
   torch::Tensor record() const;
   bool is_enabled() const { return enabled_; }
 

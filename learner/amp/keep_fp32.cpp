@@ -29,7 +29,7 @@ namespace {
 // LibTorch has no hooks on C++ modules, whose forward methods call each other
 // directly, but all their operations go through the dispatcher. This key is
 // above autograd, so that conversions are differentiated, and above autocast.
-// It belongs to a backend outside LibTorch, which no process of Tern uses.
+// It is reserved for backends outside LibTorch, which Tern never uses.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::AutocastPrivateUse1;
 
 thread_local KeepFp32Guard::State* here = nullptr;
@@ -40,7 +40,7 @@ bool autocast_is_on() {
 }
 
 enum class Kind {
-  weighted,    // inputs of one type; weights, if any, come last
+  weighted,    // inputs of one type; weights, if any, are last
   product,     // inputs of one type; any of them may be a weight
   statistics,  // BatchNorm accepts any input with fp32 weights
   embedding,   // floating-point weights, indices
@@ -145,7 +145,8 @@ struct KeepFp32Guard::State {
   const KeptParameters* kept;
   std::optional<torch::ScalarType> dtype;
   bool is_in_kept_layer = false, is_in_attention = false;
-  // Operations of a backward pass within the forward pass have another task id.
+  // Operations of a backward pass within the forward pass have a different task
+  // id.
   int graph_task = torch::autograd::get_current_graph_task_id();
   State* outer = here;
   // Weak references keep no memory alive, but prevent addresses from being
@@ -334,8 +335,8 @@ void compute(
   }
 }
 
-// Registered at the first use, so that other programs never have it in their
-// dispatcher.
+// Registered at the first use, so that programs that do not use it never have
+// it in their dispatcher.
 void register_once() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -355,8 +356,8 @@ bool matches(const std::string& module, const std::string& pattern) {
   return fnmatch(pattern.c_str(), module.c_str(), 0) == 0;
 }
 
-// For "a.b.weight" visits "a.b" and "a"; for a tensor of the model itself, its
-// own name.
+// For "a.b.weight" visits "a.b" and "a"; for a tensor of the model itself,
+// visits the tensor's name.
 template <class Function>
 bool any_module_of(const std::string& tensor, const Function& function) {
   if (tensor.find('.') == std::string::npos) return function(tensor);
@@ -382,7 +383,7 @@ void KeptParameters::add(const torch::Tensor& tensor, bool is_kept) {
 void KeptParameters::add_projections(const torch::nn::Module& module) {
   for (const auto& part : module.modules()) {
     const torch::nn::Module& own = *part;
-    // Not a derived class, whose forward may differ.
+    // Excludes derived classes, whose forward may differ.
     if (typeid(own) != typeid(torch::nn::MultiheadAttentionImpl)) continue;
     for (const torch::Tensor& p : own.parameters(/*recurse=*/false)) {
       projections_.insert(p.unsafeGetTensorImpl());

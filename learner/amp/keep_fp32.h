@@ -19,7 +19,8 @@ class OperatorHandle;
 
 namespace tern {
 
-/// The tensors of a model, and which of them stay fp32 in 16-bit training.
+/// The tensors of a model, with the information which of them stay fp32 in
+/// 16-bit training.
 class KeptParameters {
  public:
   KeptParameters() = default;
@@ -67,10 +68,10 @@ KeptParameters kept_parameters(
     const std::vector<std::string>& modules,
     const char* where);
 
-/// Returns the tensors among an operation's values, including those in lists.
+/// Returns the tensors among an operation's values, including tensors in lists.
 Tensors tensors_of(std::span<const c10::IValue> values);
 /// Converts the floating-point tensors, except kDouble, among the last `count`
-/// values of a stack, including those in lists.
+/// values of a stack, including tensors in lists.
 void to_type(torch::ScalarType type, torch::jit::Stack& stack, size_t count);
 
 /// While it exists, forward passes of this thread compute the kept layers in

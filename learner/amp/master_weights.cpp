@@ -17,8 +17,8 @@ bool converts(const ModelTensor& item, const KeptParameters& kept) {
          !kept.contains(item.tensor.unsafeGetTensorImpl());
 }
 
-// Returns the parameters of the module itself. Buffers of the model that are
-// among them are frozen weights of add_lora.
+// Returns the module's parameters. If one of them is a buffer of the model, it
+// is a frozen weight of add_lora.
 std::unordered_set<c10::TensorImpl*> module_parameters(const Model& model) {
   std::unordered_set<c10::TensorImpl*> result;
   if (!model.module()) return result;
@@ -101,7 +101,7 @@ torch::Tensor MasterWeights::exact(const torch::Tensor& tensor) {
   return buffers_[at->second].exact;
 }
 
-// An element that equals the rounded copy keeps the exact value of the copy.
+// If an element equals the rounded copy, the copy keeps its exact value.
 void MasterWeights::follow(Buffer& buffer) {
   const torch::NoGradGuard no_grad;
   buffer.version = buffer.of_model._version();
@@ -186,7 +186,7 @@ void rebind_parameters(
     const Tensors& to) {
   auto& state = optimizer.state();
   std::unordered_map<c10::TensorImpl*, torch::Tensor> by_old;
-  // Remove all before inserting any, because the lists may overlap.
+  // Removes all before inserting any, because the lists may overlap.
   std::vector<std::unique_ptr<torch::optim::OptimizerParamState>> moved;
   for (size_t i = 0; i < from.size(); ++i) {
     by_old[from[i].unsafeGetTensorImpl()] = to[i];

@@ -1,5 +1,5 @@
 // The files of a checkpoint. Files are never changed in place: a folder is
-// written under a temporary name and renamed when all of it is on the disk.
+// written under a temporary name and renamed once it is completely on the disk.
 
 #include "tern/learner/checkpoint/checkpoint.h"
 
@@ -37,8 +37,8 @@ constexpr const char* kUnfinished = "unfinished";
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kTraining = "training.safetensors";
-// A checkpoint that is being replaced by another one of its name; it is valid
-// until the new one has the name.
+// A checkpoint that is being replaced by a new checkpoint of the same step. It
+// is valid until the new checkpoint has the name.
 constexpr std::string_view kBefore = ".before";
 // Replaced or damaged checkpoints, with a number appended; not read
 // automatically.
@@ -49,7 +49,7 @@ constexpr std::string_view kDamaged = ".damaged-";
 struct StepName {
   int64_t step;
   std::string_view kind;  // empty, kBefore, kReplaced or kDamaged
-  int64_t number = 0;     // number of the last two
+  int64_t number = 0;     // for kReplaced and kDamaged
 };
 
 // Parses all of `text` as a nonnegative number.
@@ -61,7 +61,7 @@ std::optional<int64_t> number_in(std::string_view text) {
   return number;
 }
 
-// Returns nothing for other names.
+// Unset for other names.
 std::optional<StepName> parse_name(const fs::path& folder) {
   const std::string name = folder.filename().string();
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -211,7 +211,7 @@ class Files {
   std::vector<Part> parts_;
 };
 
-// Returns nothing if the checkpoint is missing or not intact.
+// Unset if the checkpoint is missing or not intact.
 std::optional<Manifest> manifest_of_whole(const fs::path& step) {
   std::error_code error;
   if (!fs::exists(step, error)) return std::nullopt;
@@ -222,8 +222,8 @@ std::optional<Manifest> manifest_of_whole(const fs::path& step) {
   }
 }
 
-// True if both are of the same run and have the same weights. They may still
-// have been captured at different points: after a batch, and at the end of its
+// True if both have the same run and the same weights. They may still have been
+// captured at different points: one after a batch, the other at the end of its
 // epoch, where a callback may have frozen groups, which clears the optimizer.
 bool is_same_moment(const Manifest& a, const Manifest& b) {
   const auto weights = [](const Manifest& manifest) {
@@ -233,7 +233,7 @@ bool is_same_moment(const Manifest& a, const Manifest& b) {
   return a.run == b.run && weights(a) == weights(b);
 }
 
-// Writes to the disk what a save that was not durable has left to the system.
+// Syncs the files of a save that was not durable to the disk.
 void sync_files(const fs::path& step, const Manifest& manifest) {
   const auto sync = [](const fs::path& path) {
     sync_file(open_regular_file(path), path);
@@ -273,8 +273,8 @@ int64_t next_number(const fs::path& folder) {
   return last + 1;
 }
 
-// Renames a checkpoint instead of deleting it: users may want to go back to it,
-// or examine what is damaged.
+// Renames a checkpoint instead of deleting it: users may want to return to it,
+// or examine the damage.
 fs::path
 put_aside(const fs::path& step, std::string_view kind, int64_t number) {
   fs::path aside =
@@ -289,16 +289,16 @@ void take_name(const fs::path& staged, const fs::path& target, int64_t number) {
   const fs::path before = before_of(target);
   std::error_code error;
   if (fs::exists(target, error)) {
-    // Left by a program that was killed in this function.
+    // Exists if a program was killed in this function.
     if (fs::exists(before, error)) put_aside(before, kReplaced, number + 1);
     move_to_name(target, before);
   }
   move_to_name(staged, target);
 }
 
-// The training was resumed from an earlier step, so its later checkpoints
-// belong to an abandoned branch. Renames the newest first, so that if the
-// program is killed, the remaining ones are complete up to some step.
+// The run was resumed from an earlier step, so its later checkpoints belong to
+// an abandoned branch. Renames the newest first, so that if the program is
+// killed, the remaining checkpoints have no gaps.
 std::vector<fs::path> put_later_aside(
     const fs::path& folder,
     const Checkpoint& checkpoint,
@@ -323,15 +323,15 @@ void prune_step_folders(
     int64_t keep) {
   int64_t kept = 0;
   for (const fs::path& path : list_checkpoints(folder)) {
-    // Later ones belong to an abandoned branch, others may belong to another
-    // run; do not remove either.
+    // Removes neither later checkpoints, which belong to an abandoned branch,
+    // nor checkpoints of other runs.
     if (parse_name(path)->step > newest.step) continue;
     if (++kept <= keep) continue;
     if (run_of_checkpoint(path) == newest.run) remove_checkpoint(path);
   }
 }
 
-// Keeps the same number of replaced checkpoints, the last ones.
+// Of the replaced checkpoints, keeps the last ones, up to the same number.
 void prune_replaced(
     const fs::path& folder,
     const Checkpoint& newest,
@@ -386,9 +386,9 @@ std::string run_of_checkpoint(const fs::path& step) {
 void remove_unfinished_checkpoints(const fs::path& folder) {
   StagingFolder::remove_leftovers(folder / kUnfinished);
   // A checkpoint without a manifest was removed in part, because a removal
-  // deletes the manifest first. But the newest checkpoint is never removed: one
-  // that is newer than all with a manifest has lost its manifest in another
-  // way, and stays so that users can examine it.
+  // deletes the manifest first. But the newest checkpoint is never removed. If
+  // it has no manifest, it was damaged in a different way, and is kept so that
+  // users can examine it.
   const std::vector<fs::path> steps = list_checkpoints(folder);
   const auto newest = std::ranges::find_if(steps, has_manifest);
   const int64_t newest_step =

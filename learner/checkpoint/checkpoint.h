@@ -32,7 +32,7 @@ bool has_checkpoint(const Learner& learn, const std::filesystem::path& folder);
 struct ResumeOptions {
   /// Resume even if the size of the data, the batch size, the classes, the
   /// learning rates or the number of epochs have changed since the checkpoint
-  /// was written. The result then differs from that of an uninterrupted run.
+  /// was written. The result then differs from an uninterrupted run.
   bool allow_change = false;
   /// Do nothing if the folder contains no checkpoint, so that the same command
   /// starts and restarts a run.
@@ -58,8 +58,8 @@ struct Checkpoint {
 };
 
 struct WriteCheckpointOptions {
-  /// Number of checkpoints to keep; older ones are removed once the new one is
-  /// safely written. 0: all are kept.
+  /// Number of checkpoints to keep; older checkpoints are removed once the new
+  /// one is safely written. 0: all are kept.
   int64_t keep = 0;
   /// Wait until everything is on the disk. Without this, a killed program still
   /// loses nothing, but a power failure may lose the newest checkpoint.
@@ -73,10 +73,10 @@ struct WriteCheckpointOptions {
 /// Writes `folder/step_<n>`: three safetensors files and a manifest with their
 /// SHA-256. All files are on the disk before the folder gets its final name;
 /// then `folder/latest` is set to it. An existing checkpoint of this step with
-/// the same content is kept; one with other weights is renamed to
-/// `step_<n>.replaced-<i>`, a damaged one to `step_<n>.damaged-<i>`. `resume`
-/// tries neither automatically. The last `keep` replaced checkpoints of this
-/// run are kept.
+/// the same content is kept; a checkpoint with different weights is renamed to
+/// `step_<n>.replaced-<i>`, a damaged checkpoint to `step_<n>.damaged-<i>`.
+/// `resume` tries neither automatically. The last `keep` replaced checkpoints
+/// of this run are kept.
 /// \return the folders that were renamed.
 /// \throws IoError if something cannot be written; existing checkpoints are
 ///         then unchanged.
@@ -85,7 +85,7 @@ std::vector<std::filesystem::path> write_checkpoint(
     const Checkpoint& checkpoint,
     const WriteCheckpointOptions& options = {});
 
-/// Reads the checkpoint of one step, or the newest intact one in a run's
+/// Reads the checkpoint of one step, or the newest intact checkpoint in a run's
 /// folder, and checks every byte against the manifest.
 /// \param problems  Receives a sentence for each newer checkpoint that is
 ///                  damaged.

@@ -17,8 +17,8 @@ namespace tern {
 
 namespace {
 
-// Entries that rank 0 lacks or has with other values, and entries that only
-// rank 0 has.
+// Prefixes of entries that rank 0 does not have or has with different values,
+// and of entries that only rank 0 has.
 constexpr const char* kHas = "has";
 constexpr const char* kLacks = "lacks";
 
@@ -52,9 +52,9 @@ StateDict state_in(const Checkpoint& checkpoint) {
   return state;
 }
 
-// Hashes a large tensor, such as an average of all weights, on its device,
-// where tensor_hash may miss swapped elements. Small tensors may be counts, so
-// all their bits are hashed.
+// Hashes a large tensor, such as an average of all weights, on its device with
+// tensor_hash, which may miss swapped elements. Small tensors may be counts, so
+// all their bits are hashed in order.
 std::string hash_of(const torch::Tensor& tensor) {
   constexpr size_t kLarge = 1 << 20;
   const bool is_large = tensor.nbytes() >= kLarge;
@@ -64,8 +64,8 @@ std::string hash_of(const torch::Tensor& tensor) {
       {static_cast<const uint8_t*>(bytes.const_data_ptr()), bytes.nbytes()});
 }
 
-// Returns one line, which is equal if and only if name, type, shape and values
-// are.
+// Returns one line; two lines are equal if and only if name, type, shape and
+// values are equal.
 std::string description(const std::string& name, const torch::Tensor& tensor) {
   return fmt::format(
       "{} {} {} {}",
@@ -75,7 +75,8 @@ std::string description(const std::string& name, const torch::Tensor& tensor) {
       name);
 }
 
-// Returns the differences of this rank to rank 0, whose descriptions are given.
+// Returns the differences between this rank and rank 0, whose descriptions are
+// passed.
 StateDict differences(const StateDict& own, const std::string& descriptions) {
   std::set<std::string, std::less<>> of_rank_0;
   std::set<std::string, std::less<>> only_rank_0;

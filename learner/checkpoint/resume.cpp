@@ -44,7 +44,8 @@ Settings training_settings(Learner& learner) {
   return result;
 }
 
-// Includes the number of batches that a callback such as LimitBatches leaves.
+// Includes the number of batches after a callback such as LimitBatches has
+// limited them.
 Settings running_fit_settings(Learner& learner) {
   Settings result = parts_of(learner).position.fit_settings;
   result[kUsedBatches] =
@@ -52,11 +53,12 @@ Settings running_fit_settings(Learner& learner) {
   return result;
 }
 
-// Includes those of the running or last fit.
+// Includes the settings of the running or last fit.
 Settings all_settings(Learner& learner) {
   Settings result = training_settings(learner);
   Settings of_fit = parts_of(learner).position.fit_settings;
-  // Those of a running fit were recorded before callbacks changed the loaders.
+  // A running fit's settings were recorded before callbacks changed the
+  // loaders.
   if (learner.state().is_fitting) {
     of_fit = running_fit_settings(learner);
     std::swap(result, of_fit);
@@ -65,12 +67,12 @@ Settings all_settings(Learner& learner) {
   return result;
 }
 
-// Returns, as sentences, where `now` differs from the checkpoint.
+// Returns the differences between `now` and the checkpoint, as sentences.
 std::vector<std::string> differences(
     const Settings& now,
     const Checkpoint& checkpoint) {
-  // Older checkpoints do not contain these; the number of batches reveals a
-  // difference.
+  // Older checkpoints do not contain these; there, the number of batches
+  // reveals a difference.
   static const std::set<std::string> kNew = {
       kProcesses,
       kUsedBatches,
@@ -92,8 +94,8 @@ std::vector<std::string> differences(
 constexpr std::string_view kCallbacks = "callbacks/";
 constexpr const char* kAdded = "added";
 
-// Returns the callbacks that, according to the checkpoint, were added during a
-// fit, by name. Null: the Learner has none of that name.
+// Returns, by name, the callbacks that were added during a fit according to the
+// checkpoint. Null: the Learner has no callback of that name.
 std::map<std::string, const Callback*> additions(
     const Learner& learner,
     const Checkpoint& checkpoint) {
@@ -121,8 +123,8 @@ std::vector<std::string> missing_additions(
   return result;
 }
 
-// Returns, as sentences, the callbacks that only the checkpoint or only the
-// Learner has.
+// Returns the callbacks that only the checkpoint or only the Learner has, as
+// sentences.
 std::vector<std::string> callback_differences(
     Learner& learner,
     const Checkpoint& checkpoint) {
@@ -166,8 +168,8 @@ void check_differences(
 constexpr const char* kLogs = "logs";
 constexpr const char* kRemoved = "removed";
 
-// Records the callbacks that callbacks have added and removed. Loggers are
-// ignored, because they do not affect training.
+// Records the callbacks that other callbacks have added and removed. Loggers
+// are ignored, because they do not affect training.
 void put_list_changes(const LearnerParts& l, StateDict& state) {
   const auto put = [&](const std::string& key) {
     state.insert(key, torch::zeros({}, torch::kLong));
@@ -234,7 +236,7 @@ Checkpoint capture_state(Learner& learner) {
 
 class ResumePlan final : public Continuation {
  public:
-  /// \param skips_fits  The program repeats the fits that were complete.
+  /// \param skips_fits  The program calls the completed fits again.
   ResumePlan(Checkpoint checkpoint, bool allow_change, bool skips_fits)
       : checkpoint_(std::move(checkpoint)), allow_change_(allow_change) {
     if (skips_fits) fits_to_skip_ = saved_integer(checkpoint_.training, "fits");
@@ -258,16 +260,15 @@ class ResumePlan final : public Continuation {
           const auto now = loop::fit_settings(parts_of(learner), epochs, lr);
           check_differences(differences(now, checkpoint_), allow_change_);
         }
-        // Whatever the program did to the Learner since `resume`, such as
-        // freeze or load, the original program did before this fit too, so the
-        // checkpoint's state replaces it.
+        // The original program also made all changes that this program has made
+        // since `resume`, such as freeze or load, before this fit. The
+        // checkpoint's state therefore replaces them.
         apply_weights(learner);
         apply_training(learner, checkpoint_);
         leave_branch(learner);
         is_applied_ = true;
       } else if (fits_to_skip_ == 1) {
-        // Apply what the skipped fits froze or unfroze; the next fit begins
-        // with it.
+        // Freezes and unfreezes as the skipped fits did, for the next fit.
         restore_trained_at_begin(learner, checkpoint_);
       }
       --fits_to_skip_;
@@ -359,8 +360,7 @@ class ResumePlan final : public Continuation {
     parts_of(learner).callbacks.removed_in_fits[fit] = removed.keys();
   }
 
-  // Puts aside the models that the run saved after the checkpoint, before it
-  // was stopped.
+  // Renames the models that the run saved between the checkpoint and its stop.
   void leave_branch(Learner& learner) const {
     LearnerParts& l = parts_of(learner);
     l.position.last_checkpoint = moment_of(checkpoint_);
@@ -448,8 +448,8 @@ const std::string& run_id(Learner& learner) {
 
 Checkpoint capture_checkpoint(Learner& learner) {
   run_id(learner);
-  // Resumed, but the checkpoint is not reached yet: it is still the current
-  // state.
+  // After a resume, until the program's fits reach the checkpoint, the
+  // checkpoint is the current state.
   const ResumePlan* const plan = plan_of(learner);
   if (plan && !plan->is_applied()) return plan->checkpoint();
   TORCH_CHECK(
@@ -483,12 +483,13 @@ Checkpoint capture_on_all_ranks(
   l.position.run_id = broadcast_text(communicator(learner), run_id(learner));
   loop::run_on_all_ranks(l, before);
   loop::run_on_all_ranks(l, [&] {
-    // If the state is divided among ranks, the others contribute their parts.
+    // If the state is divided among ranks, the other ranks contribute their
+    // parts.
     if (communicator(learner).is_main_process() || l.ranks.training_shard) {
       checkpoint = capture_checkpoint(learner);
     }
   });
-  // A checkpoint that was read contains them already.
+  // A checkpoint that was read already contains them.
   if (!is_held_back) gather_rank_states(learner, checkpoint);
   return checkpoint;
 }
@@ -513,7 +514,7 @@ void tell_put_aside(
       fmt::join(names, ", ")));
 }
 
-// Rank 0 writes, and no rank continues before it has.
+// Rank 0 writes, and no rank continues before that.
 void Learner::save_checkpoint(const std::filesystem::path& folder) {
   const Checkpoint checkpoint = capture_on_all_ranks(*this, [] {});
   loop::run_on_all_ranks(*parts_, [&] {

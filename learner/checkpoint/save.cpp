@@ -1,5 +1,5 @@
-// Learner::save and load: a file with the fp32 weights of the model, and
-// another one with the optimizer's state.
+// Learner::save and load: one file with the fp32 weights of the model, and one
+// with the optimizer's state.
 
 #include "tern/learner/checkpoint/save.h"
 
@@ -39,8 +39,8 @@ constexpr const char* kStepKey = "tern.step";
 
 constexpr const char* kWeightsEnding = ".safetensors";
 constexpr const char* kOptimizerEnding = ".optimizer.safetensors";
-// Folder for the model that a name had when the last checkpoint was captured,
-// with the same file name as the current one.
+// Folder for the model that existed under a name when the last checkpoint was
+// captured. It has the same file name as the current model.
 constexpr const char* kEarlierFolder = ".before";
 constexpr const char* kReplacedName = ".replaced";
 
@@ -91,8 +91,8 @@ void move_pair(const fs::path& from, const fs::path& to) {
   }
 }
 
-// Returns when this run saved the file; nothing if the file is missing or
-// belongs to another run.
+// Returns when this run saved the file; unset if the file is missing or belongs
+// to another run.
 std::optional<TrainingMoment> moment_of(
     const fs::path& file,
     const std::string& run) {
@@ -112,8 +112,8 @@ std::optional<TrainingMoment> moment_of(
   }
 }
 
-// Before the name gets a new model, keeps the one that existed at the last
-// checkpoint: a run that is resumed there may load it.
+// Before a new model is saved under the name, keeps the model that existed at
+// the last checkpoint, because a run that resumes there may load it.
 void keep_for_checkpoint(Learner& learn, const fs::path& file) {
   const auto& checkpoint = parts_of(learn).position.last_checkpoint;
   if (!checkpoint) return;
@@ -126,7 +126,7 @@ void keep_for_checkpoint(Learner& learn, const fs::path& file) {
     const fs::path source = is_weights ? file : optimizer_file(file);
     const fs::path target = is_weights ? earlier : optimizer_file(earlier);
     std::error_code error;
-    if (!fs::exists(source, error)) continue;  // removed by someone else
+    if (!fs::exists(source, error)) continue;  // removed by another program
     fs::create_hard_link(source, target, error);
     // Not every file system supports links.
     if (error) fs::copy_file(source, target, error);
@@ -143,7 +143,7 @@ void write_files(
   const LearnerParts& l = parts_of(learn);
   const fs::path beside = optimizer_file(file);
   AtomicFile of_weights(file), of_optimizer(beside);
-  // One after the other, because each is a copy if it comes from a GPU.
+  // One after the other, because each image is a copy if it comes from a GPU.
   SafetensorsImage(
       optimizer,
       {{kPairKey, pair}, {kKindKey, optim::class_name(learn.optimizer())}},
@@ -196,9 +196,9 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   return load_weights(path);
 }
 
-// A program that loads what a callback saves expects the model of this run, not
-// that of an earlier one.
-// \return false if the training was stopped before the model was saved.
+// A program that loads a model that a callback saves expects this run's model,
+// not an earlier run's.
+// \return false if training was stopped before the model was saved.
 bool may_load(Learner& learn, const std::string& name) {
   const fs::path file = weights_file(learn, name);
   std::error_code error;
@@ -248,8 +248,8 @@ void Learner::save(const std::string& name) {
            .empty()) {
     return;
   }
-  // Rank 0 writes, and no rank continues before it has: one may load the file
-  // next.
+  // Rank 0 writes, and no rank continues before that, because a rank may load
+  // the file next.
   if (!parts_->state.is_fitting) loop::follow_model(*parts_);
   parts_->position.run_id = broadcast_text(communicator(*this), run_id(*this));
   loop::run_on_all_ranks(*parts_, [&] {

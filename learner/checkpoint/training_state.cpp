@@ -28,7 +28,7 @@ optim::ParameterNames parameter_names(Learner& learner) {
   return names;
 }
 
-// \throws CheckpointError unless every tensor of both sides matches.
+// \throws CheckpointError unless both sides have the same tensors.
 LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
   const auto refuse = [](const std::string& why) {
     throw CheckpointError(
@@ -85,7 +85,7 @@ StateDict trained(const LearnerParts& l) {
 }
 
 StateDict progress(const LearnerParts& l) {
-  // An incomplete epoch is begun again on resume, at its next batch.
+  // On resume, an incomplete epoch begins again at its next batch.
   const bool in_epoch = l.position.place == Place::in_epoch;
   const bool at_end = l.position.place == Place::at_epoch_end;
   const std::vector<std::pair<const char*, int64_t>> numbers = {
@@ -202,7 +202,7 @@ void load_optimizer_state(Learner& learner, const StateDict& state) {
 
 std::vector<StatePart> state_parts(Learner& learner) {
   LearnerParts& l = parts_of(learner);
-  l.recorder->flush();  // its state contains only what was read
+  l.recorder->flush();  // its state contains only losses that were read
   std::vector<StatePart> parts = {
       {"model",
        [&learner] { return learner.state_dict(); },
@@ -239,7 +239,7 @@ std::vector<StatePart> state_parts(Learner& learner) {
 }
 
 void apply_model(Learner& learner, const Checkpoint& checkpoint) {
-  // Check both before changing anything.
+  // Checks both before changing anything.
   LoadPlan plan = plan_of_whole_model(learner, checkpoint.model);
   load_optimizer_state(learner, checkpoint.optimizer);
   apply(plan, learner);

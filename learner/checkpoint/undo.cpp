@@ -67,7 +67,7 @@ Snapshot snapshot_of(Learner& learner) {
   return result;
 }
 
-// Callbacks may have added and removed others during the trial.
+// Callbacks may have added and removed other callbacks during the trial.
 void restore_callbacks(Learner& learner, const Callbacks& before) {
   const auto is_in = [](const Callbacks& list, const CallbackHandle& callback) {
     return std::ranges::find(list, callback) != list.end();
@@ -110,8 +110,7 @@ void restore(Learner& learner, Snapshot& before) {
   const bool has_new = add_new_tensors(learner, before.parts["model"]);
   bool is_told = false;
   for (const StatePart& part : state_parts(learner)) {
-    // Sent before callbacks restore state that they have derived from the
-    // weights.
+    // Sent before callbacks restore state that is derived from the weights.
     if (!part.has_own_file() && !std::exchange(is_told, true)) {
       loop::invalidate_derived_state(l);
     }
@@ -133,7 +132,8 @@ void restore(Learner& learner, Snapshot& before) {
 }  // namespace
 
 void undo(Learner& learn, const std::function<void()>& body) {
-  // Removed from the Learner during the trial, because it is for real fits.
+  // Removed from the Learner during the trial, because it applies only to real
+  // fits.
   auto& continuation = parts_of(learn).position.continuation;
   const auto put_back = c10::make_scope_exit(
       [&continuation, kept = std::move(continuation)]() mutable {

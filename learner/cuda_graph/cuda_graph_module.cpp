@@ -1,4 +1,4 @@
-// Becomes libtern_cuda_graph.so, which step_graph.cpp loads.
+// Compiled to libtern_cuda_graph.so, which step_graph.cpp loads.
 
 #include <map>
 #include <optional>
@@ -19,8 +19,8 @@ namespace {
 
 // The stream on which this thread warms up and records. All graphs of a thread
 // share one stream, because cuBLAS keeps a workspace (32 MB on an H100) for
-// each stream that it was used on; a new stream per fit would add one more each
-// time.
+// each stream on which it was used; a new stream per fit would add a workspace
+// each time.
 c10::cuda::CUDAStream recording_stream(c10::Device device) {
   thread_local std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
   const c10::DeviceIndex index =
@@ -32,7 +32,7 @@ c10::cuda::CUDAStream recording_stream(c10::Device device) {
   return streams.emplace(index, stream).first->second;
 }
 
-// Makes `after` wait for the work now queued on `before`.
+// Makes `after` wait for the work that is queued on `before`.
 void order(c10::cuda::CUDAStream before, c10::cuda::CUDAStream after) {
   at::cuda::CUDAEvent event;
   event.record(before);
@@ -59,7 +59,7 @@ class CudaGraph final : public DeviceGraph {
       const c10::cuda::CUDAStreamGuard guard(stream_);
       work();
     } catch (...) {
-      order(stream_, outer);  // wait for what was launched
+      order(stream_, outer);  // wait for the launched work
       throw;
     }
     order(stream_, outer);
@@ -68,13 +68,14 @@ class CudaGraph final : public DeviceGraph {
   Tensors record(const std::function<Tensors()>& work) override {
     const c10::cuda::CUDAStreamGuard guard(stream_);
     c10::cuda::device_synchronize();
-    // A recording has its own memory pool; free what the warm-up has cached.
+    // A recording has its own memory pool; frees the warm-up's cached memory.
     graph_.reset();
     c10::cuda::CUDACachingAllocator::emptyCache();
     const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
     graph_.emplace();
     try {
-      // Captures this thread only: data loaders keep allocating pinned memory.
+      // Captures only this thread, because data loaders keep allocating pinned
+      // memory.
       graph_->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
       Tensors results = work();
       graph_->capture_end();
@@ -104,7 +105,7 @@ class CudaGraph final : public DeviceGraph {
     });
     static_cast<void>(cudaGetLastError());
     graph_.reset();
-    // The generator still considers itself captured and would refuse to work
+    // The generator still considers itself captured and would raise errors
     // (pytorch#171263). A successful capture resets it.
     attempt([&] {
       at::cuda::CUDAGraph whole;

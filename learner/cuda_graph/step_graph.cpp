@@ -174,8 +174,8 @@ void StepGraph::step(Learner& learn) {
   replay(learn);
 }
 
-// Does what compute_loss does with the targets on the host, before anything
-// changes.
+// Does the part of compute_loss that uses the targets on the host, before
+// anything changes.
 // \return false if no element of the batch counts, so that its loss is computed
 //         differently.
 bool StepGraph::begins_replay(Learner& learn) {
@@ -194,8 +194,8 @@ bool StepGraph::counts_nothing(Learner& learn) {
   return true;
 }
 
-// Copies the values of `batch` to where the recorded step reads them, and makes
-// `batch` refer to those tensors.
+// Copies the values of `batch` to the tensors that the recorded step reads, and
+// makes `batch` refer to those tensors.
 // \return the previous `batch`.
 Batch StepGraph::put_in_place(Batch& batch) const {
   copy(batch.inputs, batch_.inputs);
@@ -230,7 +230,7 @@ bool StepGraph::record(Learner& learn) {
   }
   state.batch_data = now;
   if (!results_.empty() && counts_nothing(learn)) {
-    // A step without anything to count differs from all others.
+    // A step in which nothing counts differs from all other steps.
     abandon_step(learn);
     results_.clear();
     overflowed_.reset();
@@ -250,7 +250,7 @@ void StepGraph::replay(Learner& learn) {
   ++replayed_;
 }
 
-// The device has run nothing; this reverts what the host has done.
+// Nothing has run on the device; this reverts the changes on the host.
 void StepGraph::abandon_step(Learner& learn) {
   TrainState& state = parts_of(learn).state;
   state.loss_grad.reset();
@@ -273,7 +273,7 @@ Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
       "device. Leave the call out, or train on a GPU: data.device = "
       "torch::kCUDA.",
       parts_->data.device.str());
-  make_cuda_graph(parts_->data.device);  // fail now, not in the first fit
+  make_cuda_graph(parts_->data.device);  // fails now, not in the first fit
   set_step_graph(
       *this,
       std::make_shared<StepGraph>(

@@ -27,10 +27,10 @@ struct CudaGraphOptions {
 ///
 /// A step that cannot be replayed runs eagerly, with the same result, and the
 /// reason is logged once per fit. Reasons are a batch of a different shape, a
-/// custom loss set by a callback (MixUp), a callback that acts within the step
-/// and whose `Callback::can_be_replayed` is false, an optimizer outside
-/// tern::optim, several devices or processes, and an operation that
-/// synchronizes with the device.
+/// custom loss set by a callback (MixUp), a callback within the step whose
+/// `Callback::can_be_replayed` is false, an optimizer outside tern::optim,
+/// several devices or processes, and an operation that synchronizes with the
+/// device.
 ///
 /// Decisions on the host, such as an `if` in the model's C++ code, are fixed
 /// when the step is recorded. After a replay `state().outputs` refers to memory

@@ -25,11 +25,11 @@ using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 using std::chrono::milliseconds;
 
-// Tags of operations are of another kind.
+// Tags of operations are of a different kind.
 constexpr int kNewsTag = 1;
-// The message contains the rank that is lost, or one of these: kNobody if the
-// sender leaves because all work is done, kSomebody if it does not know which
-// rank is lost.
+// The message contains the number of the lost rank, or one of these: kNobody if
+// the sender leaves because all work is done, kSomebody if it does not know
+// which rank is lost.
 constexpr int64_t kNobody = -1, kSomebody = -2;
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 // Data that a rank sent before it exited may still complete an operation.
@@ -52,7 +52,7 @@ std::shared_ptr<::gloo::transport::Device> make_device(
   return Gloo::createDefaultDevice();
 }
 
-// Running operations. Each ends once, either by Gloo or by `fail`.
+// Running operations. Each is ended once, either by Gloo or by `fail`.
 class Operations : public std::enable_shared_from_this<Operations> {
  public:
   FuturePtr follow(const FuturePtr& theirs) {
@@ -81,7 +81,8 @@ class Operations : public std::enable_shared_from_this<Operations> {
     return begun_;
   }
 
-  /// Ends the first `count` operations with an error, unless they have ended.
+  /// Ends the first `count` operations with an error, unless they have already
+  /// ended.
   void fail(uint64_t count, const std::string& reason) {
     std::vector<FuturePtr> failed;
     {
@@ -130,10 +131,10 @@ class FutureWork final : public ::c10d::Work {
   FuturePtr future_;
 };
 
-// Each rank always waits for a message from the next rank, and the last one
-// from the first. When a process exits, the kernel closes its connections; Gloo
+// Each rank always waits for a message from the next rank (the last rank, from
+// the first). When a process exits, the kernel closes its connections. Gloo
 // then ends the wait, and this rank sends the number of the lost rank to the
-// previous one. A process that is only suspended keeps its connections.
+// previous rank. A process that is only suspended keeps its connections.
 class GlooGroup final : public ::c10d::Backend {
  public:
   explicit GlooGroup(c10::intrusive_ptr<Gloo> gloo)
@@ -156,7 +157,7 @@ class GlooGroup final : public ::c10d::Backend {
         [gloo = std::move(gloo_),
          receive = std::move(receive_),
          send = std::move(send_)]() mutable {
-          gloo.reset();  // first: it reads for the others until then
+          gloo.reset();  // first: it reads for the others until it is destroyed
           receive.reset();
           send.reset();
           return true;
@@ -207,8 +208,8 @@ class GlooGroup final : public ::c10d::Backend {
       if (gone == kNobody) return;
     } catch (const std::exception& error) {
       how = fmt::format(": {}", message_of(error));
-      // Gloo also ends it, and closes all connections, if another wait timed
-      // out.
+      // Gloo also ends this wait, and closes all connections, if another wait
+      // timed out.
       if (how.find("onnection closed") == std::string::npos &&
           how.find("onnection reset") == std::string::npos) {
         gone = kSomebody;

@@ -27,8 +27,8 @@ struct Member {
 /// Creates a PyTorch Gloo group over all ranks of a store, for CPU tensors, in
 /// which every operation fails soon after the process of a rank has exited.
 /// Plain Gloo reports the exit only to ranks that exchange data with that rank,
-/// and not even to them if the rank exits while the first bytes of a message to
-/// it are being written. All other ranks wait until the timeout.
+/// and may not report it even to them if the first bytes of a message to it are
+/// being written at that moment. All other ranks wait until the timeout.
 ///
 /// The group supports the operations that Tern and c10d::Reducer use:
 /// broadcast, allreduce and barrier. An operation that failed may still write

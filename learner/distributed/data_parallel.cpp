@@ -30,8 +30,8 @@ namespace {
 
 using Devices = std::vector<torch::Device>;
 
-/// Backward of "the replicas use the parameter": sums their gradients in order,
-/// on the parameter's device.
+/// Backward of copying a parameter to the replicas: sums their gradients in
+/// order, on the parameter's device.
 struct AddReplicaGradients final : torch::autograd::Node {
   explicit AddReplicaGradients(const torch::Tensor& parameter)
       : Node(torch::autograd::collect_next_edges(parameter)),
@@ -76,7 +76,7 @@ std::string owner_of(const Module& module, const std::string& name) {
 
 void copy_training_flags(Module& replica, const Module& module) {
   const auto originals = module.modules(), copies = replica.modules();
-  // From outer to inner modules, because `train` also sets the inner ones.
+  // From outer to inner modules, because `train` also sets the inner modules.
   for (size_t i = 0; i < std::min(originals.size(), copies.size()); ++i) {
     const bool is_training = originals[i]->is_training();
     if (copies[i]->is_training() != is_training) copies[i]->train(is_training);
@@ -114,10 +114,10 @@ void check_values(
   }
 }
 
-// For a plain nn::Module inside a Cloneable one, LibTorch's clone silently
-// keeps what the clone's reset() has created, with different weights. To detect
-// this, each tensor temporarily contains a number, which must appear in the
-// clone.
+// For a plain nn::Module inside a Cloneable module, LibTorch's clone silently
+// keeps the module that the clone's reset() has created, with different
+// weights. To detect this, each tensor temporarily contains a number, which
+// must appear in the clone.
 void check_clone(const std::shared_ptr<Module>& module) {
   const torch::NoGradGuard no_grad;
   auto tensors = module->named_parameters();
@@ -159,8 +159,8 @@ void check_clone(const std::shared_ptr<Module>& module) {
   });
 }
 
-/// Returns `module` itself for its own device and clones for the others.
-/// Gradients of the clones are added, in order, to those of `module`.
+/// Returns `module` itself for its own device and clones for the other devices.
+/// The clones' gradients are added, in order, to the gradients of `module`.
 std::vector<std::shared_ptr<Module>> replicate(
     const std::shared_ptr<Module>& module,
     const Devices& devices,
@@ -201,7 +201,7 @@ Devices all_cuda_devices() {
   return devices;
 }
 
-// {torch::kCUDA} means the current GPU, as in the creation of tensors.
+// {torch::kCUDA} means the current GPU, as when tensors are created.
 Devices with_indices(Devices devices) {
   for (torch::Device& device : devices) {
     if (device.has_index() || !device.is_cuda()) continue;
@@ -272,10 +272,11 @@ Tensors join(const std::vector<Tensors>& of_replicas, torch::Device device) {
 }
 
 // Runs each job in its own thread, in the autocast and gradient mode of the
-// caller. (LibTorch's parallel_apply transfers autocast to no other thread.)
-// Jobs of one device run one after the other: they use the same random numbers,
-// and in another order dropout would differ each time. Waits for all jobs, then
-// rethrows the exception of the first that failed, in their order.
+// caller. (LibTorch's parallel_apply does not transfer the autocast state.)
+// Jobs of one device run one after the other, because they share a random
+// number generator, and dropout would differ if their order changed. Waits for
+// all jobs, then rethrows the exception of the first job in the list that
+// failed.
 void run_together(
     const std::vector<std::function<void()>>& jobs,
     const Devices& devices) {

@@ -35,12 +35,12 @@ torch::Tensor data_parallel(
     const std::optional<std::vector<torch::Device>>& devices = {});
 
 /// Returns a model that computes each batch on several devices in parallel:
-/// inputs are split along their first dimension, a replica computes each part
-/// in its own thread, with the caller's autocast and gradient mode, and the
+/// inputs are split along their first dimension, replicas compute the parts in
+/// separate threads with the caller's autocast and gradient mode, and the
 /// outputs are concatenated on the first device. Used by
 /// `Learner::to_parallel`.
 ///
-/// Parameters, buffers, names and `module()` are those of the model. BatchNorm
+/// Parameters, buffers, names and `module()` are the model's own. BatchNorm
 /// sees only its part of the batch. If the model was returned by this function,
 /// its devices are replaced. The random numbers of a device (dropout) are the
 /// same in every run: if a device is given twice, its replicas run one after
@@ -50,8 +50,8 @@ torch::Tensor data_parallel(
 ///               torch::nn::Cloneable do. Its forward takes and returns tensors
 ///               [N, ...].
 /// \param devices  As for data_parallel.
-/// \throws c10::ValueError if there is no device, or the model is not on the
-///         first one; c10::NotImplementedError for a TorchScript module, and
+/// \throws c10::ValueError if there is no device, or if the model is not on the
+///         first device; c10::NotImplementedError for a TorchScript module, and
 ///         for a model whose clones do not receive all its values, naming the
 ///         missing one.
 Model parallel_model(const Model& model, std::vector<torch::Device> devices);

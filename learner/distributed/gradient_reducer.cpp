@@ -76,7 +76,7 @@ std::vector<size_t> unused_parameters(const std::string& text) {
 using Group = c10::intrusive_ptr<::c10d::ProcessGroup>;
 
 // As torch's fp16_compress_hook and bf16_compress_hook. Divides after rounding,
-// so a gradient that overflows stays infinite.
+// so that a gradient that overflows stays infinite.
 class CompressHook final : public ::c10d::CppCommHookInterface<Group> {
  public:
   CompressHook(Group group, torch::ScalarType dtype)
@@ -116,8 +116,8 @@ GradientReducer::GradientReducer(
 
   // Starts with a single bucket, because after one backward pass (see
   // `backward_of_zeros`) the Reducer rebuilds its buckets in the order in which
-  // gradients arrived. If parameters may be unused it never rebuilds them, so
-  // this starts with the usual bucket sizes of PyTorch's DDP.
+  // gradients arrived. If parameters may be unused, it never rebuilds them, so
+  // this starts with the bucket sizes of PyTorch's DDP.
   const auto cap = static_cast<size_t>(options.bucket_megabytes) << 20;
   const std::vector<bool> no_sparse(parameters.size(), false);
   const std::vector<size_t> limits =
@@ -157,10 +157,10 @@ GradientReducer::GradientReducer(
 
 // Three or more ranks sum a bucket in parts, and the sums depend on the
 // position of a gradient in the bucket. The first backward pass of a fit would
-// use other buckets than the later ones, and a resumed run has its first
-// pass elsewhere. Therefore the Reducer first sees a pass with zero gradients,
-// which arrive in the order that PyTorch's DDP assumes initially: from the last
-// parameter to the first.
+// use different buckets from later passes, and a resumed run begins with a
+// different pass. Therefore the Reducer first receives a pass with zero
+// gradients, which arrive in the order that PyTorch's DDP assumes initially:
+// from the last parameter to the first.
 void GradientReducer::backward_of_zeros(const Tensors& parameters) {
   const torch::AutoGradMode with_gradients(true);
   Tensors kept;  // gradients of an incomplete window

@@ -33,7 +33,7 @@ struct GradientReducerOptions {
 struct CommunicationTimes {
   double backward = 0;       // the backward computation
   double communication = 0;  // from the first message to the last result
-  double hidden = 0;  // part that overlaps with the backward computation
+  double hidden = 0;         // part that overlaps with the backward computation
 };
 
 /// Averages gradients over all ranks during the backward pass, with PyTorch's

@@ -12,7 +12,7 @@ extern "C" void tern_make_nccl_group(
     c10::intrusive_ptr<c10d::Backend>& result) {
   // By default, NCCL's watchdog, and the monitor of the watchdog, terminate the
   // whole program when a rank is lost. Here operations are aborted instead, and
-  // Distributed learns of the loss from Gloo.
+  // Gloo reports the lost rank to Distributed.
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/0);
   const auto options = c10d::ProcessGroupNCCL::Options::create();

@@ -35,15 +35,15 @@ constexpr int64_t kMaxNumbers = 30;  // sent together with a call
 constexpr size_t kBroadcastBytes = 250 << 20;
 // A rank that leaves with an error reports it before closing its connections,
 // within kTellPatience even on a busy machine. The others look for the report
-// kLooks times and for at least kNewsPatience; they wait for an answer of the
-// store for a fraction of the group's timeout. The rank that hosts the store
+// kLooks times and for at least kNewsPatience; for each answer of the store
+// they wait a fraction of the group's timeout. The rank that hosts the store
 // waits kReadPatience for the others to read the report.
 constexpr milliseconds kTellPatience(2000), kNewsPatience(200),
     kLeastAskPatience(300), kReadPatience(5000);
 constexpr int kLooks = 10, kPartOfTimeout = 20;
 
 // Gloo writes to sockets whose peers may be dead. The signal would terminate
-// this program before it can report that. Python ignores it as well.
+// this program before it could report that. Python ignores the signal too.
 void ignore_broken_pipes() {
   struct sigaction now {};
   ::sigaction(SIGPIPE, nullptr, &now);
@@ -79,11 +79,12 @@ std::string knows_key(int64_t rank) {
 
 struct ProcessGroup::Connection {
   c10::intrusive_ptr<::c10d::Store> store;
-  // Null after `leave`. The store is kept, because the others read that of rank
-  // 0.
+  // Null after `leave`. The store is kept, because the others read rank 0's
+  // store.
   c10::intrusive_ptr<::c10d::ProcessGroup> group;
-  // A separate group: if one rank sends gradients while another makes a call of
-  // this class, Gloo would terminate the program if both used the same group.
+  // A separate group, because Gloo would terminate the program if one rank sent
+  // gradients while another called a function of this class over the same
+  // group.
   c10::intrusive_ptr<::c10d::ProcessGroup> gradients;
 };
 
@@ -120,8 +121,8 @@ std::string kind_of(const Tensors& tensors) {
 }
 
 // Returns the description that ranks compare before a call; empty for CUDA
-// tensors. Mismatched NCCL calls time out, and a comparison would make the CPU
-// wait for all ranks each time.
+// tensors. Mismatched NCCL calls time out anyway, and a comparison would make
+// the CPU wait for all ranks each time.
 std::string compared_call(const Tensors& tensors) {
   const bool is_on_cpu = std::ranges::all_of(
       tensors,
@@ -225,8 +226,8 @@ void ProcessGroup::leave() noexcept {
   if (holds_store && others_may_read_) wait_for_readers();
 }
 
-// Otherwise the process, and the store with it, may end before the others have
-// read the reason.
+// Otherwise the process, and its store, may end before the others have read the
+// reason.
 void ProcessGroup::wait_for_readers() noexcept {
   ask_store(kReadPatience, [size = world_size()](::c10d::Store& store) {
     std::vector<std::string> all_know;
@@ -256,7 +257,7 @@ ProcessGroup::Connection& ProcessGroup::connection() {
 
 // Gloo terminates the program if ranks send messages of different sizes.
 // Therefore each call begins with a message of fixed size that identifies the
-// call. It has room for a few numbers, so a small all_reduce needs no other
+// call. It has room for a few numbers, so a small all_reduce needs no further
 // message.
 void ProcessGroup::begin_call(
     const std::string& call,
@@ -440,7 +441,7 @@ void ProcessGroup::check_equal(
   }
 }
 
-// The store may be on a machine that is no longer reachable and never answers.
+// The store may be on a machine that is no longer reachable and never responds.
 template <class F>
 std::optional<std::string> ProcessGroup::ask_store(
     std::chrono::milliseconds patience,

@@ -266,8 +266,8 @@ namespace {
 using WeakTensor =
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-// The converted modules are identified by their running means, which stay the
-// same tensors when a model moves to another device or type.
+// The converted modules are identified by their running means, which remain the
+// same tensors when a model is moved or converted.
 struct Converted {
   struct Entry {
     WeakTensor tensor;
@@ -295,7 +295,7 @@ void convert(
       Converted::Entry{WeakTensor(running_mean.getIntrusivePtr()), ranks});
 }
 
-// Null if it was not converted, or if its ranks no longer exist.
+// Null if the module was not converted, or if its ranks no longer exist.
 std::shared_ptr<Communicator> ranks_of(const torch::Tensor& running_mean) {
   auto& [mutex, entries] = converted();
   const std::lock_guard lock(mutex);
@@ -339,8 +339,8 @@ torch::Tensor batch_norm(
       cudnn_enabled);
 }
 
-// LibTorch composes batch_norm of other operations, so the autograd keys are
-// free to be overridden. Programs that convert no model do not run this.
+// LibTorch composes batch_norm from other operations, so its autograd keys can
+// be overridden. Called only if a model is converted.
 void take_over_batch_norm() {
   static std::once_flag done;
   std::call_once(done, [] {

@@ -84,7 +84,7 @@ TORCH_MODULE(SyncBatchNorm);
 /// channel, whereas SyncBatchNorm needs one.
 ///
 /// \return the same model.
-/// \throws c10::ValueError if one of the modules keeps no running statistics;
+/// \throws c10::ValueError if a BatchNorm keeps no running statistics;
 ///         c10::NotImplementedError for a TorchScript module.
 Model convert_sync_batchnorm(
     Model model,

@@ -30,8 +30,8 @@ torch::jit::Module module_of(std::string bytes) {
   return torch::jit::load(stream, torch::kCPU);
 }
 
-// Returns the inputs that the model gets for the first two validation samples,
-// in fp32. Two samples, because a batch size of 1 broadcasts.
+// Returns the model's inputs for the first two validation samples, in fp32.
+// Uses two samples, because a batch size of 1 broadcasts.
 Tensors example_inputs(LearnerParts& l) {
   const Split split = l.data.valid ? Split::valid : Split::train;
   auto batches = l.data.loader(split).in_order().epoch(0);
@@ -73,7 +73,7 @@ torch::Tensor graph_of(Learner& learn, bool half) {
       "torch::jit::Module::save.");
   const Tensors inputs = example_inputs(parts_of(learn));
   const torch::NoGradGuard no_grad;
-  // A trace does not include what other threads compute on other devices.
+  // A trace does not include computations of other threads on other devices.
   Model model = learn.model().with_module(learn.model().module());
   const EvalModeGuard eval(model);
   const Fp32Weights fp32(learn);

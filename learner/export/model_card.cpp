@@ -22,8 +22,7 @@ namespace {
 
 constexpr const char* kCardVersion = "1";
 constexpr const char* kChecksum = "tern.card";
-// Prefix of the program's own texts, so that they cannot collide with Tern's
-// keys.
+// Prefix of custom texts, so that they cannot collide with Tern's keys.
 constexpr std::string_view kUserKeys = "tern.user.";
 // Limit for these texts; readers accept headers of up to 16 MiB.
 constexpr size_t kMaxUserBytes = size_t{8} << 20;
@@ -67,7 +66,7 @@ Value value_of(
       fmt::format("has the unknown {} {}.", what, printable(name)));
 }
 
-// The checksum of files from before kSafetensorsHeaderChecksum: over all
+// The checksum in files older than kSafetensorsHeaderChecksum: over all
 // metadata except the two checksums.
 std::string checksum(const std::map<std::string, std::string>& metadata) {
   Sha256 hash;
@@ -162,7 +161,7 @@ struct OutputFields {
         {"threshold", &threshold},
         {"activation", &activation}};
   }
-  /// Also the fields of a detector, which earlier versions do not have.
+  /// Includes the fields of a detector, which earlier versions do not have.
   JsonFields all_fields() {
     JsonFields all = fields();
     all.insert(
@@ -296,7 +295,7 @@ ModelCard parse_model_card(
       .metrics = parse_metrics(text("metrics"), path)};
   if (metadata.count("tern.outputs") != 0) {
     card.outputs = parse_outputs(text("outputs"), path);
-  } else {  // written before outputs were described
+  } else {  // an older file without descriptions of outputs
     card.outputs = {
         {.kind = card.activation == Activation::sigmoid
                      ? TargetKind::multi_category

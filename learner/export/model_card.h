@@ -22,7 +22,7 @@ struct ModelCard {
   /// What each output predicts, with names and activation. For the first
   /// output, `classes` and `activation` repeat them.
   std::vector<OutputInfo> outputs = {};
-  /// Unset: the model takes tensors only, not images.
+  /// Unset: the model accepts only tensors, not images.
   std::optional<ImagePreprocessing> preprocessing = {};
   /// Losses and metrics of the last training epoch.
   std::vector<MetricValue> metrics = {};

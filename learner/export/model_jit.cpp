@@ -119,7 +119,7 @@ class JitModel final : public ModelImpl {
   void train(bool on) override { module_.train(on); }
   bool is_training() const override { return module_.is_training(); }
   void to(torch::Device device) override { module_.to(device); }
-  // A deepcopy would share the program and what its optimizer has recorded.
+  // A deepcopy would share the program and the records of its optimizer.
   std::shared_ptr<ModelImpl> copy() const override {
     std::stringstream bytes;
     module_.save(bytes);
@@ -127,8 +127,8 @@ class JitModel final : public ModelImpl {
   }
 
  private:
-  // The interpreter's errors list the program and then give the reason. Errors
-  // about wrong arguments only give the reason and are not a c10::Error.
+  // The interpreter's errors list the program before the reason. Errors about
+  // wrong arguments have only the reason and are not a c10::Error.
   torch::jit::IValue run(const Tensors& inputs) {
     try {
       if (!checked_) return module_.forward({inputs.begin(), inputs.end()});

@@ -30,7 +30,7 @@ void export_torchscript(
       "[export_torchscript] there is no example input, or the model is "
       "TorchScript already; expected a batch and a module written in C++. Save "
       "a TorchScript module with torch::jit::Module::save.");
-  // A trace does not include what other threads compute on other devices.
+  // A trace does not include computations of other threads on other devices.
   model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;
   const EvalModeGuard eval(model);

@@ -47,7 +47,7 @@ struct TorchScriptOptions {
 ///
 /// \param example_inputs  One batch, as passed to `forward`, on the model's
 ///                        device and of its dtype.
-/// \throws c10::ValueError if there is no input, the model already is
+/// \throws c10::ValueError if there is no input, the model is already
 ///         TorchScript, or the outputs of the trace differ from the model's;
 ///         naming the operator and its module, if the trace is valid for one
 ///         batch size only; IoError.
@@ -64,8 +64,8 @@ void export_torchscript(
 /// weights from other sources use `load_weights`, for Tern's models Predictor;
 /// neither runs code from a file.
 ///
-/// \throws DataError if LibTorch cannot read the file, or its SHA-256 is not
-///         the one in `path`.sha256; IoError if it does not exist.
+/// \throws DataError if LibTorch cannot read the file, or if its SHA-256
+///         differs from `path`.sha256; IoError if it does not exist.
 Model load_torchscript_trusted(const std::filesystem::path& path);
 
 }  // namespace tern

@@ -30,8 +30,8 @@ namespace {
 
 namespace jit = torch::jit;
 
-/// Calls `f`. Returns nothing if the network rejects such inputs, for any
-/// reason other than lack of memory.
+/// Calls `f`. Unset if the network rejects such inputs, for any reason other
+/// than lack of memory.
 template <class F>
 auto if_taken(const F& f) -> std::optional<decltype(f())> {
   try {
@@ -45,7 +45,7 @@ auto if_taken(const F& f) -> std::optional<decltype(f())> {
   }
 }
 
-/// Calls `f` for an optional check. Returns nothing on lack of memory too.
+/// Calls `f` for an optional check. Also unset on lack of memory.
 template <class F>
 auto if_possible(const F& f) -> std::optional<decltype(f())> {
   try {
@@ -66,10 +66,10 @@ struct Dimension {
 /// lengths of token ids and of their mask.
 using Group = std::vector<Dimension>;
 
-/// Groups all dimensions of the inputs except that of the batch. Inputs with
-/// samples share a group if the same dimension has the same size in both.
-/// Inputs without samples, such as a mask [T, T], join with every dimension of
-/// this size.
+/// Groups all dimensions of the inputs except the batch dimension. Two inputs
+/// with samples share a group if the same dimension has the same size in both.
+/// Dimensions of inputs without samples, such as a mask [T, T], are grouped
+/// with all dimensions of the same size.
 /// \param have  Which inputs have samples.
 std::vector<Group> groups_of(
     const Tensors& inputs,
@@ -100,7 +100,7 @@ std::vector<Group> groups_of(
   return groups;
 }
 
-/// Repeats or cuts off the inputs along the group's dimensions.
+/// Repeats or truncates the inputs along the group's dimensions.
 Tensors resized(Tensors inputs, const Group& group, int64_t size) {
   for (const auto& [input, dimension] : group) {
     torch::Tensor& x = inputs[input];
@@ -118,7 +118,8 @@ int64_t step_of(int64_t size) {
   return step;
 }
 
-/// Pairs of sizes to try in turn: one to learn from, and one to compare with.
+/// Pairs of sizes to try in turn: the first to learn from, the second to
+/// compare with.
 std::vector<std::pair<int64_t, int64_t>> other_sizes(int64_t size) {
   const int64_t step = step_of(size);
   std::vector<std::pair<int64_t, int64_t>> pairs = {
@@ -181,8 +182,7 @@ class DynamicTrace {
     }
   };
 
-  /// Returns nothing if the sizes that were learned one by one do not work
-  /// together.
+  /// Unset if the sizes that were learned one by one do not work together.
   std::optional<jit::Module> make_program(bool tries_sizes) {
     free_.clear();
     fixed_.clear();
@@ -227,8 +227,8 @@ class DynamicTrace {
     return result;
   }
 
-  /// If the network reads values, a number may equal a size by chance, so none
-  /// is learned.
+  /// If the network reads values, a number may equal a size by chance, so no
+  /// sizes are learned.
   std::optional<SizeDifference> learn(TracedSizes& sizes, const Traced& other)
       const {
     return reads_values_ ? sizes.compare(*other.graph())
@@ -237,8 +237,8 @@ class DynamicTrace {
 
   // ---- The batch ----
 
-  /// Chooses two samples, because one broadcasts; or the example's number, if
-  /// the network does not accept two.
+  /// Chooses two samples, because a single sample broadcasts; or the example's
+  /// number, if the network does not accept two.
   void choose_base() {
     base_ = inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0;
     if (!is_dynamic_batch_ || base_ == 2) return;
@@ -322,7 +322,7 @@ class DynamicTrace {
   // ---- Other dimensions ----
 
   /// Learns each dimension separately if the network accepts that, and the
-  /// others together.
+  /// remaining dimensions together.
   void learn_group(TracedSizes& sizes, const Group& group) {
     Group rest;
     for (const Dimension& dimension : group) {
@@ -359,7 +359,7 @@ class DynamicTrace {
         return false;
       }
       auto third = traced_at(third_size);
-      if (!third && is_larger && size > 1) {  // the second is the largest
+      if (!third && is_larger && size > 1) {  // the second size is the largest
         free.limit = second_size;
         free.other_size = size - std::min(step_of(size), size - 1);
         third = traced_at(free.other_size);
@@ -368,7 +368,7 @@ class DynamicTrace {
       if (!is_same(*third, free.other_size)) return false;
       if (!is_larger) free.limit = size;
 
-      // Find the smallest step that the network accepts. Also detects halving
+      // Finds the smallest step that the network accepts. Also detects halving
       // of odd sizes, and padding to a multiple.
       for (; free.step < step_of(size); free.step *= 2) {
         const int64_t near = is_larger ? size + free.step : size - free.step;

@@ -155,8 +155,8 @@ std::string weight_name(const jit::Value& value) {
 }
 
 // C++ modules leave no names in a trace, but their weights have names. The
-// module is that of the operator's own weights, or the one that contains the
-// weights before and after it.
+// module is the one that owns the operator's weights, or else the one that
+// contains the weights before and after it.
 std::string place_of(const jit::Node& node) {
   std::string before, after;
   for (const jit::Node* other : node.owningGraph()->nodes()) {

@@ -25,7 +25,7 @@ namespace {
 namespace jit = torch::jit;
 using Numbers = std::vector<int64_t>;
 
-// Called for the first fused network, not at program start.
+// Called when the first network is fused, not at program start.
 void register_winograd_conv2d() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -50,7 +50,7 @@ constexpr int64_t kSeveral = 16;
 /// An activation that oneDNN can apply to the output of a layer.
 struct PostOp {
   std::string name;
-  size_t arguments = 0;  // operator arguments that oneDNN gets
+  size_t arguments = 0;  // operator arguments passed to oneDNN
   bool has_algorithm = false;
 };
 
@@ -97,7 +97,8 @@ bool is_convolution(const jit::Node& node) {
   return node.kind() == c10::aten::_convolution;
 }
 
-/// Returns the value as a constant matrix [inputs, outputs], if it is one.
+/// Returns the value as a constant matrix [inputs, outputs]; unset if it is not
+/// one.
 std::optional<torch::Tensor> matrix_of(const jit::Value* value) {
   const auto known = jit::toIValue(value);
   if (!known || !known->isTensor()) return std::nullopt;
@@ -191,8 +192,8 @@ struct Parts {
   jit::Node& layer() const { return *nodes[0]; }
 };
 
-/// Returns the layer with the sum that `takes_sum` accepts and the activation,
-/// as far as they follow it.
+/// Returns the layer, with the sum (if `takes_sum` accepts it) and the
+/// activation, if they follow it.
 Parts parts_from(
     jit::Node* layer,
     c10::function_ref<bool(const jit::Node&)> takes_sum) {
@@ -385,8 +386,8 @@ void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
   Parts parts = parts_from(node, is_plain_sum);
   const Given given(*node);
   const bool is_winograd = winograd && given.suits_winograd();
-  // oneDNN's operator with a sum supports no other activation, nor does
-  // Winograd's.
+  // Neither oneDNN's operator with a sum nor winograd_conv2d supports other
+  // activations.
   if ((is_winograd || parts.other != nullptr) && parts.activation != nullptr &&
       parts.activation->name != "relu") {
     parts.activation = nullptr;

@@ -34,7 +34,7 @@ namespace jit = torch::jit;
 
 using GraphPtr = std::shared_ptr<jit::Graph>;
 
-/// Traces what a model computes for a batch.
+/// Traces a model's computation for a batch.
 /// \param outputs  Receives the model's outputs.
 jit::Module traced(Model& model, const Tensors& batch, Tensors& outputs) {
   return trace(model, batch, [&](const Tensors& given) {
@@ -70,7 +70,7 @@ NamedWeights weights_of_convolutions(const Model& model) {
   return weights;
 }
 
-/// Gives convolutions the weights from before rounding.
+/// Sets the convolutions' weights to the weights before rounding.
 void insert_full_weights(jit::Graph& graph, const NamedWeights& weights) {
   for (jit::Node* node : graph.nodes()) {
     if (node->kind() != c10::aten::_convolution) continue;
@@ -79,7 +79,7 @@ void insert_full_weights(jit::Graph& graph, const NamedWeights& weights) {
       if (found == weights.end()) continue;
       const jit::WithInsertPoint here(node);
       jit::Value* const weight = graph.insertConstant(found->second);
-      weight->setDebugName(found->first);  // the folded one's derives from it
+      weight->setDebugName(found->first);  // base of the folded name
       node->replaceInput(i, weight);
     }
   }
@@ -219,7 +219,7 @@ class FusedModel final : public ModelAround {
     program.is_made = true;
   }
 
-  /// An error of the model itself reaches the caller; the next batch tries
+  /// An error of the model itself is passed to the caller; the next batch tries
   /// again.
   void make(Program& program, const Tensors& inputs) {
     const KeptRandomState random(torch::kCPU);
@@ -240,9 +240,9 @@ class FusedModel final : public ModelAround {
     full_.reset();
   }
 
-  /// Returns true if the graph for a few samples is the same as for more, once
-  /// it reads numbers that depend on the batch size from the batch, and if it
-  /// gives the model's outputs.
+  /// Returns true if the graph gives the model's outputs, and if the graphs for
+  /// a few and for more samples are the same once numbers that depend on the
+  /// batch size are read from the batch.
   bool fuse(
       Program& program,
       const Tensors& few,
@@ -286,9 +286,9 @@ class FusedModel final : public ModelAround {
     return false;
   }
 
-  /// The same in 16 bits, where outputs differ by rounding. Those of the first
-  /// graph must be about as close to the fp32 outputs as the model's are. After
-  /// that, the fp32 model is released, and the outputs of the next graph must
+  /// The same in 16 bits, where outputs differ by rounding. The first graph's
+  /// outputs must be about as close to the fp32 outputs as the model's are.
+  /// After that, the fp32 model is released, and the next graph's outputs must
   /// be similarly close to the model's.
   bool give_rounded_code(
       Program& program,
@@ -297,7 +297,7 @@ class FusedModel final : public ModelAround {
       const Tensors& expected) {
     constexpr double kFewRoundings = 0x1p-5;
     const std::lock_guard lock(full_mutex_);
-    if (!full_ && noise_.empty()) return false;  // the first was rejected
+    if (!full_ && noise_.empty()) return false;  // the first graph was rejected
     if (full_) full_weights_ = weights_of_convolutions(*full_);
     program.code = fused_code(graph, full_weights_, false);
     const Tensors outputs = run(*program.code, batch);
@@ -317,8 +317,8 @@ class FusedModel final : public ModelAround {
     return true;
   }
 
-  /// Handles the first batch of a size. A number that `forward` takes from the
-  /// size would be wrong in the graph. The trace that detects this also
+  /// Handles the first batch of a size. A number that `forward` computes from
+  /// the size would be wrong in the graph. The trace that detects this also
   /// provides the outputs.
   Tensors check(Program& program, const Tensors& inputs) {
     Tensors outputs;

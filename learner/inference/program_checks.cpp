@@ -34,8 +34,8 @@ void collect(jit::Block& block, std::vector<jit::Node*>& found) {
   }
 }
 
-// Inputs are (input, hx, weights, ..., batch_first), or if packed (data,
-// batch_sizes, hx, weights, ...). An LSTM's hx is a list of two tensors.
+// Inputs are (input, hx, weights, ..., batch_first), or for packed inputs
+// (data, batch_sizes, hx, weights, ...). An LSTM's hx is a list of two tensors.
 void add_check(jit::Graph& graph, jit::Node& node) {
   const jit::WithInsertPoint before(&node);
   const bool is_packed = node.schema().overload_name() == "data";

@@ -50,7 +50,7 @@ jit::Module mirror(const torch::nn::Module& module, const UnitPtr& unit) {
   return copy;
 }
 
-// Returns a single tensor as it is, several as a tuple.
+// Returns a single tensor unchanged, several tensors as a tuple.
 jit::IValue to_value(Tensors outputs) {
   if (outputs.size() == 1) return outputs[0];
   std::vector<jit::IValue> values(outputs.begin(), outputs.end());

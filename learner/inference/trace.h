@@ -20,7 +20,7 @@ torch::jit::Module trace(
     const Tensors& inputs,
     const std::function<Tensors(const Tensors&)>& forward = nullptr);
 
-/// True if the outputs of a graph match those of its model: the same shapes,
+/// True if the outputs of a graph match its model's outputs: the same shapes,
 /// and numbers within a tolerance of 1e-4 times the largest number. The
 /// tolerance is not relative to each number, because in a deep network rounding
 /// errors are large compared with numbers near 0.

@@ -45,7 +45,7 @@ std::string shape_text(const c10::IValue& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.toTensor().sizes(), ", "));
 }
 
-// Describes a tensor by its sizes, since it may have many numbers.
+// Describes a tensor only by its sizes, since it may have many numbers.
 std::string text_of(const c10::IValue& value) {
   if (value.isTensor()) return "a tensor of " + shape_text(value);
   if (!value.isTensorList()) return c10::str(value);
@@ -61,8 +61,8 @@ std::string name_of(const jit::Node& node) {
   return name == "prim::Return" ? "the output" : name;
 }
 
-// Returns the operator that produces or uses a list, if the node is only a
-// list.
+// If the node only builds or unpacks a list, returns the operator that uses or
+// produces the list.
 const jit::Node* operator_of(const jit::Node* node) {
   if (node->kind() == c10::prim::ListUnpack) return node->input()->node();
   while (node->kind().is_prim() && node->outputs().size() == 1 &&
@@ -254,8 +254,8 @@ class TracedSizes::Comparison {
   }
 
   std::optional<Source> find_source(int64_t first, int64_t second) const {
-    // Largest size first: this finds the size itself, if a tensor has it, and
-    // not a multiple of a smaller one.
+    // Largest size first, to find the size itself, if a tensor has it, rather
+    // than a multiple of a smaller size.
     for (const auto& [sizes, source] : readable_ | std::views::reverse) {
       const int64_t factor = first / std::max<int64_t>(sizes.first, 1);
       if (factor == 0 || factor * sizes.first != first ||
@@ -310,8 +310,8 @@ void TracedSizes::insert_into(jit::Graph& graph) const {
   const auto size_of = [&](const Source& source) {
     jit::Value*& size = sizes[{source.tensor, source.dimension}];
     if (size != nullptr) return size;
-    // Read it where the tensor is created, as an operator may change its shape
-    // later.
+    // Read where the tensor is created, because an operator may change its
+    // shape later.
     jit::Value* const tensor = values.at(source.tensor);
     jit::Node* const maker = tensor->node();
     const jit::WithInsertPoint here(

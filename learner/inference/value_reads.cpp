@@ -12,8 +12,8 @@ namespace tern {
 namespace {
 
 /// True if an operator's result or its size depends on tensor values. LibTorch
-/// has tags for this, which four operators lack. Indexing with a mask is
-/// detected by the nonzero that it calls.
+/// has tags for this, but four operators do not have them. Indexing with a mask
+/// is detected by the nonzero that it calls.
 bool tells_values(const at::RecordFunction& function) {
   static constexpr std::array<std::string_view, 4> untagged = {
       "aten::equal",

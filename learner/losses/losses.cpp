@@ -17,13 +17,13 @@ namespace {
 
 constexpr int64_t kIgnored = -100;  // cross-entropy's default
 
-// Moves `weights` to the device of `target` and keeps them there: a copy in
-// each batch would wait for the device.
+// Moves `weights` to the device of `target` and keeps them there, because a
+// copy in each batch would synchronize with the device.
 void move_to(torch::Tensor& weights, const torch::Tensor& target) {
   if (weights.defined()) weights = weights.to(target.device());
 }
 
-// A module because Loss computes per-sample losses through a module's
+// A module, because Loss computes per-sample losses by changing a module's
 // reduction.
 class DiceCELossImpl : public torch::nn::Cloneable<DiceCELossImpl> {
  public:
@@ -69,7 +69,7 @@ class DiceCELossImpl : public torch::nn::Cloneable<DiceCELossImpl> {
   torch::nn::CrossEntropyLossOptions options;  // only its reduction is used
 
  private:
-  /// [N, C]; 0 if there is nothing to compare.
+  /// [N, C]; 0 without pixels to compare.
   torch::Tensor dice_values(
       const torch::Tensor& pred,
       const torch::Tensor& target) const {
@@ -116,8 +116,8 @@ Loss focal_loss(FocalLossOptions options) {
         target,
         options.weight,
         at::Reduction::None);
-    // At a value of 0, as for ignored targets, a power below 1 has an infinite
-    // gradient.
+    // A power below 1 has an infinite gradient at 0, which is the value for
+    // ignored targets.
     const torch::Tensor wrong =
         (1 - torch::exp(-ce)).clamp_min(std::numeric_limits<float>::min());
     return wrong.pow(options.gamma) * ce;
@@ -179,8 +179,8 @@ Loss points_loss() {
         const auto type = outputs[0].scalar_type() == torch::kDouble
                               ? torch::kDouble
                               : torch::kFloat;
-        // where, not a product: an invisible point may have any coordinates,
-        // even NaN.
+        // Uses `where` instead of a product, because an invisible point may
+        // have any coordinates, even NaN.
         const torch::Tensor all =
             (outputs[0].to(type) - targets[0]).abs().mean(2);
         return torch::where(targets[1], all, torch::zeros_like(all));

@@ -35,9 +35,9 @@ struct FocalLossOptions {
 ///
 ///   ce = weight[target] * -log p[target];  mean of (1 - exp(-ce))^gamma * ce
 ///
-/// As fastai v2's FocalLoss with its default, except that the mean is over the
-/// targets that are not -100, and 0 if there are none. Predictions are
-/// [N, C, ...], targets [N, ...] kLong.
+/// As fastai v2's FocalLoss with its default, except that the mean excludes
+/// targets of -100, and is 0 if no others remain. Predictions are [N, C, ...],
+/// targets [N, ...] kLong.
 /// \throws c10::ValueError unless gamma is finite and >= 0.
 Loss focal_loss(FocalLossOptions options = {});
 
@@ -71,8 +71,7 @@ struct DiceCELossOptions {
 /// In a mean over batches, each batch is weighted as for cross-entropy, by its
 /// pixels (by its samples if lambda_ce is 0). Because the loss is the sum of
 /// two means, gradients accumulated over batches equal the gradients of one
-/// large batch only if all samples have the same number of pixels that are not
-/// ignored.
+/// large batch only if all samples have the same number of ignored pixels.
 /// \throws c10::ValueError unless the numbers are finite and >= 0, and at least
 ///         one lambda is > 0.
 Loss dice_ce_loss(DiceCELossOptions options = {});

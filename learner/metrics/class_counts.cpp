@@ -150,7 +150,7 @@ ClassCounts ClassCounts::of_matrix(
   ClassCounts all = of_labels(matrix.diagonal(), matrix.sum(0), matrix.sum(1));
   all.has_ignored = ignore_index >= 0 && ignore_index < matrix.size(0);
   if (all.has_ignored) {
-    all.predicted[ignore_index] = 0;  // no sample is of this class
+    all.predicted[ignore_index] = 0;  // no sample has this class
     all.counted[ignore_index] = 0;
   }
   return all;

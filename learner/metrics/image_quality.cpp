@@ -51,7 +51,8 @@ mean_of_images(const char* name, double data_range, int64_t least, F of) {
   return std::make_shared<MeanOf>(name, /*higher_is_better=*/true, count);
 }
 
-// Blurs rows, then columns, of [N, C, H, W], where the window is inside.
+// Blurs rows, then columns, of [N, C, H, W], at all positions at which the
+// window is inside the image.
 torch::Tensor blurred(const torch::Tensor& images) {
   const torch::Tensor at =
       torch::arange(-kRadius, kRadius + 1, images.options());

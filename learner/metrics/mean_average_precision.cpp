@@ -16,10 +16,10 @@ namespace tern {
 
 namespace {
 
-// ---- Rows that are kept of a batch ----
+// ---- Stored rows of a batch ----
 
-// Image after image. Each image begins with a row of kind `image`, so that the
-// rows of several batches or ranks can be concatenated.
+// Rows are grouped by image. Each image begins with a row of kind `image`, so
+// that the rows of several batches or ranks can be concatenated.
 
 enum class RowKind { image, detection, object, crowd };
 enum Column { kKind, kLabel, kX1, kY1, kX2, kY2, kScoreOrArea, kColumns };
@@ -92,7 +92,8 @@ torch::Tensor rows_of(
       -1);
 }
 
-// Includes rows with labels below 0: to drop them would wait for the device.
+// Includes rows with labels below 0, because dropping them would synchronize
+// with the device.
 torch::Tensor rows_of_batch(const Tensors& detections, const Tensors& targets) {
   const int64_t images = detections[0].size(0);
   const auto no_value = [](const torch::Tensor& labels) {
@@ -206,7 +207,7 @@ constexpr size_t kMaxAreas = 4;
 constexpr int64_t kRecalls = 101;
 constexpr std::array<int64_t, 3> kMaxDetections = {1, 10, 100};
 
-// numpy.linspace(.5, .95, 10), bit for bit.
+// Bit-identical to numpy.linspace(.5, .95, 10).
 constexpr std::array<double, 10> kIous =
     {0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.8999999999999999, 0.95};
 
@@ -268,9 +269,9 @@ bool is_outside(double area, const AreaRange& range) {
   return area < range.least || area > range.most;
 }
 
-// Matches the detections of one class in one image, highest score first, each
-// with the free object of the highest IoU. Objects that count take precedence
-// over crowds and objects of other sizes.
+// Matches the detections of one class in one image, highest score first. Each
+// is matched with the free object that has the highest IoU. Objects that count
+// take precedence over crowds and objects of other sizes.
 class ImageMatcher {
  public:
   explicit ImageMatcher(const Protocol& protocol) : protocol_(protocol) {
@@ -311,7 +312,7 @@ class ImageMatcher {
   ClassVerdicts take() { return std::exchange(verdicts_, {}); }
 
  private:
-  // Lists for each detection the objects that it may match, in their order.
+  // Lists the objects that each detection may match, in their order.
   void find_candidates(c10::ArrayRef<Detection> detections) {
     candidates_.clear();
     ends_.clear();
@@ -358,8 +359,8 @@ class ImageMatcher {
     }
   }
 
-  // Searches the objects that count, or those that do not; takes the last of
-  // equal ones.
+  // Searches the objects that count, or the objects that do not; among equal
+  // objects, takes the last.
   const Candidate* find(
       c10::ArrayRef<Candidate> candidates,
       double threshold,
@@ -441,7 +442,7 @@ Curve curve_of(
     if ((detection.hits[area] & bit) == 0) continue;
     precision.push_back(static_cast<double>(precision.size() + 1) / counted);
   }
-  // At each recall, take the best precision at this or a higher recall.
+  // At each recall, takes the best precision at this or a higher recall.
   for (size_t i = precision.size(); i-- > 1;) {
     precision[i - 1] = std::max(precision[i - 1], precision[i]);
   }

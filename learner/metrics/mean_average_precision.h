@@ -84,7 +84,7 @@ struct BoxEvaluationOptions {
   /// Class names by label; a label without a name is an error. Empty: any
   /// labels.
   std::vector<std::string> classes = {};
-  /// Fill `precision` of the result, which takes 97 kB per class.
+  /// Fill the result's `precision`, which needs 97 kB per class.
   bool keep_precision = false;
 };
 
@@ -135,7 +135,7 @@ struct MeanAveragePrecisionOptions {
   double iou = 0;
   BoxArea area = BoxArea::all;
   /// Empty: a Learner decodes the outputs by `data.outputs[0].detection`, as
-  /// for `get_preds`; outputs that already are detections stay unchanged.
+  /// for `get_preds`; outputs that are already detections are unchanged.
   DecodeBoxes decode = {};
 };
 

@@ -189,7 +189,7 @@ void ConfusionMetric::update(const Tensors& outputs, const Tensors& targets) {
       name_,
       classes,
       counts_.size(0));
-  // bincount would wait for the device to find the largest class.
+  // bincount would synchronize with the device to find the largest class.
   const torch::Tensor cell = target.clamp(0, classes - 1) * classes + pred;
   const torch::Tensor counts = is_class(target, classes).to(torch::kLong);
   counts_.view(-1).scatter_add_(0, cell, counts);

@@ -12,7 +12,7 @@ namespace tern {
 // counted, whatever its x and y. A value is NaN if no point of the dataset is
 // visible, or if x or y of a visible point is NaN.
 
-/// The length that the allowed distance is a fraction of.
+/// The length relative to which the allowed distance is measured.
 enum class PckLength {
   /// The longer side of the box around the sample's visible points (Yang and
   /// Ramanan 2013).
@@ -42,8 +42,8 @@ struct PckOptions {
 ///         invalid shapes or dtypes.
 Metric percentage_of_correct_keypoints(const PckOptions& options = {});
 
-/// Mean distance of visible points from the true ones in pixels. Its name is
-/// "mean_point_distance"; lower is better.
+/// Mean distance in pixels between predicted and true points, over visible
+/// points. Its name is "mean_point_distance"; lower is better.
 /// \throws c10::ValueError from `update`, for invalid shapes or dtypes.
 Metric mean_point_distance();
 

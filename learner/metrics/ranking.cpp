@@ -58,7 +58,7 @@ torch::Tensor precision_on_average(
   return ratio((gains * hits / ends).sum(), right.sum());
 }
 
-// A formula over scores and targets; that of over_columns takes [n, L] each.
+// A formula over scores and targets; for over_columns, both are [n, L].
 using Formula = std::function<
     torch::Tensor(const torch::Tensor& scores, const torch::Tensor& targets)>;
 using ClassFormula = std::function<torch::Tensor(
@@ -87,7 +87,7 @@ Formula over_columns(
   };
 }
 
-// The part of each batch that is kept: scores and targets.
+// The stored part of each batch: scores and targets.
 using Pair = std::pair<torch::Tensor, torch::Tensor>;
 using Prepare = std::function<Pair(const torch::Tensor&, const torch::Tensor&)>;
 
@@ -152,7 +152,7 @@ class RankMetric final : public MetricImpl {
     if (scores_.empty()) return nan;
     const torch::Tensor scores = torch::cat(scores_);
     const torch::Tensor targets = torch::cat(targets_);
-    // Sorting would treat a NaN as the largest. softmax of infinite scores
+    // Sorting would treat NaN as the largest number. softmax of infinite scores
     // gives NaN.
     const torch::Tensor value = formula_(scores, targets, ignore_index());
     return torch::where(
@@ -171,7 +171,7 @@ class RankMetric final : public MetricImpl {
 
 // For scores [n, C], or [n, 1] of class 1 only, and class numbers [n]. Targets
 // that are not a class are removed when the value is computed, not in each
-// batch, because a mask waits for the device.
+// batch, because a mask synchronizes with the device.
 Metric of_classes(const char* name, const Formula& formula, int64_t axis) {
   const auto prepare = [name, axis](
                            const torch::Tensor& outputs,

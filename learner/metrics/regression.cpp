@@ -34,8 +34,8 @@ class RootMeanOf final : public MeanOf {
   torch::Tensor compute() const override { return MeanOf::compute().sqrt(); }
 };
 
-// For each of a sample's k numbers, [k] kDouble: means, and sums of products of
-// the deviations from them, which stay accurate however large the means are.
+// For each of the k columns, [k] kDouble: means, and sums of products of the
+// deviations from the means, which are accurate even for large means.
 struct Moments {
   double count = 0;
   torch::Tensor pred, target;  // means
@@ -145,7 +145,7 @@ class MomentMetric final : public MetricImpl {
   }
 
  private:
-  // Moments about other points than the means.
+  // Moments about points other than the means.
   static Moments
   moved(Moments m, const torch::Tensor& pred, const torch::Tensor& target) {
     const torch::Tensor p = m.pred - pred, t = m.target - target;

@@ -23,7 +23,7 @@ double best_threshold(
       probabilities.sort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
   const torch::Tensor is_right =
       targets.index_select(0, order).to(torch::kDouble);
-  // With the first 1, 2, ... of them predicted.
+  // Hits if the first 1, 2, ... of them are predicted.
   const torch::Tensor hits = is_right.cumsum(0);
   const torch::Tensor predicted =
       torch::arange(1, p.size(0) + 1, torch::kDouble);
@@ -36,7 +36,8 @@ double best_threshold(
   const auto last = score.argmax().item<int64_t>();
   const auto above = p[last].item<double>(), below = next[last].item<double>();
   const double middle = (above + below) / 2;
-  // Probabilities are kFloat, and so is the threshold they are compared with.
+  // Probabilities are kFloat, and so is the threshold with which they are
+  // compared.
   return static_cast<float>(middle) < static_cast<float>(above) ? middle
                                                                 : below;
 }

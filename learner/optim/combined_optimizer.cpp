@@ -37,7 +37,7 @@ class AmpAwareOptimizers final : public CombinedOptimizer, public AmpAware {
 
   Tensors gradients() const override {
     Tensors result;
-    // Takes the groups and the state back before this function returns.
+    // Moves the groups and the state back before this function returns.
     const_cast<AmpAwareOptimizers*>(this)->with_active(
         [&](Optimizer& optimizer) {
           result = amp_aware(optimizer).gradients();
@@ -88,7 +88,7 @@ CombinedOptimizer::CombinedOptimizer(Optimizers optimizers)
     for (OptimizerParamGroup& group : optimizer->param_groups()) {
       group = OptimizerParamGroup(Tensors());
     }
-    // State from the constructor, as Adagrad creates it.
+    // State that the constructor creates, as Adagrad's does.
     for (auto& [param, made] : optimizer->state()) {
       state_[param] = std::move(made);
     }
@@ -154,7 +154,7 @@ void CombinedOptimizer::weights_replaced() {
   });
 }
 
-// LibTorch's archives hold the state of one kind of optimizer only.
+// LibTorch's archives hold the state of only one kind of optimizer.
 void CombinedOptimizer::save(torch::serialize::OutputArchive&) const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false,

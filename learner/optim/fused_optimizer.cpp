@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kDecoupledKey = "decoupled_weight_decay";
 
-// Sets entry `i` of `list` to `tensor`; free if it is already that tensor.
+// Sets entry `i` of `list` to `tensor`; costs nothing if it already is that
+// tensor.
 void put(Tensors& list, size_t i, const torch::Tensor& tensor) {
   if (i == list.size()) {
     list.push_back(tensor);
@@ -33,7 +34,7 @@ std::optional<torch::Tensor> on(
                                     : scalar->to(device, /*non_blocking=*/true);
 }
 
-/// A group's hyper-parameters in the form in which its kernel reads them from
+/// A group's hyperparameters in the form in which its kernel reads them from
 /// memory.
 template <class Args>
 torch::Tensor rates_of(const Args& args, torch::Device device) {
@@ -151,7 +152,7 @@ void FusedOptimizer::step_amp(
 void FusedOptimizer::step_all(const GradState& grad_state) {
   const torch::NoGradGuard no_grad;
   lists_.resize(param_groups_.size());
-  // Check every group before any is written.
+  // Checks every group before writing any.
   uint32_t index = 0;  // of the group's first parameter
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     collect(group, index);
@@ -224,7 +225,7 @@ bool FusedOptimizer::write_rates() {
       if (!lists.rates.defined()) continue;
       as_recorded = true;
       all_fit = all_fit && lists.moments_run == moments_of(args);
-      // The host would wait for a copy from pageable memory. Pinned memory is
+      // A copy from pageable memory would block the host. Pinned memory is
       // reused only after the copies from it have finished, so a queued step
       // keeps its learning rates.
       torch::Tensor rates = rates_of(args, torch::kCPU);
@@ -302,7 +303,7 @@ FusedParamState& FusedOptimizer::state_of(
   const bool is_first = moments > 0 && !state.moments[0].defined();
   if (!state.step.defined() || is_first) {
     // SGD's first step sets the moment to the gradient, even if momentum is
-    // turned on later. The kernel recognizes that step by a count of 0.
+    // enabled later. The kernel recognizes that step by a count of 0.
     state.step = torch::zeros({}, at::device(param.device()).dtype(at::kFloat));
   }
   for (size_t k = 0; k < moments; ++k) {

@@ -108,7 +108,7 @@ struct FusedOptions {
 /// host.
 class FusedParamState : public torch::optim::OptimizerParamState {
  public:
-  /// 0-dim kFloat: number of steps so far, without skipped ones.
+  /// 0-dim kFloat: number of steps so far, without skipped steps.
   torch::Tensor step;
   /// Like the parameter, or kByte [moment_8bit_size(parameter)]; undefined
   /// while unused.

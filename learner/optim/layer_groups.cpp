@@ -33,7 +33,7 @@ bool has_groups(
       });
 }
 
-// If normalization layers and biases get no weight decay, they form a separate
+// If normalization layers and biases have no weight decay, they form a separate
 // parameter group. Otherwise a layer group is one parameter group, which steps
 // in one kernel.
 std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
@@ -73,7 +73,7 @@ std::unique_ptr<torch::optim::Optimizer> new_optimizer(LearnerParts& l) {
   return made;
 }
 
-// As LearnerOptions specify.
+// Sets them as specified by LearnerOptions.
 void set_weight_decays(
     const LearnerParts& l,
     torch::optim::Optimizer& optimizer) {
@@ -99,9 +99,9 @@ void make_optimizer(LearnerParts& l) {
   l.self->set_learning_rates({});
 }
 
-// Gives the optimizer the parameters of the changed layer groups. It remains
-// the same object and keeps the state and hyper-parameters of the parameters
-// that it already had.
+// Gives the optimizer the parameters of the changed layer groups. The optimizer
+// remains the same object and keeps the state and hyperparameters of the
+// parameters that it already had.
 void follow_groups(LearnerParts& l) {
   const std::vector<ParamGroupKind> old_kinds = l.groups.param_group_kinds;
   const auto old_groups = l.optimizer->param_groups();

@@ -99,7 +99,7 @@ std::unique_ptr<OptimizerParamState> make_state(const Optimizer& optimizer) {
   return nullptr;
 }
 
-// State as the constructor creates it. A step requires one for each parameter.
+// State as created by the constructor. A step requires it for each parameter.
 std::unique_ptr<OptimizerParamState> initial_adagrad_state(
     const Optimizer& optimizer,
     const torch::Tensor& param) {
@@ -179,7 +179,7 @@ void read_state(
         key,
         fmt::join(value.sizes(), ", "),
         fmt::join(param.sizes(), ", "));
-    // Uses the layout of a step, which the fused kernels expect.
+    // Uses the layout that a step creates, which the fused kernels expect.
     *field.tensor =
         is_like_param
             ? torch::empty_like(param, value.scalar_type())

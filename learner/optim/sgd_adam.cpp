@@ -1,4 +1,4 @@
-// Options and state in which the fused optimizers differ.
+// The options and states that differ between the fused optimizers.
 
 #include <tuple>
 

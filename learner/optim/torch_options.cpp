@@ -1,4 +1,4 @@
-// Hyper-parameters that schedules change, for every optimizer of LibTorch.
+// Hyperparameters that schedules change, for every optimizer of LibTorch.
 
 #include <tuple>
 
@@ -18,7 +18,8 @@ namespace {
 
 using torch::optim::OptimizerOptions;
 
-// Returns `get` of the options as the first matching type of `Types`, or null.
+// Calls `get` with the options as the first matching type of `Types`; null if
+// none matches.
 template <class... Types, class Get>
 double* find(const OptimizerOptions& options, const Get& get) {
   // LibTorch's options overload one name for reading and writing.
@@ -51,7 +52,7 @@ double* find_weight_decay(const OptimizerOptions& options) {
       LarcOptions>(options, [](auto& typed) { return &typed.weight_decay(); });
 }
 
-// Sets `found` to `value`, whose range is already checked.
+// Sets `found` to `value`, whose range was already checked.
 void set(double* found, double value, const char* name, const char* cure) {
   if (found) *found = value;
   TORCH_CHECK_NOT_IMPLEMENTED(

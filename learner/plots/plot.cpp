@@ -23,11 +23,12 @@ constexpr double kLegendRow = 20, kLegendKey = 30, kLegendGap = 18;
 constexpr size_t kMaxMarkers = 60;
 // Tolerance for points that are beyond an edge because of rounding.
 constexpr double kRounding = 0.01;
-// Outliers are cut off if they make the y axis this many times longer than the
-// usual points. Curves with fewer than kFewPoints points have no outliers.
+// Outliers are clipped if they make the y axis more than this many times as
+// long as the usual points need. Curves with fewer than kFewPoints points have
+// no outliers.
 constexpr double kOutlying = 10;
 constexpr int64_t kFewPoints = 20;
-// Width of a column, in units; of long lines only the extremes of each column
+// Width of a column, in units. For long lines, only the extremes of each column
 // are drawn.
 constexpr double kColumn = 0.5;
 
@@ -274,7 +275,8 @@ class Layout {
       const double first = values.front();
       std::ranges::sort(values);
       all.include(values.front(), values.back());
-      // The first point of a curve is shown however far the curve falls.
+      // The first point of a curve is always shown, even if the curve falls
+      // far.
       usual.include(first, first);
       const size_t cut =
           std::ssize(values) < kFewPoints ? 0 : (values.size() - 1) / 100 + 1;
@@ -353,8 +355,8 @@ class Layout {
       const bool is_dot = run.size() == 1;
       const double width = is_dot ? 7 : 1.8;
       for (Stroke& part : inside(is_dot ? run : thinned(run))) {
-        // A single point that remains of a longer line is not a point of the
-        // curve.
+        // A single point that remains of a longer line must not be drawn as a
+        // dot.
         if (part.size() == 1 && !is_dot) continue;
         add(Line{std::move(part), width, Ink::series, index, curve.opacity});
       }

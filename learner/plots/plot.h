@@ -30,13 +30,13 @@ struct Plot {
   std::vector<Curve> curves;
   /// Logarithmic axes; points <= 0 are left out.
   bool log_x = false, log_y = false;
-  /// Ends the y axis before a few points that are far away from all others,
-  /// such as the losses of a batch that overflowed, so that they do not flatten
-  /// the rest. Applies if these points would make the axis more than ten times
-  /// as long as the range from the 1st to the 99th percentile of each curve,
-  /// including its first point. A line under the title then gives the number of
-  /// points outside. Does not apply to a logarithmic axis; curves with fewer
-  /// than 20 points keep all their points.
+  /// Excludes a few outliers from the y axis, such as the loss of a batch that
+  /// overflowed, so that they do not flatten the rest. Applies if these points
+  /// would make the axis more than ten times as long as the range from the 1st
+  /// to the 99th percentile of each curve, including its first point. A line
+  /// under the title then shows the number of excluded points. Does not apply
+  /// to a logarithmic axis; curves with fewer than 20 points keep all their
+  /// points.
   bool clip_outliers = false;
   /// Label the x axis with whole numbers only.
   bool whole_x = false;

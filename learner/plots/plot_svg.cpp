@@ -11,7 +11,7 @@ namespace tern {
 
 namespace {
 
-// In a page the style sheet can set other colors, for a dark theme.
+// In a page, the style sheet can set different colors, for a dark theme.
 std::string paint(Ink ink, size_t series, SvgUse use) {
   if (use == SvgUse::file || ink == Ink::series) {
     const std::string color = fmt::format("#{:06X}", color_of(ink, series));

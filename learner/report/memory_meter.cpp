@@ -27,7 +27,7 @@ Stat cuda_bytes(torch::Device device) {
 
 }  // namespace
 
-// LibTorch reports each allocation to its profiler; this class registers in
+// LibTorch reports each allocation to its profiler; this class is registered in
 // place of the profiler.
 class MemoryMeter::CpuCounter final : public c10::MemoryReportingInfoBase {
  public:

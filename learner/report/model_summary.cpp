@@ -35,8 +35,9 @@ std::vector<LayerSummary> layers_of(const Model& model) {
   return layers;
 }
 
-// Returns the multiply-adds of a convolution or matrix product. Other
-// operations return 0, as do operations that call these.
+// Returns the multiply-adds of a convolution or matrix product. Returns 0 for
+// other operations, including operations that call convolutions or matrix
+// products.
 int64_t multiply_adds(const OpHook::Op& op) {
   const std::string_view name = op.name;
   if (op.outputs.empty()) return 0;
@@ -65,7 +66,7 @@ class Summarizer {
       index_[summary_.layers[i].name] = i;
     }
     for (const ModelTensor& p : model.parameters()) add_parameter(p);
-    // Frozen weights of a model with adapters, which counts them as buffers.
+    // Frozen weights of a model with adapters, which lists them as buffers.
     std::unordered_set<const c10::TensorImpl*> frozen;
     if (model.module()) {
       for (const torch::Tensor& p : model.module()->parameters()) {
@@ -128,11 +129,11 @@ class Summarizer {
     try {
       model_.forward(inputs);
     } catch (const c10::Error&) {
-      // A fault of the model itself also shows in the pass without hooks.
+      // A fault of the model itself also occurs in the pass without hooks.
     }
   }
 
-  // Operations inside another operation arrive before it.
+  // Operations inside another operation are reported before it.
   void see(const OpHook::Op& op) {
     inner_multiply_adds_ += multiply_adds(op);
     if (op.depth > 0) return;
@@ -172,7 +173,7 @@ class Summarizer {
 }  // namespace
 
 ModelSummary summarize(Model& model, const Tensors& inputs) {
-  // Runs a model of several devices on one, so that this thread sees all
+  // Runs a model of several devices on one device, so that this thread runs all
   // operations.
   Model plain = model.module() ? model.with_module(model.module()) : model;
   return Summarizer(plain).run(inputs);

@@ -19,8 +19,7 @@ struct Begun final : at::ObserverContext {
   Tensors inputs;
 };
 
-// A callback of LibTorch must not capture anything, so the state is
-// thread-local.
+// A LibTorch callback must not capture anything, so the state is thread-local.
 Observed& observed() {
   thread_local Observed observed;
   return observed;

@@ -18,7 +18,7 @@ class OpHook {
     const char* name;  // "aten::linear"
     /// Number of operations that enclose this operation.
     int64_t depth;
-    /// All tensors, including those in lists.
+    /// All tensors, including tensors in lists.
     Tensors inputs, outputs;
   };
   /// The hook does not report operations that the function itself calls.

@@ -83,8 +83,8 @@ void add_epochs(HtmlPage& page, Learner& learner) {
   }
 }
 
-// Returns the first, the highest and the last learning rate, or one number if
-// all are equal.
+// Returns the first, the highest and the last learning rate, or a single number
+// if all are equal.
 std::string course_of(const std::vector<double>& rates) {
   if (rates.empty()) return "";
   const double highest = *std::ranges::max_element(rates);
@@ -172,7 +172,7 @@ void add_skipped_steps(HtmlPage& page, Recorder& recorder) {
       batches.size() < skips.size() ? ", ..." : ""));
 }
 
-// Lists callbacks that have options; the training loop below lists all.
+// Lists callbacks with options; the training loop below lists all callbacks.
 void add_callbacks(HtmlPage& page, const Callbacks& callbacks) {
   Facts facts;
   for (const CallbackHandle& callback : callbacks) {

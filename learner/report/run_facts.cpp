@@ -79,7 +79,7 @@ const char* yes_or_no(bool value) {
 }
 
 struct Line {
-  const char* text;  // as it is printed, indented
+  const char* text;  // as printed, with indentation
   std::optional<Event> event = {};
 };
 

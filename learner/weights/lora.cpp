@@ -168,7 +168,8 @@ class LoraModel final : public ModelImpl,
     }
     return all;
   }
-  // Includes frozen weights, so that they move with the model and change type.
+  // Includes frozen weights, so that they are moved and converted with the
+  // model.
   std::vector<ModelTensor> buffers() const override {
     std::vector<ModelTensor> all = inner_.buffers();
     for (const ModelTensor& item : inner_.parameters()) {
@@ -219,7 +220,7 @@ class LoraModel final : public ModelImpl,
   const Model& inner() const { return inner_; }
   const std::vector<Adapter>& adapters() const { return adapters_; }
 
-  /// Merges the adapters, or those in `exact`.
+  /// Merges the adapters, or their values in `exact` if given.
   /// \return  The weights before.
   Tensors merge(const StateDict& exact = {}) {
     const torch::NoGradGuard no_grad;
@@ -309,7 +310,8 @@ class LoraModel final : public ModelImpl,
   bool is_merged_ = false;
 };
 
-// Checks that each name is a module's, or with `is_end_enough` the end of one.
+// Checks that each name is a module name, or with `is_end_enough` the end of
+// one.
 void check_names(
     const Model& model,
     const char* what,

@@ -39,12 +39,12 @@ struct LoraOptions {
 ///   Model adapted = add_lora(net, {.rank = 8, .targets = {"qkv", "proj"}});
 ///   Learner learn(data, adapted);
 ///
-/// The model's parameters and state dict contain only the adapters and the
-/// modules in `train`, and so do the optimizer, the master weights and
-/// checkpoints. Frozen BatchNorms keep their running statistics. `to_fp16` and
-/// `to_bf16` convert the frozen weights to 16 bits without keeping master
-/// weights. To resume, a program first loads the same frozen weights.
-/// `export_model`, `export_onnx` and `export_torchscript` write merged weights.
+/// The model's parameters and state dict, the optimizer, the master weights and
+/// checkpoints contain only the adapters and the modules in `train`. Frozen
+/// BatchNorms keep their running statistics. `to_fp16` and `to_bf16` convert
+/// the frozen weights to 16 bits without keeping master weights. To resume, a
+/// program first loads the same frozen weights. `export_model`, `export_onnx`
+/// and `export_torchscript` write merged weights.
 ///
 /// There are three differences from PEFT 0.21. For a grouped convolution, A is
 /// [rank, in / groups, kh, kw] and B is [out, rank, 1, 1], so that it can be

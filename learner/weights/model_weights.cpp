@@ -60,8 +60,8 @@ bool fits(const torch::Tensor& given, const torch::Tensor& target) {
          c10::canCast(given.scalar_type(), target.scalar_type());
 }
 
-// True if a state dict may lack this tensor: PyTorch before 0.4 did not count
-// batches, and Python's BatchNorm accepts that too.
+// True if this tensor may be missing from a state dict: PyTorch before 0.4 did
+// not count batches, and Python's BatchNorm accepts that too.
 bool may_be_missing(const ModelTensor& item) {
   return item.layer != LayerKind::other &&
          item.name.ends_with("num_batches_tracked");

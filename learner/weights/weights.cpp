@@ -124,7 +124,7 @@ Tensors map_storages(
   return storages;
 }
 
-// Any other byte is not a valid C++ bool.
+// Checks that all bytes are 0 or 1; no other byte is a valid C++ bool.
 void check_bools(
     const ByteFile& file,
     const StoredWeights& weights,
@@ -262,7 +262,7 @@ SafetensorsImage::SafetensorsImage(
     tensors_.push_back(dense_on_cpu(state[i].value(), /*keep_strides=*/false));
   }
   std::map<std::string, std::string> all = metadata;
-  // The metadata may come from another file with other checksums.
+  // The metadata may be copied from a file with different checksums.
   all.erase(kSafetensorsChecksum);
   all.erase(kSafetensorsHeaderChecksum);
   if (checksum) {
@@ -317,7 +317,7 @@ void save_pth(
   std::vector<StoredTensor> tensors = describe(state, __func__);
   Tensors dense;  // the storages of the file
   std::vector<Bytes> storages;
-  // Memory location to storage, for tensors that have several names.
+  // Maps a memory location to its storage, for tensors that have several names.
   std::map<std::tuple<void*, std::vector<int64_t>, StoredType>, size_t> known;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const torch::Tensor& tensor = state[i].value();

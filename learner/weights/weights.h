@@ -40,7 +40,7 @@ struct LoadWeightsOptions {
 ///   model.load_state_dict(state, {.strict = false});
 ///
 /// Verifies every checksum in the file. The legacy format has no checksums, and
-/// safetensors only those that Tern adds. Without a checksum or a known
+/// safetensors only the checksums that Tern adds. Without a checksum or a known
 /// SHA-256, a flipped bit in a value is not detected; `unverified` is then
 /// true.
 ///
@@ -50,8 +50,9 @@ struct LoadWeightsOptions {
 ///
 /// \throws DataError naming the file and the problem if the file is damaged,
 ///         truncated or not a weight file, contains a name outside the
-///         allow-list, fails a checksum, or holds several dictionaries of
-///         tensors and `key` names none of them; IoError if it cannot be read.
+///         allow-list, fails a checksum, or contains several dictionaries of
+///         tensors without a `key` that selects one; IoError if it cannot be
+///         read.
 StateDict load_weights(
     const std::filesystem::path& path,
     const LoadWeightsOptions& options = {});

@@ -42,8 +42,8 @@ class BoxTargets final : public ImageTargets {
   Tensors empty(int64_t, ImageSize, const BatchContext&) const override;
   /// \throws DataError naming the image if a box reaches beyond it, if its size
   ///         differs from its annotations, or if it is unknown whether the
-  ///         annotations refer to the image before or after it was rotated by
-  ///         its EXIF orientation.
+  ///         annotations refer to the image before or after the rotation by its
+  ///         EXIF orientation.
   void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
       const override;
 
@@ -89,8 +89,8 @@ class PointTargets final : public ImageTargets {
 
   Tensors empty(int64_t, ImageSize, const BatchContext&) const override;
   /// \throws DataError naming the image if it is unknown whether its
-  ///         annotations refer to the image before or after it was rotated by
-  ///         its EXIF orientation.
+  ///         annotations refer to the image before or after the rotation by its
+  ///         EXIF orientation.
   void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
       const override;
 

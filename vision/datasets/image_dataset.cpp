@@ -159,8 +159,8 @@ bool ImageDataset::write_readable(
     const Tensors& targets,
     int64_t place) const {
   static thread_local SamplePlan plan;
-  // A separate generator, so that skipped images do not change other random
-  // numbers.
+  // A separate generator, so that replacing an image does not change other
+  // random numbers.
   constexpr uint64_t kReplacementKey = 0x5b8d'0c1e'77a4'93f1;
   SampleRng rng(context.seed ^ kReplacementKey, context.epoch, index);
   for (int64_t candidate = index;;

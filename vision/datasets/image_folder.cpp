@@ -87,7 +87,7 @@ class Scanner {
   }
 
   /// Calls `use(entry)` for all entries except hidden ones and dangling links.
-  /// Only links need a system call to find out what they point to.
+  /// Only links need a system call, to find their targets.
   template <class Use>
   void for_each_entry(const fs::path& folder, const Use& use) {
     std::error_code error;

@@ -17,9 +17,9 @@ std::string lower_case(std::string text);
 std::string lower_suffix(const std::filesystem::path& path);
 
 struct ImageFolderOptions {
-  /// Class names in the order of their indices, such as those of the training
-  /// set. The indices then do not change if a folder is missing, and an unknown
-  /// folder is an error. Empty: the folders found, sorted by name.
+  /// Class names in the order of their indices, such as the training set's
+  /// classes. The indices then do not change if a folder is missing, and an
+  /// unknown folder is an error. Empty: the folders found, sorted by name.
   std::vector<std::string> classes = {};
   /// Accepts a class without images.
   bool allow_empty = false;

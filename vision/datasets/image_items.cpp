@@ -232,8 +232,8 @@ SplitIndices draw_split(int64_t count, double valid_pct, uint64_t seed) {
       valid_pct,
       count,
       valid_count);
-  // No training uses this epoch, so the split is independent of the order of
-  // the training images although both use the same seed.
+  // Training never uses this epoch number, so the split is independent of the
+  // order of the training images even though both use the same seed.
   constexpr int64_t kSplitEpoch = -1;
   const auto order = RandomSampler(count).indices(seed, kSplitEpoch);
   const auto middle = order.begin() + valid_count;

@@ -86,7 +86,7 @@ class ItemSource final : public ImageSource {
     return *item.bytes;
   }
 
-  // Hashes only the images in memory. Callers compare files themselves, by
+  // Hashes only the images in memory. Callers themselves compare files, by
   // path, size and modification time.
   std::string version() const override {
     std::call_once(has_version_, [&] {

@@ -136,7 +136,7 @@ std::shared_ptr<const ImagePack> presize_images(
         try {
           add_image(images, index, size, writer);
         } catch (const DataError& error) {
-          // Skips only bad images; the error may also concern the pack itself.
+          // Skips only bad images; errors of the pack itself are rethrown.
           const auto& path = images.paths()[index];
           if (!policy.skips || error.path() != path) throw;
           const BadImage image = {path, error.what()};

@@ -35,8 +35,8 @@ struct BoxCsv {
   std::optional<bool> header = {};
   /// Text that is appended to each path, such as ".jpg".
   std::string suffix = "";
-  /// Class names in the order of their indices, such as those of the training
-  /// set; boxes of other classes are bad boxes. Empty: the classes found,
+  /// Class names in the order of their indices, such as the training set's
+  /// classes; boxes of other classes are bad boxes. Empty: the classes found,
   /// sorted by name.
   std::vector<std::string> classes = {};
   /// Throws if an image is missing. Needs one file system call per image.

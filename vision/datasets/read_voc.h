@@ -26,8 +26,8 @@ struct VocOptions {
   /// as ImageSets/Main/train.txt; empty: all .xml files of the folder, sorted
   /// by name.
   std::filesystem::path image_set = {};
-  /// Class names in the order of their indices, such as those of the training
-  /// set; boxes of other classes are bad boxes. Empty: the classes found,
+  /// Class names in the order of their indices, such as the training set's
+  /// classes; boxes of other classes are bad boxes. Empty: the classes found,
   /// sorted by name.
   std::vector<std::string> classes = {};
   DifficultObjects difficult = DifficultObjects::crowd;

@@ -58,12 +58,13 @@ ShardedImages shard_images(
 /// is unknown, `crowd` if it is false, `area` if it is 0.
 /// `ImageDataBunch::from_tar` reads the boxes if `ImageTar::boxes` is "json".
 ///
-/// Also writes SHA256SUMS and classes.txt, as above. If `annotations.classes`
-/// is empty, the classes are the labels of all boxes, sorted.
+/// Also writes SHA256SUMS and classes.txt, as for image folders. If
+/// `annotations.classes` is empty, the classes are the labels of all boxes,
+/// sorted.
 ///
-/// \throws DataError as above, and naming the image if a box is not finite, has
-///         no width or height, or has a class that is not in classes.txt, or if
-///         a file does not have an image suffix.
+/// \throws DataError as for image folders, and naming the image if a box is not
+///         finite, has no width or height, or has a class that is not in
+///         classes.txt, or if a file does not have an image suffix.
 ShardedImages shard_images(
     const BoxAnnotations& annotations,
     const std::filesystem::path& out,

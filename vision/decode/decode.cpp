@@ -15,9 +15,9 @@ namespace tern {
 namespace {
 
 /// Returns the denominator of the smallest scale at which libjpeg-turbo decodes
-/// at least the required size. With `antialias` the scale is larger: resizing
-/// then gives the same pixels as after decoding at full size, to within 1 even
-/// for noise.
+/// at least the required size. With `antialias` the scale is larger, so that
+/// resizing gives the same pixels as after decoding at full size, to within 1
+/// even for noise.
 int jpeg_denominator(ImageSize factors, bool antialias) {
   const int64_t factor = std::min(factors.height, factors.width);
   if (antialias)

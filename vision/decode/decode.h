@@ -17,8 +17,8 @@ struct DecodeOptions {
   /// 3: RGB; gray images are repeated in each channel. 1: gray, 0.299 R + 0.587
   /// G + 0.114 B, within 1 of Pillow's convert("L").
   int64_t channels = 3;
-  /// Applies the EXIF orientation, like cv::IMREAD_COLOR; fastai does so only
-  /// for TIFF.
+  /// Applies the EXIF orientation, like cv::IMREAD_COLOR; fastai applies it
+  /// only for TIFF.
   bool exif_orientation = true;
   /// Accepts a truncated or damaged JPEG; missing pixels are gray.
   bool lenient = false;

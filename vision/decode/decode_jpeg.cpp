@@ -31,7 +31,7 @@ bool has_end_marker(const uint8_t* begin, const uint8_t* end) {
   return false;
 }
 
-/// A libjpeg decompressor that a thread reuses. Its error handlers keep the
+/// A libjpeg decompressor that a thread reuses. Its error handlers store the
 /// first message instead of printing it, and jump back instead of ending the
 /// program.
 struct JpegDecoder {
@@ -193,7 +193,7 @@ ImageRegion decode_part(
   static thread_local ScratchBuffer colors;
   const int64_t channels = file.options().channels;
   // Computes the gray of a color image from its clamped RGB colors, as Pillow
-  // does. The luminance that the file stores differs for saturated colors.
+  // does. The luminance stored in the file differs for saturated colors.
   const int stored = file.header().channels;
   const bool is_converted = stored == 4 || (channels == 1 && stored == 3);
   const J_COLOR_SPACE color_space = stored == 4 ? JCS_CMYK
@@ -208,7 +208,8 @@ ImageRegion decode_part(
       decoder.info.output_width != size.width) {
     fail(file.path(), "its size differs from its first header");
   }
-  // A block is at most 8 x 4 pixels wide, and there is one on each side.
+  // A block is at most 8 x 4 pixels wide, and the region may have one on each
+  // side.
   constexpr int64_t kSlack = 64;
   const int64_t width = std::min(wanted.width + kSlack, size.width);
   const int64_t count = wanted.height * width;

@@ -20,8 +20,8 @@ namespace {
 
 thread_local std::string* kept = nullptr;
 
-/// Replaces the buffer of std::cerr: keeps the output of threads that capture
-/// it, and passes on the output of the others.
+/// Replaces the buffer of std::cerr: stores the output of threads that capture
+/// it, and forwards the output of the others.
 class ByThread final : public std::streambuf {
  public:
   std::atomic<std::streambuf*> original = nullptr;
@@ -88,8 +88,8 @@ QuietCerr::QuietCerr() {
 QuietCerr::~QuietCerr() {
   const std::lock_guard lock(mutex);
   kept = nullptr;
-  // If the program has replaced the buffer in the meantime, keeps the program's
-  // buffer.
+  // If the program has replaced the buffer in the meantime, the program's
+  // buffer is kept.
   if (--living == 0 && std::cerr.rdbuf() == &by_thread()) {
     std::cerr.rdbuf(by_thread().original);
   }

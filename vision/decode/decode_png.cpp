@@ -314,7 +314,7 @@ uint8_t* inflate(
     std::string_view path) {
   static thread_local ScratchBuffer buffer;
   // Deflate expands a byte to at most 1032 bytes (zlib's technical notes), so
-  // larger sizes are refused before memory is allocated.
+  // larger sizes are rejected before memory is allocated.
   constexpr size_t kMaxRatio = 1032;
   if (size / kMaxRatio > compressed.size()) {
     fail(path, "it has less data than its size needs");

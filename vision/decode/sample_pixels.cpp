@@ -33,8 +33,8 @@ struct Span {
   double low, high;
 };
 
-/// Returns the begin and the number of the pixels in a span, including `around`
-/// more pixels on each side and a margin for neighbors and rounding.
+/// Returns the first pixel and the number of pixels of a span, extended by
+/// `around` pixels and a margin for neighbors and rounding on each side.
 std::pair<int64_t, int64_t>
 seen(Span span, double around, int64_t size, Padding padding) {
   constexpr double kMargin = 2;

@@ -77,8 +77,8 @@ torch::Tensor labels_in(const Tensors& outputs, const Tensors& targets) {
   return torch::cat(all);
 }
 
-/// Returns the IoU of each box with each other box, [D, K]; 0 if one has no
-/// area.
+/// Returns the IoU of each of D boxes with each of K boxes, [D, K]; 0 if either
+/// has no area.
 torch::Tensor overlaps(
     const torch::Tensor& boxes,
     const torch::Tensor& others) {

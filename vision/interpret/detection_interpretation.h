@@ -59,10 +59,10 @@ struct ImageErrors {
 ///   interp.plot_worst("worst.png");
 ///
 /// Detections are matched to the objects of each image in order of decreasing
-/// score. A detection takes the free object with the largest IoU of at least
-/// `iou`; objects of its class have priority over others. A detection without a
-/// match is a false positive. It is ignored instead if at least the fraction
-/// `iou` of its area is within a crowd region of its class.
+/// score. A detection is matched to the free object with the largest IoU of at
+/// least `iou`; objects of its class have priority over others. A detection
+/// without a match is a false positive. It is ignored instead if at least the
+/// fraction `iou` of its area is within a crowd region of its class.
 class DetectionInterpretation final {
  public:
   /// Evaluates a split in the order of the dataset, without augmentation.
@@ -105,7 +105,7 @@ class DetectionInterpretation final {
   /// \param k  Number of images; 0: all images with an error.
   std::vector<ImageErrors> worst_images(int64_t k = 0) const;
 
-  /// Evaluates all detections, including those with a low score, by COCO's
+  /// Evaluates all detections, including detections with low scores, by COCO's
   /// protocol.
   BoxEvaluationResult evaluation() const;
 

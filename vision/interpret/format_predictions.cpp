@@ -16,7 +16,7 @@
 namespace tern {
 namespace {
 
-/// A class with its probability or share of pixels, or a number.
+/// A class with its probability or fraction of pixels, or a number.
 struct NamedValue {
   std::string name;
   double value;
@@ -27,7 +27,7 @@ int64_t classes_of(const Prediction& answer) {
   return std::max<int64_t>(answer.probabilities.size(0), 2);
 }
 
-/// Returns the share of pixels of each class, [C] kDouble.
+/// Returns the fraction of pixels of each class, [C] kDouble.
 torch::Tensor shares_of_pixels(const Prediction& answer) {
   const torch::Tensor& mask = answer.mask;
   return mask.dim() == 3
@@ -51,7 +51,7 @@ std::vector<std::string> corners_of(const Prediction& answer, int64_t index) {
 }
 
 NamedValues values_of(const Prediction& answer, const OutputInfo& info) {
-  // Undefined if the output is of the whole batch instead of a sample.
+  // Undefined if the output belongs to the whole batch instead of a sample.
   if (!answer.probabilities.defined()) return {};
   if (answer.points.defined()) {
     NamedValues places;

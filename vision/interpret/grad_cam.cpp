@@ -97,8 +97,8 @@ GradCam grad_cam(
       [&](size_t layer, const torch::Tensor& seen) {
         // fastai's minimum; fewer cells are not informative.
         constexpr int64_t kMinCells = 16;
-        // After the patches of a ViT the outputs are tokens, so there is no
-        // later feature map.
+        // The outputs that follow the patches of a ViT are tokens, so there is
+        // no later feature map.
         if (seen.dim() == 3 && options.layer.empty()) output.reset();
         if (seen.dim() != 4) return;
         const std::string& name = hooks.names()[layer];
@@ -110,7 +110,7 @@ GradCam grad_cam(
       });
   check_layer(hooks.names(), options.layer);
   loop::in_forward_precision(parts_of(learn), [&] {
-    // Gives a gradient to layers with frozen weights too.
+    // With this, layers with frozen weights also have a gradient.
     const torch::Tensor input = prepared(learn, sample).requires_grad_(true);
     logits = learn.model().forward({input}).at(0);
   });

@@ -13,7 +13,7 @@ namespace tern {
 
 namespace {
 
-// Kelly's colors of maximum contrast, without those close to white and black.
+// Kelly's colors of maximum contrast, without colors close to white and black.
 constexpr std::array<std::array<uint8_t, 3>, 16> kColors = {
     {{0, 103, 165},
      {243, 195, 0},
@@ -119,7 +119,7 @@ void draw_title(Page& page, const std::vector<std::string>& lines) {
   }
 }
 
-/// Draws the boxes and points of a picture.
+/// Draws the boxes and points of an image.
 /// \param x, y   Upper left corner of its image.
 /// \param scale  Drawn size relative to the image's size.
 void draw_marks(
@@ -140,7 +140,7 @@ void draw_marks(
   for (const MarkedBox& box : picture.boxes) {
     if (box.name.empty()) continue;
     // At the upper edge of the image, the name is inside the box, so that it
-    // does not cover what is above the image.
+    // does not cover the area above the image.
     const double bottom = std::max(y + scale * box.y1, y + kTagRoom);
     page.tag(x + scale * box.x1, bottom, box.name, box.color);
   }
@@ -185,7 +185,7 @@ void draw_tile(
   }
 }
 
-/// Draws each name next to a square of its color.
+/// Draws each name next to a square in its color.
 void draw_legend(
     Page& page,
     const std::vector<CaptionLine>& names,

@@ -42,7 +42,7 @@ void save_grid(
   save_image(file, picture_grid(pictures, grid));
 }
 
-/// Returns [C, C] kDouble: rows are actual classes, columns predicted ones.
+/// Returns [C, C] kDouble: rows are actual classes, columns predicted classes.
 torch::Tensor count_pixels(Learner& learn, Split split) {
   torch::Tensor counts;
   Metric confusion = std::make_shared<ConfusionMetric>(
@@ -133,7 +133,7 @@ void save_mask_results(
 }
 
 /// Returns the target, if there is one, followed by the prediction in the color
-/// for right or wrong.
+/// for correct or wrong.
 std::vector<CaptionLine> result_caption(
     TargetKind kind,
     const torch::Tensor& targets,
@@ -240,7 +240,7 @@ void show_batch(
   const DataLoader& loader = data.loader(split);
   auto batches = loader.epoch(0);
   std::optional<Batch> batch = batches.next();
-  // Skips batches of which all samples were left out.
+  // Skips batches in which all samples were left out.
   while (batch && !batch->left_out.empty() && batch->size() == 0) {
     batch = batches.next();
   }

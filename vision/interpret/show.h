@@ -43,8 +43,8 @@ void show_batch(
 /// Plots images of a split with target and prediction. For classes, the
 /// prediction is green if correct and red if wrong. For masks, each row
 /// contains the image, the actual and the predicted mask, with a legend of the
-/// classes. For boxes and points, the image with the actual boxes or points is
-/// next to the image with the predicted ones; boxes need a score of at least
+/// classes. For boxes and points, the image with the targets is next to the
+/// image with the predictions; boxes need a score of at least
 /// OutputInfo::threshold. Pixels keep their color if their class is unknown to
 /// the model or ignored by the loss. As fastai's show_results.
 ///

@@ -19,9 +19,9 @@ struct VisibleBatch {
   Tensors all_targets;    // all targets; the first is `targets`
 };
 
-/// Applies only those batch transforms of `data` that keep the images as bytes,
-/// and thus no normalization. Floating-point images with values outside 0..1
-/// are rescaled by the batch's minimum and maximum.
+/// Applies only batch transforms of `data` that keep the images as bytes, and
+/// thus no normalization. Floating-point images with values outside 0..1 are
+/// rescaled by the batch's minimum and maximum.
 ///
 /// \throws c10::ValueError if the inputs are not images.
 VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments);

@@ -118,7 +118,8 @@ ScenePlan draw_plan(
   return plan;
 }
 
-/// Returns a number per change, shaped to multiply images.
+/// Returns one number per change, in a shape that can be multiplied with
+/// images.
 template <class Changes, class Number>
 torch::Tensor factors(
     const Changes& changes,

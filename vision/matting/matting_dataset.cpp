@@ -257,7 +257,7 @@ void MattingDataset::write_background(
     const BatchContext& context,
     uint8_t* bgr) const {
   static thread_local SamplePlan plan;
-  // Separate random numbers, independent of what the pair draws.
+  // Separate random numbers, independent of the pair's random numbers.
   constexpr uint64_t kBackgroundKey = 0x1f0a'66d3'9be4'27c5;
   const int64_t shift = context.training ? context.epoch : 0;
   const int64_t place = (index + shift) % std::ssize(files_.bgr);

@@ -22,7 +22,7 @@ struct MattingFiles {
 };
 
 /// Finds the images in `pairs/pha` and `pairs/fgr`, recursively, and pairs
-/// those with the same name apart from the suffix. Also finds the images in
+/// images with the same name apart from the suffix. Also finds the images in
 /// `backgrounds`.
 ///
 ///   MattingFiles files = find_matting_files("alphamatting27", "streets");

@@ -91,8 +91,8 @@ torch::Tensor stretched(const torch::Tensor& pha) {
 }
 
 /// Returns the gradient magnitude of a smoothed alpha. The filter for each
-/// direction is the product of a Gaussian and the derivative of one, each with
-/// norm 1.
+/// direction is the product of a Gaussian and a Gaussian's derivative, each
+/// with norm 1.
 torch::Tensor steepness(const torch::Tensor& pha) {
   constexpr double kSigma = 1.4;
   constexpr int64_t kReach = 4;  // beyond it the Gaussian is below 0.01

@@ -66,7 +66,8 @@ torch::Tensor matting_picture(
 
 /// Plots the first scenes of a split, as `matting_picture` does.
 /// \param file  A PNG file, which is replaced.
-/// \throws c10::ValueError as above, or if the split is empty; IoError.
+/// \throws c10::ValueError as `matting_picture`, or if the split is empty;
+///         IoError.
 void show_mattes(
     Learner& learn,
     const std::filesystem::path& file,

@@ -69,8 +69,8 @@ torch::Tensor norm_relu(
 }
 
 torch::Tensor activate(torch::Tensor y, LayerEnd end) {
-  // silu, hardswish and hardsigmoid need their input for backward; computing
-  // them in place would make autograd copy it.
+  // silu, hardswish and hardsigmoid need their input for backward; if they were
+  // computed in place, autograd would copy it.
   const bool is_learning = torch::GradMode::is_enabled() && y.requires_grad();
   switch (end) {
     case LayerEnd::linear:

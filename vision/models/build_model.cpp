@@ -82,7 +82,8 @@ namespace {
 }
 
 // Limits the memory that a thread allocates. LibTorch reports each allocation
-// of a thread to its profiler; this class takes the profiler's place.
+// of a thread to its profiler; this class is registered in place of the
+// profiler.
 class AllocationLimit final : public c10::MemoryReportingInfoBase {
  public:
   AllocationLimit(int64_t limit, std::string file)
@@ -98,7 +99,7 @@ class AllocationLimit final : public c10::MemoryReportingInfoBase {
     if (!device.is_cpu()) return;
     left_ -= size;
     if (size <= 0 || left_ >= 0) return;
-    // No tensor owns the memory yet, so free it here.
+    // No tensor owns the memory yet, so it is freed here.
     c10::profiledCPUMemoryReporter().Delete(memory);
     c10::free_cpu(memory);
     throw_too_large(file_);
@@ -110,7 +111,7 @@ class AllocationLimit final : public c10::MemoryReportingInfoBase {
 };
 
 // Builds a network with a limit on memory. Its shapes can be compared with the
-// file's only after it is built; without the limit, a file of a few kilobytes
+// file only after it is built. Without the limit, a file of a few kilobytes
 // could describe a network of gigabytes.
 Model build_of_size(
     const Architecture& architecture,
@@ -123,7 +124,7 @@ Model build_of_size(
     limit += kTimes * item.value().numel() *
              std::max<int64_t>(item.value().element_size(), sizeof(float));
   }
-  // A profiler of the caller uses the same place with its own state.
+  // A profiler of the caller would use the same slot with its own state.
   constexpr auto kPlace = c10::DebugInfoKind::PROFILER_STATE;
   if (c10::ThreadLocalDebugInfo::get(kPlace)) return build_model(architecture);
   const c10::DebugInfoGuard guard(
@@ -132,7 +133,8 @@ Model build_of_size(
   try {
     return build_model(architecture);
   } catch (const c10::Error& error) {
-    // An allocation beyond the machine's memory fails before it is reported.
+    // An allocation that exceeds the machine's memory fails before it is
+    // reported.
     if (std::string_view(error.what_without_backtrace())
             .find("can't allocate memory") == std::string_view::npos) {
       throw;

@@ -38,9 +38,10 @@ torch::Tensor in_size_of(const torch::Tensor& like, const torch::Tensor& x) {
 
 }  // namespace
 
-// Doubles height and width by a 1x1 convolution and pixel shuffle. The initial
-// weights repeat each value (ICNR; Aitken et al., "Checkerboard artifact free
-// sub-pixel convolution", 2017). [N, in, H, W] -> [N, out, 2 * H, 2 * W].
+// Doubles height and width with a 1x1 convolution and pixel shuffle. The
+// initial weights repeat each value (ICNR; Aitken et al., "Checkerboard
+// artifact free sub-pixel convolution", 2017). [N, in, H, W] -> [N, out, 2 * H,
+// 2 * W].
 class PixelShuffleUpImpl : public torch::nn::Cloneable<PixelShuffleUpImpl> {
  public:
   PixelShuffleUpImpl(int64_t in, int64_t out, bool blur)

@@ -56,14 +56,15 @@ Adapted without_prefixes(const StateDict& file) {
   return result;
 }
 
-// Swin's window index and mask. Not every file has them, and they are constant.
+// True for Swin's window index and mask, which are constant and not in every
+// file.
 bool is_constant(const std::string& name) {
   return name.ends_with("relative_position_index") ||
          name.ends_with("attn_mask");
 }
 
-// fastai's rule for input channels that differ from those of the pretrained
-// network.
+// fastai's rule for a number of input channels that differs from the pretrained
+// network's.
 torch::Tensor for_channels(const torch::Tensor& weight, int64_t channels) {
   if (channels == 1) return weight.sum(1, /*keepdim=*/true);
   if (channels == 2) return weight.narrow(1, 0, 2) * 1.5;

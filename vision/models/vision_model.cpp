@@ -57,8 +57,9 @@ torch::Tensor VisionModelImpl::forward(const torch::Tensor& x) {
   torch::Tensor y = head_->forward(body_->backbone->features(x));
   if (!head_options_.points) return y;
   // The outputs are fractions of the image's width and height. An untrained
-  // head predicts its center, and the margin lets the sigmoid reach the edges.
-  // Computed in fp32, because fp16 resolves a quarter of a pixel at best.
+  // head predicts the image's center, and the margin lets the sigmoid reach the
+  // edges. Computed in fp32, because fp16 resolves a quarter of a pixel at
+  // best.
   constexpr double kMargin = 0.05;
   const torch::Tensor shares =
       y.to(torch::kFloat).view({-1, outputs_, 2}).sigmoid() *
@@ -75,7 +76,7 @@ Architecture VisionModelImpl::architecture() const {
   int64_t in_channels = in_channels_, outputs = outputs_;
   HeadOptions head = head_options_;
   JsonFields fields = fields_of(body, in_channels, outputs, head);
-  // Earlier versions of Tern do not know the field "points".
+  // Earlier versions of Tern do not have the field "points".
   if (!head.points) fields.pop_back();
   return {"vision_model", to_json(fields)};
 }

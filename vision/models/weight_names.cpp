@@ -91,8 +91,8 @@ Renaming regnet() {
 }
 
 Renaming swin(const std::set<std::string>& names) {
-  // The Swin authors' code and early timm versions put the downsampling at the
-  // end of a stage instead of at the beginning of the next.
+  // The Swin authors' code and early timm versions have the downsampling at the
+  // end of a stage instead of at the beginning of the next stage.
   const int shift = names.contains("layers.0.downsample.norm.weight") ? 1 : 0;
   Renaming renaming{
       {{"patch_embed.proj.", "features.0.0."},
@@ -217,7 +217,7 @@ std::vector<std::string> torchvision_names(
   const std::set<std::string> targets(wanted.begin(), wanted.end());
   std::vector<std::string> best;
   int64_t most = -1;
-  // The first one leaves all names unchanged.
+  // The first Renaming leaves all names unchanged.
   for (const Renaming& renaming :
        {Renaming{},
         convnext(),

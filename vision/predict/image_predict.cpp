@@ -65,7 +65,7 @@ bool has_places(const std::vector<OutputInfo>& outputs) {
 }
 
 /// Converts boxes and points from pixels of the model's input to pixels of the
-/// photograph, as Predictor does.
+/// photo, as Predictor does.
 void bring_to_photo(
     Prediction& prediction,
     const std::vector<OutputInfo>& outputs,
@@ -88,7 +88,7 @@ void bring_to_photo(
   prediction.outputs = std::move(all);
 }
 
-/// Predicts an image that was prepared from a photograph of size `photo`.
+/// Predicts an image that was prepared from a photo of size `photo`.
 Prediction predict_photo(
     Learner& learn,
     const torch::Tensor& input,
@@ -103,7 +103,7 @@ Prediction predict_photo(
   return prediction;
 }
 
-/// Reads the size of the upright photograph from the file's header.
+/// Reads the size of the upright photo from the file's header.
 ImageSize photo_size(const std::string& path, const DecodeOptions& decode) {
   ScratchBuffer buffer;
   return EncodedImage(read_image_file(path, buffer), path, decode).size();

@@ -37,8 +37,8 @@ struct ImagePredictions {
 
 /// Predicts every image below a folder, sorted by path, or every image of a
 /// list. Images are prepared as in evaluation.
-/// \throws DataError if there are no images or if one cannot be read, even if
-///         `bad_images` allows bad images.
+/// \throws DataError if there are no images or if an image cannot be read, even
+///         if `bad_images` allows bad images.
 ImagePredictions get_preds(
     Learner& learn,
     const std::filesystem::path& folder,

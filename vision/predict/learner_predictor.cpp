@@ -30,8 +30,8 @@ bool are_equal(const torch::Tensor& one, const torch::Tensor& other) {
 }
 
 // When a Cloneable module has a plain nn::Module as a child, LibTorch's clone()
-// silently does not copy that child: the clone contains the original, or one
-// that reset() has created.
+// silently does not copy that child: the clone contains the original child, or
+// a child that reset() created.
 bool is_whole_clone(const Module& clone, const Module& module) {
   const auto originals = module.modules(), copies = clone.modules();
   for (const auto& copy : copies) {
@@ -49,7 +49,7 @@ bool is_whole_clone(const Module& clone, const Module& module) {
          });
 }
 
-/// Returns nullopt if there is no clone() that copies the whole model.
+/// Unset if there is no clone() that copies the whole model.
 std::optional<Model> copy_of(const Model& model) {
   const std::shared_ptr<Module> module = model.module();
   if (!module) {
@@ -91,8 +91,8 @@ Model independent_model(Learner& learn, const ModelCard& card) {
   }
 }
 
-// Kernels of this thread's stream must finish, because streams of other threads
-// do not wait for it.
+// Waits for the kernels of this thread's stream, because streams of other
+// threads do not wait for them.
 void wait_for(torch::Device device) {
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl devices(device.type());

@@ -13,7 +13,7 @@ namespace tern {
 
 namespace {
 
-/// Returns the size of the model's input, after checking the photograph's size.
+/// Returns the size of the model's input, after checking the photo's size.
 ImageSize input_size(const ImagePreprocessing& what, ImageSize photo) {
   check_size("PhotoGeometry", photo);
   TERN_CHECK_VALUE(
@@ -80,14 +80,14 @@ torch::Tensor PhotoGeometry::boxes_on_photo(const torch::Tensor& boxes) const {
       {corners.select(-1, 0).clamp(0, x_.photo),
        corners.select(-1, 1).clamp(0, y_.photo)},
       -1);
-  // Mirroring swaps the edges of a box.
+  // A flip swaps the edges of a box.
   return torch::cat({clipped.amin(-2), clipped.amax(-2)}, -1);
 }
 
-/// For each row (or column) of the photograph, the two values of a map to
+/// For each row (or column) of the photo, the two values of a map to
 /// interpolate between.
 struct PhotoGeometry::Samples {
-  int64_t begin = 0;             // first row that the model has seen
+  int64_t begin = 0;             // first row that the model saw
   torch::Tensor first, second;   // [count] kLong
   torch::Tensor second_weights;  // [count] kFloat
 };
@@ -101,8 +101,8 @@ PhotoGeometry::Samples PhotoGeometry::samples_of(
     return (place - axis.offset) / axis.scale * per_pixel;
   };
   const auto size = static_cast<double>(map);
-  // Excludes the padding around the photograph, so that values at its edge are
-  // not interpolated with it.
+  // Excludes the padding around the photo, so that values at the photo's edge
+  // are not interpolated with padding.
   const double begin = std::max(on_map(0), 0.0);
   const double end = std::min(on_map(static_cast<double>(axis.photo)), size);
   const double inset = std::min(0.5, (end - begin) / 2);
@@ -141,8 +141,7 @@ torch::Tensor PhotoGeometry::map_on_photo(const torch::Tensor& map) const {
       result.narrow(1, rows.begin, rows.first.size(0))
           .narrow(2, columns.begin, columns.first.size(0));
   const torch::Tensor values = map.detach().to(torch::kCPU, torch::kFloat);
-  // One channel at a time, to limit memory for large photographs and many
-  // classes.
+  // One channel at a time, to limit memory for large photos and many classes.
   for (int64_t c = 0; c < map.size(0); ++c) {
     const torch::Tensor high = torch::lerp(
         values[c].index_select(0, rows.first),

@@ -45,7 +45,7 @@ void check(const PredictorOptions& options) {
       options.batch_size);
 }
 
-/// Converts all weights except those of BatchNorm, as to_fp16 does.
+/// Converts all weights except BatchNorm's, as to_fp16 does.
 void convert(Model& model, torch::ScalarType precision) {
   for (ModelTensor& t : model.state()) {
     if (t.tensor.is_floating_point() && t.layer != LayerKind::batch_norm) {
@@ -54,7 +54,7 @@ void convert(Model& model, torch::ScalarType precision) {
   }
 }
 
-/// Returns nullopt for a TorchScript module or a module that cannot be cloned.
+/// Unset for a TorchScript module or a module that cannot be cloned.
 std::optional<Model> clone_of(const Model& model) {
   if (!model.module()) return std::nullopt;
   try {
@@ -66,8 +66,7 @@ std::optional<Model> clone_of(const Model& model) {
   }
 }
 
-/// True if the network is to be fused, which is the case where fusing is
-/// faster.
+/// True if the network must be fused, that is, where fusing is faster.
 bool is_fused(const PredictorOptions& options) {
   if (options.exact || !options.device.is_cpu()) return false;
   return options.precision == torch::kFloat ||
@@ -108,7 +107,7 @@ struct Predictor::Loaded {
     return *images;
   }
 
-  /// Converts the outputs of one sample to pixels of its photograph: boxes and
+  /// Converts the outputs of one sample to pixels of its photo: boxes and
   /// points, and also masks if `original_size` is set.
   void bring_to_photo(Tensors& outputs, ImageSize photo) const {
     std::optional<PhotoGeometry> geometry;

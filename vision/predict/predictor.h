@@ -97,7 +97,7 @@ struct FilePrediction {
 /// - the model's own input without the batch dimension, which is passed
 ///   unchanged: floating point, or integers such as word or category ids, which
 ///   can be 0-dim. A kByte tensor is an image if the file describes how to
-///   prepare images; otherwise it is such an input of integers.
+///   prepare images; otherwise it contains integers like these.
 /// - Tensors: the inputs of a model with several inputs. The first is any of
 ///   the above; the others are passed unchanged.
 class Predictor {
@@ -143,8 +143,8 @@ class Predictor {
       const std::vector<std::filesystem::path>& images) const {
     return predict_batch<std::filesystem::path>(images);
   }
-  /// \param samples  [N, ...]: N samples of one size, as above. Integers [N]
-  ///                 are N 0-dim samples.
+  /// \param samples  [N, ...]: N samples of one size, as for `predict`.
+  ///                 Integers [N] are N 0-dim samples.
   std::vector<Prediction> predict_batch(const torch::Tensor& samples) const;
   /// Predicts all images below a folder, sorted by path. A bad image does not
   /// affect the others: its `error` is set.

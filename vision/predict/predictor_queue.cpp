@@ -93,7 +93,8 @@ void PredictorQueue::answer(std::vector<Item>& items) {
       items[0].promise.set_exception(std::current_exception());
       return;
     }
-    // One sample causes the error, or the sizes differ. Predict each alone.
+    // One sample causes the error, or the sizes differ, so each sample is
+    // predicted alone.
     for (Item& item : items) {
       std::vector<Item> alone;
       alone.push_back(std::move(item));

@@ -65,8 +65,8 @@ bool is_mask(const torch::Tensor& target, const torch::Tensor& images) {
                                     target.squeeze(1).sizes() == size);
 }
 
-// Targets such as masks of another size, other images or unnamed boxes could
-// not follow the pixels.
+// Targets such as masks of a different size, further images or boxes without a
+// declared target type cannot be moved with the pixels.
 void check_is_not_spatial(
     const torch::Tensor& target,
     const torch::Tensor& images) {
@@ -81,7 +81,7 @@ void check_is_not_spatial(
 }
 
 /// Transforms the targets of a batch along with its images. Creates new
-/// tensors, because the data loader reuses the memory of the old ones.
+/// tensors, because the data loader reuses the memory of the old tensors.
 void move_targets(
     Tensors& targets,
     const torch::Tensor& images,
@@ -279,8 +279,8 @@ torch::Tensor render_masks(const torch::Tensor& masks, const Plans& plans) {
   if (plans.empty()) return masks;
   const int64_t count = masks.size(0);
   const int64_t height = masks.size(-2), width = masks.size(-1);
-  // 1-based number of the source pixel that each pixel of the result shows; 0
-  // is outside. Integers up to 2^24 are exact in float.
+  // 1-based number of the source pixel for each pixel of the result; 0:
+  // outside. Integers up to 2^24 are exact in float.
   const auto type = height * width < (1 << 24) ? torch::kFloat : torch::kDouble;
   const torch::Tensor numbers =
       torch::arange(1, height * width + 1, masks.device()).to(type);
@@ -293,8 +293,8 @@ torch::Tensor render_masks(const torch::Tensor& masks, const Plans& plans) {
           /*align_corners=*/false)
           .to(torch::kLong)
           .view({count, -1});
-  // gather does not support all dtypes, so view masks as integers of the same
-  // width.
+  // gather does not support all dtypes, so masks are viewed as integers of the
+  // same width.
   const torch::Tensor bits = masks.view(integers_as_wide_as(masks));
   return bits.reshape({count, -1})
       .gather(1, (shown - 1).clamp_min(0))

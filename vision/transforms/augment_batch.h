@@ -14,7 +14,7 @@
 namespace tern {
 
 /// Mean and standard deviation of pixel values in 0..1, with one value per
-/// channel or one for all channels.
+/// channel, or a single value for all channels.
 struct ImageStats {
   std::vector<double> mean, stddev;
 
@@ -62,8 +62,8 @@ inline ImageStats none() {
 /// Transforms with `pixel_functions` need a CPU.
 ///
 /// \param stats  Normalizes the images as `normalize` does, in evaluation too:
-///               one value per channel, or one for all. If not set, images stay
-///               kByte for later transforms.
+///               one value per channel, or a single value for all. If not set,
+///               images stay kByte for later transforms.
 /// \param target  Type of the targets. Boxes and points have the form of
 ///                BoxTargets and PointTargets; masks are recognized by their
 ///                shape.

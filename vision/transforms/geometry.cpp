@@ -50,8 +50,8 @@ random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
         std::llround(std::sqrt(wanted * shape))};
     if (size.height > 0 && size.width > 0 && size.height <= image.height &&
         size.width <= image.width) {
-      // Drawn as a fraction, so that the same image in another size is cropped
-      // at the same place.
+      // Drawn as a fraction, so that the same image in a different size is
+      // cropped at the same position.
       const auto place = [&](int64_t room) {
         return static_cast<int64_t>(
             double{rng.uniform()} * static_cast<double>(room + 1));

@@ -11,7 +11,7 @@ namespace tern {
 namespace {
 
 /// Returns, for each point, the index of the point that replaces it in a
-/// mirrored image.
+/// flipped image.
 torch::Tensor mirrored_order(int64_t points, const AnnotationOptions& options) {
   std::vector<int64_t> order(static_cast<size_t>(points));
   std::iota(order.begin(), order.end(), 0);

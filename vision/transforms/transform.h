@@ -25,8 +25,7 @@ struct MutablePixels {
 /// Changes to the colors of an image, whose values are in 0..1.
 ///
 /// Brightness, contrast and saturation are fastai's: they are affine in the
-/// logits log(x / (1 - x)), so that any number of them combine into one affine
-/// map.
+/// logits log(x / (1 - x)), so that all of them combine into one affine map.
 struct Lighting {
   /// logit' = scale * mix(logit) + shift. mix multiplies each channel's
   /// distance from the pixel's gray value by `saturation`: 1 has no effect, 0

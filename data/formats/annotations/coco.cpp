@@ -380,7 +380,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
 
 CocoFile parse_coco(std::span<const uint8_t> bytes, const std::string& path) {
   std::string_view text = as_text(bytes);
-  // nlohmann-json would treat a zero byte as the end.
+  // nlohmann-json would treat a zero byte as the end of the text.
   if (const size_t zero = text.find('\0'); zero != text.npos) {
     throw DataError(
         path,

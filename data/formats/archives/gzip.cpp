@@ -109,8 +109,8 @@ size_t GzipReader::inflate_some(std::span<uint8_t> bytes) {
   return room - stream.avail_out;
 }
 
-// After a member comes nothing, zero padding from a tape or a block device, or
-// another member.
+// A member is followed by the end of the file, by zero padding from a tape or a
+// block device, or by another member.
 void GzipReader::expect_end_or_next_member() {
   while (input_.empty() || input_[0] == 0) {
     if (input_.empty()) refill();

@@ -50,7 +50,7 @@ std::string name_of(archive_entry* entry) {
 }
 
 // Returns why an entry is rejected, such as "is a symbolic link"; null if it is
-// a regular file or a folder that stays inside.
+// a regular file or a folder whose name stays inside the target folder.
 const char* fault_of(archive_entry* entry, const std::string& name) {
   if (const char* fault = member_name_fault(name)) return fault;
   if (archive_entry_hardlink(entry) != nullptr) return "is a hard link";
@@ -80,10 +80,10 @@ class TarReader {
   // Fills the span with the next bytes of the archive; returns fewer only at
   // its end.
   using Give = std::function<size_t(std::span<uint8_t>)>;
-  // Skips this many bytes, and returns how many there were.
+  // Skips this many bytes, and returns how many were skipped.
   using Skip = std::function<uint64_t(uint64_t)>;
 
-  // Without `skip` all bytes are read.
+  // Without `skip`, bytes to be skipped are read instead.
   TarReader(std::string path, int64_t max_entries, Give give, Skip skip = {})
       : path_(std::move(path)),
         max_entries_(max_entries),
@@ -99,7 +99,7 @@ class TarReader {
     if (archive_read_open1(archive) != ARCHIVE_OK) fail();
   }
 
-  // Returns the next file or folder; nothing at the end.
+  // Returns the next file or folder; unset at the end.
   std::optional<Entry> next() {
     const uint64_t end = end_of(at_);
     archive_entry* entry = nullptr;

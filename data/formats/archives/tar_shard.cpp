@@ -11,7 +11,8 @@ namespace tern {
 
 namespace {
 
-// Returns the position between key and field; npos for a file of no sample.
+// Returns the position of the dot between key and field; npos for a file that
+// belongs to no sample.
 size_t first_dot(std::string_view name) {
   const size_t slash = name.rfind('/');
   const size_t base = slash == name.npos ? 0 : slash + 1;

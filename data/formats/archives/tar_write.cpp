@@ -28,8 +28,8 @@ TarWriter::TarWriter(const std::filesystem::path& path)
 }
 
 TarWriter::~TarWriter() {
-  // Freeing an open archive would write its end. archive_write_fail() prevents
-  // that, but then libarchive leaks its buffer.
+  // Freeing an open archive would write its end marker. archive_write_fail()
+  // prevents that, but then libarchive leaks its buffer.
   is_abandoned_ = true;
   archive_.reset();
 }

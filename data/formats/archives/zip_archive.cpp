@@ -13,8 +13,8 @@ namespace tern {
 
 namespace {
 
-// The records of a zip archive: a header before each entry, a table of
-// contents with a row for each, and the end. Source: PKWARE's APPNOTE.TXT,
+// The records of a zip archive: a header before each entry, a table of contents
+// with a row for each entry, and the end record. Source: PKWARE's APPNOTE.TXT,
 // sections 4.3 to 4.5.
 namespace zip {
 

@@ -189,7 +189,7 @@ struct HeaderReader {
   void read_tiff() {
     const TiffTags tags(bytes);
     if (!tags.is_tiff() || !tags.is_whole()) fail_truncated();
-    // Without their values the pixels would be decoded wrongly.
+    // Without the values of these tags, the pixels would be decoded wrongly.
     for (const uint16_t tag :
          {TiffTags::kBitsPerSample,
           TiffTags::kStripOffsets,

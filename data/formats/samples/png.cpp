@@ -16,7 +16,8 @@ void append_uint32(std::vector<uint8_t>& out, uint64_t value) {
   }
 }
 
-// A chunk is its length, its name, its body, and a CRC-32 over name and body.
+// A chunk consists of its length, its name, its body, and a CRC-32 over name
+// and body.
 void append_chunk(
     std::vector<uint8_t>& out,
     std::string_view name,
@@ -60,7 +61,7 @@ std::vector<uint8_t> encode_png(
         "or 3 channels.");
   }
 
-  // Rows are unfiltered, as the first byte of each says.
+  // Rows are unfiltered; the first byte of each row says so.
   const auto row_bytes = static_cast<size_t>(width * channels);
   std::vector<uint8_t> rows;
   rows.reserve((row_bytes + 1) * static_cast<size_t>(height));

@@ -133,7 +133,7 @@ class PixelCheck {
     const TiffTags::Values sizes =
         find_either(TiffTags::kTileByteCounts, TiffTags::kStripByteCounts);
     if (compression_ == kOldJpeg) {
-      // A single JPEG file, which need not list its strips.
+      // A single JPEG stream, which need not list its strips.
       const uint64_t start = tags_.value(TiffTags::kOldJpegStart, 0);
       const uint64_t length = tags_.value(TiffTags::kOldJpegLength, 0);
       if (start + length > bytes_.size()) fail_truncated();
@@ -192,8 +192,8 @@ class PixelCheck {
     const bool is_plain = compression_ == kUncompressed &&
                           tags_.value(TiffTags::kPhotometric, 0) != kYCbCr;
     // libtiff computes the size of a single uncompressed strip from width and
-    // height. A compressed strip without a size is rejected: nothing shows
-    // where it ends, and missing data would be decoded as black.
+    // height. A compressed strip without a size is rejected, because its end is
+    // unknown and missing data would be decoded as black.
     const bool needs_sizes = !is_plain || blocks.is_tiled || count > 1;
     if (needs_sizes && sizes.count < count) {
       fail_damaged("the byte counts of its strips or tiles are missing");
@@ -201,7 +201,7 @@ class PixelCheck {
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t offset = tags_.load(offsets, i);
       const uint64_t size = needs_sizes ? tags_.load(sizes, i) : 0;
-      // GDAL marks a block of only zeros this way.
+      // GDAL marks all-zero blocks this way.
       if (needs_sizes && offset == 0 && size == 0) continue;
       const uint64_t top = i % blocks.per_plane / blocks.across * blocks.height;
       const uint64_t rows = blocks.is_tiled

@@ -13,7 +13,7 @@ namespace tern {
 namespace {
 
 constexpr size_t kMaxValues = 1'000'000;
-// Repeated uses of one list count each time.
+// A list that is used several times counts each time.
 constexpr size_t kMaxItems = 10'000'000;
 constexpr size_t kMaxMarks = 64;
 constexpr size_t kMaxName = 200;
@@ -237,8 +237,8 @@ class PickleParser {
     }
     push(std::move(dict));
   }
-  // Drops the attributes of an object, such as the `_metadata` of a state dict,
-  // which are not needed.
+  // Drops the attributes of an object, which are not needed, such as the
+  // `_metadata` of a state dict.
   void drop_state() {
     pop();
     const Kind kind = top().kind;

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = Pickle::Kind;
 
-// Much more than the names and sizes of any model need.
+// Much more than the names and sizes of any model require.
 constexpr uint64_t kMaxPickle = uint64_t{64} << 20;
 
 // ---- The zip format, since PyTorch 1.6 ----

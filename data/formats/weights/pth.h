@@ -21,15 +21,16 @@ bool is_pth(const ByteFile& file);
 /// its order. Ignores entries that are not tensors. Executes no code from the
 /// file.
 ///
-/// \param key  Which dictionary: "state_dict", "ema/model" for a nested one,
-///             "nets/0" for one in a list or under an integer, "/" for the
-///             outermost. Empty: the only dictionary that contains tensors; if
-///             there are several, the only one that contains nothing else and
-///             has the most tensors. The state of an optimizer does not count.
+/// \param key  Selects the dictionary: "state_dict"; "ema/model" if it is
+///             nested; "nets/0" if it is in a list or under an integer; "/" for
+///             the outermost. Empty: the only dictionary that contains tensors;
+///             if there are several, the only one that contains nothing else
+///             and has the most tensors. The state of an optimizer does not
+///             count.
 /// \throws DataError if the file is damaged or truncated, is a TorchScript
 ///         file, nests dictionaries and lists more than 16 deep, mentions a
-///         name that is not allowed, holds a tensor that extends beyond its
-///         storage, or has no dictionary or several for `key`.
+///         name that is not allowed, or contains a tensor that extends beyond
+///         its storage; also if it has no dictionary, or several, for `key`.
 StoredWeights read_pth(const ByteFile& file, const std::string& key = "");
 
 // ---- The steps of read_pth ----

@@ -39,8 +39,8 @@ std::string key_of(const Place* place) {
   return key.empty() ? "/" : key;
 }
 
-// The same as key_of(place) == key, without copying names: a file may have a
-// name of megabytes in a million places.
+// Computes key_of(place) == key without copying names, since a file may use a
+// name of several megabytes in a million places.
 bool is_called(const Place* place, std::string_view key) {
   const auto drop = [&](std::string_view tail) {
     if (!key.ends_with(tail)) return false;
@@ -77,7 +77,7 @@ std::string list_of(const std::vector<Found>& found) {
 }
 
 // Finds dictionaries of tensors at any depth, also in lists and tuples, except
-// those of optimizers.
+// the state of optimizers.
 class DictFinder {
  public:
   DictFinder(
@@ -163,7 +163,7 @@ const Pickle::Value& choose_state_dict(
         "contains no dictionary of tensors; expected a file written by "
         "torch.save(model.state_dict(), path).");
   }
-  // A checkpoint may have a few tensors beside its one state dict.
+  // A checkpoint may have a few tensors beside its only state dict.
   const auto stands_out = [&](const Found& one) {
     return std::ranges::all_of(found, [&](const Found& other) {
       return other.dict == one.dict ||

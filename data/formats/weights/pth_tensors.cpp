@@ -13,7 +13,8 @@ using Id = Pickle::Id;
 using Kind = Pickle::Kind;
 using Value = Pickle::Value;
 
-// Names for tensors end in a version number; those for parameters may not.
+// These names end in a version number for tensors, but not always for
+// parameters.
 constexpr std::string_view kRebuildTensor = "torch._utils._rebuild_tensor";
 constexpr std::string_view kRebuildTensorV3 = "torch._utils._rebuild_tensor_v3";
 constexpr std::string_view kRebuildParameter =
@@ -48,11 +49,11 @@ std::string_view without_torch(std::string_view name) {
   return name.starts_with(kTorch) ? name.substr(kTorch.size()) : name;
 }
 
-// What `torch.save` stores in a pickle for a storage.
+// The reference to a storage that `torch.save` writes into a pickle.
 struct StorageRef {
   std::string_view key, type;
   PickledStorage whole = {};
-  // In the legacy format a storage may be a view of another one, `key`.
+  // In the legacy format a storage may be a view of another storage, `key`.
   uint64_t view_begin = 0, view_size = 0;
 };
 

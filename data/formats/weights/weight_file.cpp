@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kChunk = size_t{1} << 20;  // fits into the processor's cache
 
-// Guesses what a file without weights is.
+// Guesses the type of a file that is not a weight file.
 const char* guess(std::string_view head) {
   if (head.empty()) return "is empty";
   if (head.starts_with("version https://git-lfs")) {

@@ -1,4 +1,4 @@
-// Activations, and dropout, which eval mode turns off.
+// Activations, and dropout, which eval mode disables.
 #include <cmath>
 #include <numbers>
 #include <string_view>
@@ -11,7 +11,7 @@ namespace tern::onnx {
 
 namespace {
 
-// Translates to an ONNX operator with one number, whose name differs in
+// Translates to an ONNX operator with one number, which has a different name in
 // PyTorch.
 Operator
 with_number(const char* type, const char* attribute, const char* argument) {
@@ -54,7 +54,7 @@ Term silu(const Term& x) {
   return x * term::sigmoid(x);
 }
 
-// Supports scale and input_scale, PyTorch's factors, only with their default 1.
+// Supports PyTorch's factors scale and input_scale only with their default 1.
 Values elu(AtenNode& node, OnnxGraph&) {
   return node.term("self").op("Elu", {}, {{"alpha", node.number("alpha")}});
 }
@@ -123,7 +123,7 @@ Values softplus(AtenNode& node, OnnxGraph&) {
       scaled.op("Softplus") / beta);
 }
 
-// Moves numbers towards 0 by `bias`; those between the limits become 0.
+// Moves numbers towards 0 by `bias`; numbers between the limits become 0.
 Values shrink(AtenNode& node, bool moves) {
   const double limit = node.number("lambd");
   return node.term("self").op(

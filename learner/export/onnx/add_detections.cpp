@@ -21,8 +21,8 @@ Term rows_of(const Term& x, const Term& index) {
   return x.op_with("GatherElements", {each.value()}, {{"axis", 1}});
 }
 
-// Returns the largest numbers of each row and their indices. Of equal numbers,
-// the first ones.
+// Returns the largest numbers of each row and their indices. Among equal
+// numbers, prefers the first.
 std::pair<Term, Term> largest(const Term& x, Value* k) {
   OnnxGraph& graph = x.graph();
   const Values both =
@@ -94,13 +94,15 @@ all_candidates(OnnxGraph& graph, const RawDetections& raw, int64_t topk) {
 }
 
 // Returns the largest fp32 number that is not above the threshold. An IoU
-// exceeds either both or neither, as in `nms_mask`.
+// exceeds this number if and only if it exceeds the threshold, as in
+// `nms_mask`.
 float iou_threshold_of(double threshold) {
   const auto near = static_cast<float>(threshold);
   return near > threshold ? std::nextafter(near, -1.F) : near;
 }
 
-// Returns the scores of the candidates that are kept, and 0 for others: [N, K].
+// Returns the scores of the candidates that are kept, and 0 for the others: [N,
+// K].
 Term kept_scores(
     const Candidates& all,
     int64_t classes,

@@ -10,8 +10,8 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch computes in the type of the result, the common type of the arguments,
-// in which numbers have less weight than tensors. ONNX does not cast.
+// PyTorch computes in the type of the result: the common type of the arguments,
+// where tensors take precedence over numbers. ONNX does not cast.
 Operator of_two(Term (*function)(const Term& a, const Term& b)) {
   return [function](AtenNode& node, OnnxGraph&) -> Values {
     const torch::ScalarType type = node.output_type();
@@ -74,8 +74,8 @@ Term fmod(const Term& a, const Term& b) {
   return a.op("Mod", {b}, {{"fmod", true}});
 }
 
-// The remainder has the sign of `b`, as in Python. ONNX has this for integers
-// only.
+// The remainder has the sign of `b`, as in Python. ONNX supports this only for
+// integers.
 Term remainder(const Term& a, const Term& b) {
   if (!a.is_float()) return a.op("Mod", {b});
   const Term rest = fmod(a, b);
@@ -83,7 +83,8 @@ Term remainder(const Term& a, const Term& b) {
   return term::where(has_other_sign, rest + b, rest);
 }
 
-// Without the remainder, the quotient is an integer, up to rounding errors.
+// After subtracting the remainder, the quotient is an integer, up to rounding
+// errors.
 Term floor_divide(const Term& a, const Term& b) {
   const Term whole = (a - remainder(a, b)) / b;
   return a.is_float() ? term::where(b == 0, a / b, whole.op("Round")) : whole;
@@ -122,7 +123,7 @@ bool is_number(std::string_view name, const AtenNode& node) {
   return !node.has(name) || node.rank(name) == 0;
 }
 
-// Uses Clip where possible, which is for numbers only.
+// Uses Clip where possible; it supports only numbers as limits.
 Values clamp(AtenNode& node, OnnxGraph& graph) {
   const Term x = node.term("self", node.output_type());
   const bool is_clip = is_number("min", node) && is_number("max", node);

@@ -52,7 +52,7 @@ Value* AtenNode::value(std::string_view name) {
   return value;
 }
 
-// Writes a number directly in the type, which saves a Cast.
+// Writes a number directly in the requested type, which saves a Cast.
 Value* AtenNode::value(std::string_view name, torch::ScalarType type) {
   const Value* const given = argument(name);
   const auto number = jit::toIValue(given);
@@ -178,7 +178,7 @@ torch::ScalarType AtenNode::type(std::string_view name) const {
 at::ArrayRef<const Value*> AtenNode::outputs() const {
   const Value* const first = node_.output(0);
   const bool is_list = first->type()->kind() == c10::TypeKind::ListType;
-  // prim::ListUnpack takes a list apart.
+  // prim::ListUnpack splits a list into its elements.
   const jit::Node& giver = is_list ? *first->uses()[0].user : node_;
   return giver.outputs();
 }

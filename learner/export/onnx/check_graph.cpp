@@ -14,7 +14,7 @@ namespace {
 
 using Forward = std::function<Tensors(const Tensors&)>;
 
-// Numbers that differ from the expected ones.
+// Numbers that differ from the expected numbers.
 struct Difference {
   int64_t count = 0;
   // The largest difference, relative to the largest number of the output.
@@ -41,9 +41,10 @@ Difference difference(
   return {count, distance.max().item<double>()};
 }
 
-// Returns how many numbers of each output change in the model itself when its
-// inputs change by rounding, because it rounds or compares numbers close to a
-// limit. None if a second call with the same inputs gives other outputs.
+// Returns how many numbers of each of the model's own outputs change when
+// rounding changes its inputs, because the model rounds or compares numbers
+// close to a limit. Empty if a second call with the same inputs gives different
+// outputs.
 std::vector<int64_t> changes_by_rounding(
     const Forward& forward,
     const Tensors& inputs,

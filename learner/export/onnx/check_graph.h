@@ -21,10 +21,10 @@ namespace tern::onnx {
 /// \param forward    The model.
 /// \param tolerance  Relative to the largest number of an output, or to 0.3 if
 ///                   that is larger.
-/// \param rest       Computes the further expected outputs, which follow those
-///                   from `forward`, from the outputs of the graph. Thus steps
-///                   such as thresholds and sorting are compared on identical
-///                   numbers, and earlier rounding does not affect them.
+/// \param rest       Computes the remaining expected outputs, after the outputs
+///                   of `forward`, from the graph's outputs. Thus steps such as
+///                   thresholds and sorting are compared on identical numbers,
+///                   and earlier rounding does not affect them.
 /// \throws c10::ValueError with the output that differs, by how much, and for
 ///         which inputs; with the model's own error if it rejects all inputs.
 void check_graph(

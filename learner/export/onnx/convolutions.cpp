@@ -58,7 +58,7 @@ Values convolution(AtenNode& node, OnnxGraph&) {
 }
 
 // With padding by name: "same" for an output of the input's size, or "valid".
-// If the padding is odd, one more is at the end.
+// If the padding is odd, the end has one more.
 Values convolution_by_mode(AtenNode& node, OnnxGraph&) {
   const Integers kernel = kernel_of(node);
   const int64_t rank = std::ssize(kernel);
@@ -100,7 +100,7 @@ Values im2col(AtenNode& node, OnnxGraph& graph) {
   return term::reshape(columns, node.output_sizes());
 }
 
-// ONNX Runtime rearranges pixels of floats only.
+// ONNX Runtime rearranges only pixels in floats.
 Term movable(AtenNode& node) {
   const Term x = node.term("self");
   return x.is_float() ? x : x.to(torch::kDouble);

@@ -24,7 +24,7 @@ void export_onnx(
       "[export_onnx] there is no example input, or the model is TorchScript; "
       "expected a batch and a module written in C++. Export the module that "
       "the TorchScript was created from.");
-  // A trace does not include what other threads compute on other devices.
+  // A trace does not include computations of other threads on other devices.
   model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;
   const EvalModeGuard eval(model);

@@ -23,8 +23,8 @@ struct OnnxOptions {
   /// traced at about twice the height and three times the width. If it cannot
   /// run at odd sizes, the file accepts multiples of the example's size. If its
   /// control flow differs at odd sizes, as in a U-Net, the file follows the
-  /// path for odd sizes, provided that it gives the same result at even sizes;
-  /// otherwise export fails.
+  /// path for odd sizes, provided that this path gives the same result at even
+  /// sizes; otherwise export fails.
   bool dynamic_size = false;
   /// Store weights of 1,000 or more numbers in fp16; computations stay in fp32.
   bool half = false;
@@ -48,10 +48,10 @@ struct OnnxOptions {
   bool sha256_file = false;
 };
 
-/// Writes what a model computes in eval mode as ONNX, opset 17, for ONNX
-/// Runtime, OpenCV's cv::dnn and other readers. Does not need Python. BatchNorm
-/// is folded into convolutions, and dropout is left out. If writing fails, an
-/// existing file is unchanged.
+/// Writes a model in eval mode as ONNX, opset 17, for ONNX Runtime, OpenCV's
+/// cv::dnn and other readers. Does not need Python. BatchNorm is folded into
+/// convolutions, and dropout is left out. If writing fails, an existing file is
+/// unchanged.
 ///
 ///   export_onnx(model, "net.onnx", {torch::rand({1, 3, 224, 224})});
 ///
@@ -68,8 +68,8 @@ struct OnnxOptions {
 ///                        `forward`, on the model's device and of its dtype.
 /// \throws c10::ValueError naming an operator that the exporter does not
 ///         support, its module and what to write instead; if there is no input;
-///         if the number of names differs from that of inputs or outputs; if
-///         the model is TorchScript; if weights take more than 2 GiB; if the
+///         if the number of names differs from the number of inputs or outputs;
+///         if the model is TorchScript; if weights take more than 2 GiB; if the
 ///         file's outputs would differ from the model's; if `detection` is set
 ///         for a model whose outputs are not a RetinaNet's, or is out of range;
 ///         if `nms` is set without it. IoError. In all these cases nothing is

@@ -36,7 +36,7 @@ Places places_of(Values indices, OnnxGraph& graph) {
 
 // ---- Reading ----
 
-// A number as index removes the dimension in both.
+// In both, indexing with a number removes the dimension.
 Values select(AtenNode& node, OnnxGraph& graph) {
   return {graph.op(
       "Gather",
@@ -52,7 +52,7 @@ Values gather(AtenNode& node, OnnxGraph& graph) {
       {{"axis", node.integer("dim")}})};
 }
 
-// padding_idx matters for gradients only.
+// padding_idx only affects gradients.
 Values embedding(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"padding_idx"});
   return {graph.op("Gather", {node.value("weight"), node.value("indices")})};

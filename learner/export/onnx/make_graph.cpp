@@ -27,16 +27,16 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The batch size and, for images, the size of the first or second trace or of
-// the check. No dynamic size is the same multiple of another one in both
-// traces, so that each identifies its origin. Batches of 5 and 7 differ by less
-// than heights and widths do, however these are cropped or padded, and the same
-// is true of their halves and thirds.
+// The batch size and, for images, the image size of the first trace, the second
+// trace or the check. No dynamic size is the same multiple of another dynamic
+// size in both traces, so that each size identifies its origin. The batch sizes
+// 5 and 7 differ by less than heights and widths do, even if the images are
+// cropped or padded, and the same holds for halves and thirds of the sizes.
 struct Sizes {
   int64_t batch;
-  int64_t height = 1, width = 1;  // multiples of the example's
+  int64_t height = 1, width = 1;  // multiples of the example's size
   int64_t odd = 0;                // extra pixels
-  int64_t multiple = 1;           // the example's are first rounded up to it
+  int64_t multiple = 1;           // the example's is first rounded up to it
 
   int64_t height_for(int64_t example) const {
     return height * rounded_up(example) + odd;
@@ -51,14 +51,14 @@ struct Sizes {
 
 constexpr Sizes kFirst = {.batch = 5};
 
-// An extra pixel distinguishes a size from one that was halved and doubled. Not
-// every network accepts such sizes.
+// An extra pixel distinguishes a size from a size that was halved and doubled.
+// Not every network accepts such sizes.
 Sizes second_sizes(bool is_odd) {
   return {.batch = 7, .height = 2, .width = 3, .odd = is_odd ? 1 : 0};
 }
 
 // Odd sizes whose halves, rounded up, are odd too, five times in a row. A U-Net
-// resizes tensors that do not match their skip connection; at such sizes it
+// resizes tensors that do not match their skip connection; at these sizes it
 // does so in all stages.
 Sizes odd_halves(Sizes sizes) {
   sizes.multiple = 32;
@@ -91,7 +91,7 @@ traced_inputs(Tensors inputs, const OnnxOptions& how, const Sizes& sizes) {
   return inputs;
 }
 
-// Samples differ, so that a mix-up of samples shows.
+// Samples differ, so that a mix-up of samples is detected.
 Tensors
 checked_inputs(Tensors inputs, const OnnxOptions& how, const Sizes& sizes) {
   auto random = at::detail::createCPUGenerator(/*seed_val=*/5);
@@ -113,7 +113,7 @@ checked_inputs(Tensors inputs, const OnnxOptions& how, const Sizes& sizes) {
   return inputs;
 }
 
-// Inputs of sizes that differ from the traces. The last ones have the traced
+// Inputs of sizes that differ from the traces. The last inputs have the traced
 // sizes, for a model that accepts no others.
 std::vector<Tensors> checked_samples(
     const Tensors& example,
@@ -129,8 +129,8 @@ std::vector<Tensors> checked_samples(
   if (traced.odd > 0) add({.batch = 2, .height = 2, .width = 1});
   if (how.dynamic_batch || traced.multiple > 1) add({.batch = 1});
   if (traced.multiple > 1) {
-    // The model takes another path at this size, and the example may have no
-    // numbers below 0, as images do.
+    // The model takes a different path at this size, and the example may have
+    // no numbers below 0, for example if it is an image in 0..1.
     Tensors negative = all.back();
     for (torch::Tensor& x : negative) {
       if (x.is_floating_point()) x = -x;
@@ -139,7 +139,8 @@ std::vector<Tensors> checked_samples(
   }
   if (how.dynamic_size) {
     // Feature maps of the coarsest strides in use. With small examples they
-    // have one position in both traces, which must not be taken for all sizes.
+    // have one position in both traces, which must not be assumed for all
+    // sizes.
     constexpr int64_t kCoarsestStride = 128;
     const auto times = [&](int64_t dim) {
       int64_t least = kCoarsestStride;
@@ -182,7 +183,7 @@ Names default_names(const char* what, size_t count) {
   return names;
 }
 
-// Returns the given names, or `usual` ones.
+// Returns the given names, or the `usual` names.
 Names names_of(
     Names names,
     const char* what,
@@ -209,8 +210,8 @@ Names names_of(
   return names;
 }
 
-// Additional outputs of a file with detections, for the check only. No weight
-// has these names.
+// Additional outputs of a file with detections, used only for the check. No
+// weight has these names.
 const Names kRaw = {".boxes", ".logits"};
 
 void check_options(const OnnxOptions& options) {
@@ -234,7 +235,7 @@ class GraphMaker {
   GraphMaker(Model model, const Tensors& inputs, const OnnxOptions& options)
       : model_(std::move(model)), inputs_(inputs), options_(options) {
     // Created here, because a trace does not record the numbers of a tensor
-    // that it creates.
+    // created within it.
     const auto how = options.preprocessing.value_or(ImagePreprocessing());
     const auto by_channel = [&](const auto& values, double otherwise) {
       const auto all = values.empty() ? torch::full({1}, otherwise)
@@ -291,7 +292,8 @@ class GraphMaker {
     return anchors_per_level("export_onnx", anchors_, *options_.detection);
   }
 
-  /// A level with one position in both traces would have one in all images.
+  /// A level with one position in both traces would have one position in all
+  /// images.
   void check_levels(const torch::Tensor& anchors_of_first) const {
     if (!options_.dynamic_size) return;
     const auto counts = [&](const torch::Tensor& anchors) {

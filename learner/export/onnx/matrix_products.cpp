@@ -7,7 +7,8 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch multiplies matrices of one type, which is also that of the result.
+// PyTorch multiplies matrices of the same type, which is also the type of the
+// result.
 Values matmul(AtenNode& node, OnnxGraph&) {
   const Term self = node.term("self", node.output_type());
   return term::matmul(self, node.term("other", node.output_type()));
@@ -54,7 +55,7 @@ Values baddbmm(AtenNode& node, OnnxGraph&) {
 }
 
 // PyTorch stores the weight as [out, in]. Gemm could transpose it but supports
-// matrices only, and an input may have more dimensions.
+// only matrices, and an input may have more dimensions.
 Values linear(AtenNode& node, OnnxGraph& graph) {
   const Term input = node.term("input");
   const int64_t rank = node.rank("weight");

@@ -1,5 +1,5 @@
-// New tensors of one number. `arange`, and tensors that nothing writes into,
-// are constants of a trace and call no function here.
+// New tensors filled with one number. `arange`, and tensors into which nothing
+// is written, are constants of a trace and are not handled here.
 #include "tern/learner/export/onnx/operators.h"
 
 namespace tern::onnx {
@@ -18,8 +18,8 @@ void ignore_options(AtenNode& node) {
        "names"});
 }
 
-// Sizes that depend on the inputs are read from the tensor that the new one
-// resembles, if there is one.
+// For the *_like functions, sizes that depend on the inputs are read from the
+// given tensor.
 Value* new_shape(AtenNode& node, OnnxGraph& graph, bool is_like) {
   const Integers sizes = node.output_sizes();
   return is_like && graph.differ(sizes)
@@ -36,8 +36,8 @@ Operator filled(double number, bool is_like = false) {
   };
 }
 
-// `full`, `full_like`, `new_full` and `fill`. Of a tensor argument, only the
-// shape and type are used.
+// `full`, `full_like`, `new_full` and `fill`. Only the shape and the type of a
+// tensor argument are used.
 Operator filled_by(const char* argument, bool is_like = false) {
   return [=](AtenNode& node, OnnxGraph& graph) -> Values {
     ignore_options(node);

@@ -118,9 +118,10 @@ Values group_norm(AtenNode& node, OnnxGraph& graph) {
 }
 
 // Written so that OpenCV 4.6 can read it. OpenCV subtracts means along
-// dimension 1, as of [1, rows, numbers], and multiplies by a weight along
-// dimension 1 too, as of [rows, numbers]. It cannot divide by a single computed
-// number, so a single row is divided with a matrix product.
+// dimension 1, so they need the shape [1, rows, numbers], and also multiplies
+// by a weight along dimension 1, which needs [rows, numbers]. It cannot divide
+// by a single computed number, so a single row is divided with a matrix
+// product.
 Term decomposed(const Term& x, double eps, AtenNode& node) {
   const Integers sizes = node.sizes("input");
   const auto product = [](const Integers& numbers) {
@@ -142,8 +143,8 @@ Term decomposed(const Term& x, double eps, AtenNode& node) {
   return term::reshape(scaled(flat, node, {length}), sizes);
 }
 
-// Normalizes over the last dimensions. ONNX's axis is the first of these,
-// counted from the end.
+// Normalizes over the last dimensions. ONNX's axis is the first of these
+// dimensions, counted from the end.
 Values layer_norm(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"cudnn_enable"});
   const Integers shape = node.integers("normalized_shape");

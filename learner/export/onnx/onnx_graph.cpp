@@ -64,7 +64,8 @@ bool are_same(const torch::Tensor& a, const torch::Tensor& b) {
           ((a == b) | (a.isnan() & b.isnan())).all().item<bool>());
 }
 
-/// LibTorch only issues a warning for a file that no runtime can read.
+/// Collects warnings, because LibTorch only warns about a file that no runtime
+/// can read.
 class Warnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override { text += warning.msg(); }
@@ -103,7 +104,7 @@ void set_attribute(
   node.ss_(symbol, strings);
 }
 
-// Returns a constant value, which may be part of a constant list; none if the
+// Returns a constant value, which may be part of a constant list; unset if the
 // model computes it.
 std::optional<c10::IValue> constant_of(const Value* traced) {
   const jit::Node& node = *traced->node();
@@ -380,7 +381,7 @@ Value* OnnxGraph::integer(int64_t first, int64_t own) {
 }
 
 Value* OnnxGraph::initializer(const torch::Tensor& tensor, std::string name) {
-  // If there is no name, use one that no weight has.
+  // Without a name, uses a name that no weight has.
   if (name.empty()) name = fmt::format(".{}", initializers_.size());
   const bool is_half = half_ && tensor.scalar_type() == torch::kFloat &&
                        tensor.numel() >= 1'000 && fits_half(tensor);
@@ -393,7 +394,7 @@ Value* OnnxGraph::initializer(const torch::Tensor& tensor, std::string name) {
   return is_half ? cast(value, torch::kHalf, torch::kFloat) : value;
 }
 
-// ---- What differs between the traces ----
+// ---- Differences between the traces ----
 
 bool OnnxGraph::differ(const Integers& numbers) {
   const bool differs = in_first_trace(numbers).toIntVector() != numbers;
@@ -439,7 +440,7 @@ void OnnxGraph::describe(
     Value* value,
     torch::ScalarType type,
     const Integers& sizes) {
-  onnx_type(type);  // throws if ONNX lacks this type
+  onnx_type(type);  // throws if ONNX does not have this type
   const Integers first = in_first_trace(sizes).toIntVector();
   const std::string name = value->debugName();
   for (int64_t i = 0; i < std::ssize(sizes); ++i) {

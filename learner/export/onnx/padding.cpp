@@ -9,7 +9,7 @@ namespace tern::onnx {
 namespace {
 
 // PyTorch has a beginning and an end for each dimension, from the last
-// dimension backwards, and may leave out the first dimensions. ONNX has the
+// dimension backwards, and may omit the first dimensions. ONNX has the
 // beginnings of all dimensions in order, then the ends.
 Value* onnx_pads(const Integers& padding, AtenNode& node, OnnxGraph& graph) {
   const int64_t rank = node.rank("self");

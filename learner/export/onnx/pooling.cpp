@@ -24,10 +24,10 @@ void check_has_batch(const AtenNode& node, int64_t spatial_rank) {
       spatial_rank + 2));
 }
 
-// With ceil_mode there is one more window if numbers are left over. PyTorch
-// omits a window that would begin in the padding at the end, and readers of
-// ONNX differ on this. For fixed sizes the padding at the end is therefore set
-// to what the last window needs. For dynamic sizes it must be certain that no
+// With ceil_mode there is one more window if numbers remain. PyTorch omits a
+// window that would begin in the padding at the end, and readers of ONNX differ
+// in this. For fixed sizes the padding at the end is therefore set to the size
+// that the last window needs. For dynamic sizes it must be certain that no
 // window begins there.
 struct Window {
   Integers kernel, stride, pads;  // the beginnings, then the ends
@@ -148,9 +148,10 @@ torch::Tensor shares(AtenNode& node, int64_t rank) {
   return all.to(node.type("self"));
 }
 
-// Before opset 19, ONNX also counts what a window with ceil_mode has beyond the
-// padding, which PyTorch does not. Therefore ONNX only counts numbers inside
-// the image, and a constant factor corrects the result to PyTorch's count.
+// Before opset 19, ONNX also counts the part of a window with ceil_mode that
+// extends beyond the padding; PyTorch does not. Therefore ONNX only counts
+// numbers inside the image, and a constant factor corrects the result to
+// PyTorch's count.
 Operator avg_pool(int64_t rank) {
   return [rank](AtenNode& node, OnnxGraph& graph) -> Values {
     check_has_batch(node, rank);
@@ -161,7 +162,8 @@ Operator avg_pool(int64_t rank) {
     const Integers padding = node.integers("padding");
     const bool has_padding = padding != Integers(padding.size(), 0);
     const bool counts_otherwise = is_ceil && counts_padding && has_padding;
-    // Computed first, since the two traces may write the window in two ways.
+    // Computed first, since the window may be written differently in the two
+    // traces.
     std::optional<Term> share;
     if (has_divisor || counts_otherwise) {
       share = Term(graph, graph.constant(shares(node, rank)), x.type());
@@ -210,7 +212,7 @@ struct Parts {
 Parts parts_of(AtenNode& node, int64_t rank) {
   check_has_batch(node, rank);
   const Integers self = node.sizes("self"), output = node.output_sizes();
-  node.ignore({"output_size"});  // that of the output
+  node.ignore({"output_size"});  // equals the output's
   Parts parts{
       {self.begin() + 2, self.end()},
       {output.begin() + 2, output.end()}};

@@ -18,8 +18,9 @@ struct RecurrentWeights {
   int64_t ways;  // directions; 2 if bidirectional
 };
 
-// Gates in ONNX's order. LSTM: input, output, forget, cell instead of input,
-// forget, cell, output. GRU: update, reset, new instead of reset, update, new.
+// Gates in ONNX's order. LSTM: input, output, forget, cell (in PyTorch: input,
+// forget, cell, output). GRU: update, reset, new (in PyTorch: reset, update,
+// new).
 torch::Tensor gates_of(const std::string& type) {
   if (type == "LSTM") return torch::tensor({0, 3, 1, 2});
   return type == "GRU" ? torch::tensor({1, 0, 2}) : torch::tensor({0});
@@ -54,7 +55,8 @@ RecurrentWeights weights_of(AtenNode& node, const torch::Tensor& gates) {
   return {tensors, hidden, ways};
 }
 
-// Returns tensor `k` of a layer's four, for all directions: [ways, ...].
+// Returns tensor `k` of a layer's four tensors, for all directions: [ways,
+// ...].
 torch::Tensor
 of_all_ways(const RecurrentWeights& weights, int64_t layer, int64_t k) {
   std::vector<torch::Tensor> ways;
@@ -158,7 +160,8 @@ Values recurrent(
   return results;
 }
 
-// `activation` is for a plain recurrent layer; other layers have fixed ones.
+// `activation` is for a plain recurrent layer; other layers have fixed
+// activations.
 Operator layer(const char* type, const char* activation = "") {
   return [=](AtenNode& node, OnnxGraph& graph) {
     return recurrent(type, activation, node, graph);

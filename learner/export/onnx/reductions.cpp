@@ -11,8 +11,8 @@ namespace tern::onnx {
 
 namespace {
 
-// PyTorch reduces all dimensions if `dim` is missing, None or empty; so does
-// ONNX without axes.
+// PyTorch reduces all dimensions if `dim` is missing, None or empty; ONNX does
+// the same without axes.
 struct Axes {
   Integers axes;
   bool keepdim = false;
@@ -24,7 +24,7 @@ Axes axes_of(AtenNode& node) {
 }
 
 Values sum(AtenNode& node, OnnxGraph&) {
-  node.ignore({"dtype"});  // that of the result
+  node.ignore({"dtype"});  // equals the result's
   const auto [axes, keepdim] = axes_of(node);
   return term::sum(node.term("self", node.output_type()), axes, keepdim);
 }
@@ -63,8 +63,8 @@ Operator truth(const char* type) {
 
 // ---- Places of extremes ----
 
-// ONNX Runtime has no ArgMax for int64; takes the first of a sorted list
-// instead.
+// ONNX Runtime has no ArgMax for int64, so this takes the first of a sorted
+// list.
 Term place_of_extreme(const Term& x, int64_t axis, bool is_max, bool keepdim) {
   OnnxGraph& graph = x.graph();
   if (x.type() != torch::kLong) {

@@ -13,7 +13,7 @@ namespace tern::onnx {
 namespace {
 
 // Common form of the overloads' arguments. Overloads with scale_factors call
-// the images `input`, those with only an output_size call them `self`.
+// the images `input`; overloads with only an output_size call them `self`.
 struct Resizing {
   const char* images;
   Integers from, to;           // of the spatial dimensions
@@ -34,14 +34,14 @@ Resizing resizing_of(AtenNode& node) {
     if (node.has(name)) resizing.scales.push_back(node.number(name));
   }
   if (resizing.scales.size() != resizing.to.size()) resizing.scales.clear();
-  node.ignore({"output_size", "scale_factors"});  // that of the output
+  node.ignore({"output_size", "scale_factors"});  // equals the output's
   return resizing;
 }
 
 // ---- The nearest pixel ----
 
-// Returns the pixel that PyTorch uses for each of `to`. PyTorch itself computes
-// them, because it rounds positions in fp32.
+// Returns the pixel that PyTorch uses for each of `to`. Computed by PyTorch
+// itself, because it rounds positions in fp32.
 torch::Tensor nearest_places(
     int64_t from,
     int64_t to,
@@ -56,8 +56,8 @@ torch::Tensor nearest_places(
   return places.flatten().to(torch::kLong);
 }
 
-// The same in the graph, for sizes that are known at run time. `size` is the
-// result's, or null if a scale determines it.
+// The same in the graph, for sizes that are known only at run time. `size` is
+// the size of the result; null if a scale determines it.
 Term gather_nearest(
     const Term& x,
     int64_t axis,
@@ -93,7 +93,7 @@ Term repeated(const Term& x, const std::vector<float>& times) {
 }
 
 // True if PyTorch repeats each pixel for a given scale, in images of any size.
-// For a few integers, such as 41, rounding makes it use other pixels.
+// For a few integer scales, such as 41, rounding makes it use other pixels.
 bool repeats_pixels(const Resizing& how, bool is_exact) {
   constexpr int64_t kLargeImage = 4'096;
   return !how.scales.empty() && std::ranges::all_of(how.scales, [&](double x) {
@@ -105,8 +105,8 @@ bool repeats_pixels(const Resizing& how, bool is_exact) {
   });
 }
 
-// For many sizes Resize uses other pixels than PyTorch, unless each pixel is
-// repeated an integer number of times.
+// For many sizes Resize uses different pixels from PyTorch, unless each pixel
+// is repeated an integer number of times.
 Operator upsample_nearest(bool is_exact) {
   return [is_exact](AtenNode& node, OnnxGraph& graph) -> Values {
     const Resizing how = resizing_of(node);
@@ -168,7 +168,7 @@ float scale_for(double scale, int64_t from, int64_t to) {
   return rounded;
 }
 
-// Without align_corners both put the centers of pixels at halves, ONNX's
+// Without align_corners, both place pixel centers at half-integers, ONNX's
 // default "half_pixel". Resize has a region of interest, scales and sizes as
 // optional inputs; if scales are given, it computes positions with them.
 Operator upsample_between(const char* mode) {
@@ -189,7 +189,7 @@ Operator upsample_between(const char* mode) {
           "coordinate_transformation_mode",
           "align_corners");
     }
-    // The same in PyTorch, and ONNX's default.
+    // PyTorch uses the same value, which is ONNX's default.
     if (std::string(mode) == "cubic") {
       attributes.emplace_back("cubic_coeff_a", -0.75);
     }

@@ -13,7 +13,8 @@ namespace {
 
 // ---- Views ----
 
-// ONNX's Reshape needs all sizes; the trace has those of the result.
+// ONNX's Reshape needs all sizes; they are the sizes of the result in the
+// trace.
 Operator view(std::initializer_list<std::string_view> arguments) {
   return [names = std::vector<std::string_view>(
               arguments)](AtenNode& node, OnnxGraph& graph) -> Values {
@@ -104,8 +105,8 @@ Values reverse_dimensions(AtenNode& node, OnnxGraph& graph) {
   return {graph.op("Transpose", {node.value("self")}, {{"perm", order}})};
 }
 
-// PyTorch computes the order, with a tensor whose sizes are its dimensions'
-// numbers.
+// PyTorch computes the order, from a tensor whose sizes are the numbers of its
+// dimensions.
 Values movedim(AtenNode& node, OnnxGraph& graph) {
   Integers numbers(node.rank("self"));
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -119,8 +120,8 @@ Values movedim(AtenNode& node, OnnxGraph& graph) {
 
 // ---- Parts ----
 
-// The length is that of the result in the trace, so that a slice to the end of
-// a dynamic dimension also works for other sizes.
+// Uses the length of the result in the trace, so that a slice to the end of a
+// dynamic dimension also works for other sizes.
 Values
 slice_from(int64_t start, int64_t step, AtenNode& node, OnnxGraph& graph) {
   const int64_t axis = node.dimension("dim");
@@ -148,7 +149,7 @@ Values narrow(AtenNode& node, OnnxGraph& graph) {
 }
 
 // `split`, `split_with_sizes` and `chunk`. ONNX's Split takes the lengths of
-// all parts, which are those of the results in the trace.
+// all parts, which are the lengths of the results in the trace.
 Values split(AtenNode& node, OnnxGraph& graph) {
   node.ignore({"split_size", "split_sizes", "chunks"});
   const int64_t axis = node.dimension("dim");
@@ -305,7 +306,7 @@ OperatorTable shapes() {
       {"aten::slice", slice},
       {"aten::split", split},
       {"aten::split_with_sizes", split},
-      // PyTorch ignores a dimension that is not 1, ONNX rejects it.
+      // PyTorch ignores a dimension that is not 1; ONNX rejects it.
       {"aten::squeeze", view({"dim"})},
       {"aten::stack", stack},
       {"aten::t", transpose_matrix},

@@ -22,7 +22,7 @@ torch::ScalarType computed_type(torch::ScalarType type) {
   }
 }
 
-// Operators that ONNX Runtime supports in fp32 only.
+// Operators that ONNX Runtime supports only in fp32.
 constexpr std::string_view kSingle[] = {
     "Acos",
     "Acosh",
@@ -287,7 +287,8 @@ Term matmul(const Term& a, const Term& b) {
 
 // ---- Over axes ----
 
-// In opset 17 axes are an input of ReduceSum, but an attribute of the others.
+// In opset 17 axes are an input of ReduceSum, but an attribute of the other
+// reductions.
 Term sum(const Term& x, const Integers& axes, bool keepdim) {
   const torch::ScalarType computed = computed_type(x.type());
   Values others;

@@ -13,14 +13,14 @@ namespace tern::onnx {
 
 namespace {
 
-// Adds the values that own the memory of `value`, which may be a view of them.
+// Adds the values that own the memory of `value`, which may be a view.
 // PyTorch's own analysis assumes that a part of a `chunk` may belong to any
 // tensor.
 void add_makers(const Value* value, std::set<const Value*>& makers) {
   const jit::Node& node = *value->node();
   const std::string name = node.kind().toQualString();
   const bool is_list = node.kind().is_prim() && name != "prim::Constant";
-  // In eval mode it returns its input.
+  // In eval mode, dropout returns its input.
   const bool is_dropout = name.ends_with("dropout");
   const c10::FunctionSchema* const schema = node.maybeSchema();
   // PyTorch's recurrent cells use each part of an unsafe_chunk separately;
@@ -45,10 +45,10 @@ void add_makers(const Value* value, std::set<const Value*>& makers) {
   if (is_made) makers.insert(value);
 }
 
-// True if an operator that writes into its first argument, such as relu_,
-// changes what others read. It is translated like relu: later uses of the
-// tensor itself have the operator's result in a trace, but uses of tensors that
-// share its memory, such as a slice, do not.
+// True if an operator that writes into its first argument, such as relu_, also
+// changes tensors that other operators read. It is translated like relu: in a
+// trace, later uses of the tensor itself refer to the operator's result, but
+// uses of tensors that share its memory, such as a slice, do not.
 bool overwrites_others(const jit::Node& node) {
   std::set<const Value*> written;
   add_makers(node.input(0), written);

@@ -21,8 +21,8 @@ torch::nn::Conv2d patches(int64_t in, int64_t out, int64_t size) {
       torch::nn::Conv2dOptions(in, out, size).stride(size));
 }
 
-// Filters each channel by a 7x7 kernel, then mixes the channels of each pixel
-// by two linear layers: `x + layer_scale * block(x)`.
+// Filters each channel with a 7x7 kernel, then mixes the channels of each pixel
+// with two linear layers: `x + layer_scale * block(x)`.
 class ConvNeXtBlockImpl : public torch::nn::Cloneable<ConvNeXtBlockImpl>,
                           public StochasticDepth {
  public:

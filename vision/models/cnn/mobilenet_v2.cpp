@@ -33,8 +33,9 @@ ConvLayer pointwise(int64_t in, int64_t out) {
       ConvLayerOptions{.kernel_size = 1, .end = LayerEnd::relu6});
 }
 
-// Widens by a 1x1 convolution, filters each channel by a 3x3 kernel and narrows
-// by a 1x1 convolution. Adds its input if the shapes are equal.
+// Increases the channels with a 1x1 convolution, filters each channel with a
+// 3x3 kernel and reduces the channels with a 1x1 convolution. Adds its input if
+// the shapes are equal.
 class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
  public:
   InvertedResidualImpl(

@@ -27,7 +27,7 @@ JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
   return fields;
 }
 
-// No bias, because a norm follows.
+// Without a bias, because a normalization layer follows.
 torch::nn::Conv2d conv(
     int64_t in,
     int64_t out,

@@ -16,7 +16,7 @@
 namespace tern {
 namespace {
 
-/// A Sequential that remembers the architecture it was built from.
+/// A Sequential that stores the architecture from which it was built.
 class SimpleCnnImpl : public torch::nn::SequentialImpl, public HasArchitecture {
  public:
   explicit SimpleCnnImpl(Architecture architecture)
@@ -48,7 +48,7 @@ JsonFields fields_of(
       {"last_relu", &options.last_relu}};
 }
 
-/// Returns the values for `count` convolutions, all `otherwise` if none are
+/// Returns the values for `count` convolutions; all are `otherwise` if none are
 /// given.
 std::vector<int64_t> values_for(
     const char* name,

@@ -321,7 +321,7 @@ namespace {
 constexpr const char* kClassLayer = "head.classification_head.cls_logits.";
 
 // Converts a tensor's name in a file to the name in Tern: removes the prefixes
-// of wrappers, and numbers layers as torchvision does since 0.13.
+// of wrappers, and numbers layers like torchvision since 0.13.
 std::string our_name(std::string name) {
   for (const std::string wrapper : {"module.", "_orig_mod."}) {
     if (name.starts_with(wrapper)) name.erase(0, wrapper.size());

@@ -31,13 +31,13 @@ struct RetinaNetOptions {
   /// unused.
   int64_t num_classes = 91;
   int64_t in_channels = 3;
-  /// Uses GroupNorm in the heads, as torchvision's v2.
+  /// Uses GroupNorm in the heads, as in torchvision's v2.
   bool group_norm = false;
   /// Computes the last two levels from the body's last features instead of the
-  /// pyramid's last level, as torchvision's v2.
+  /// pyramid's last level, as in torchvision's v2.
   bool p6_of_c5 = false;
   /// Freezes the body's BatchNorm: it always uses its running statistics, and
-  /// its weights start frozen, as torchvision's FrozenBatchNorm2d.
+  /// its weights start frozen, like torchvision's FrozenBatchNorm2d.
   bool frozen_norm = false;
   /// eps of the body's BatchNorm.
   double norm_eps = 1e-5;
@@ -152,7 +152,7 @@ struct DetectionModelOptions {
 /// COCO's weights are for 91 classes; for any other number, all layers are
 /// loaded except the classification layer. For "retinanet_resnet50_fpn", they
 /// also set `norm_eps` to 0, as in torchvision.
-/// \throws c10::ValueError for an unknown name, listing the valid ones; if
+/// \throws c10::ValueError for an unknown name, listing the valid names; if
 ///         there are no such weights; for a file without `pretrained`; and as
 ///         RetinaNet. Also as `load_detector_weights` and `fetch_weights`.
 RetinaNet detection_model(

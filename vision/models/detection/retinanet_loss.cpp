@@ -15,8 +15,8 @@ namespace tern {
 namespace {
 
 constexpr int64_t kBackground = -1, kBetween = -2;
-// Processes as many images at once as keep a temporary tensor within this
-// number of elements: 16 MB in kFloat.
+// The number of images processed at once is limited so that a temporary tensor
+// has at most this number of elements: 16 MB in kFloat.
 constexpr int64_t kMostNumbers = int64_t{1} << 22;
 
 int64_t images_at_once(int64_t numbers_of_one) {
@@ -46,8 +46,8 @@ void check_options(const RetinaNetLossOptions& options) {
       options.fg_iou);
 }
 
-// Logits `z` with the sign flipped for the class of the object, so that a large
-// z is always wrong. The focal loss is then p^gamma * -log(1 - p), with p =
+// Logits `z` with the sign flipped for the object's class, so that a large z is
+// always wrong. The focal loss is then p^gamma * -log(1 - p), with p =
 // sigmoid(z), for all classes.
 struct Focal {
   torch::Tensor z;      // [B, A, C], in the dtype of the computation
@@ -91,7 +91,7 @@ class FocalSum : public torch::autograd::Function<FocalSum> {
           classes.slice(0, begin, end));
       const torch::Tensor loss =
           focal.z.sigmoid().pow_(gamma).mul_(focal.cross_entropy());
-      // The class of the object has weight alpha, all others 1 - alpha.
+      // The object's class has weight alpha; all others have 1 - alpha.
       const torch::Tensor own = loss.gather(2, focal.index).squeeze(2);
       const torch::Tensor all =
           (1 - alpha) * loss.sum(2) +
@@ -215,7 +215,7 @@ torch::Tensor match(
   return torch::cat(matched);
 }
 
-// Adds a padding box if there are no boxes at all, so that K > 0.
+// Adds a padding box if there are no boxes, so that K > 0.
 void pad_if_empty(torch::Tensor& boxes, torch::Tensor& labels) {
   if (labels.size(1) > 0) return;
   labels = labels.new_full({labels.size(0), 1}, -1);
@@ -229,8 +229,8 @@ torch::Tensor box_sums(
     const torch::Tensor& objects,
     const torch::Tensor& is_foreground,
     BoxLoss kind) {
-  // Background anchors get a zero regression and themselves as target. Their
-  // loss is then 0 whatever the network predicts, including NaN.
+  // Background anchors have a regression of zero and themselves as the target,
+  // so that their loss is 0 even if the network predicts NaN.
   const torch::Tensor mask = is_foreground.unsqueeze(2);
   const torch::Tensor wanted = torch::where(mask, objects, anchors);
   const torch::Tensor codes =

@@ -151,7 +151,7 @@ class MattingDecoderImpl : public torch::nn::Cloneable<MattingDecoderImpl> {
     }
   }
 
-  // Returns features of the size of the last of the four maps.
+  // Returns features with the size of the last of the four maps.
   torch::Tensor forward(torch::Tensor x, const Tensors& skips) {
     for (size_t i = 0; i < convs_.size(); ++i) {
       x = torch::upsample_bilinear2d(

@@ -31,7 +31,8 @@ Tensor resized(const Tensor& x, int64_t h, int64_t w) {
   return torch::upsample_bilinear2d(x, {h, w}, /*align_corners=*/false);
 }
 
-// Concatenates channels. Stored channels-last, as all later tensors.
+// Concatenates channels. The result is stored channels-last, like all later
+// tensors.
 Tensor joined(const Tensors& parts) {
   return torch::cat(parts, 1).contiguous(torch::MemoryFormat::ChannelsLast);
 }
@@ -143,7 +144,8 @@ torch::Tensor crop_patches(
     int64_t border) {
   const int64_t channels = images.size(1), full = side + 2 * border;
   // [N, H + 2 * border, w, full * C]: the part of each row of pixels that
-  // belongs to the patches of each column. A view in which patches overlap.
+  // belongs to the patches of each column. This is a view in which patches
+  // overlap.
   const torch::Tensor rows = channels_behind(padded(images, border))
                                  .flatten(2)
                                  .unfold(2, full * channels, side * channels);
@@ -168,8 +170,8 @@ torch::Tensor replace_patches(
       {places.image, places.row, places.column},
       channels_behind(patches.to(images.scalar_type()))
           .view({-1, side, side * channels}));
-  // Returns the data via `grid`, because a trace does not see that `grid` is a
-  // view of `result`.
+  // Returns the data through `grid`, because a trace does not detect that
+  // `grid` is a view of `result`.
   return channels_second(grid.transpose(2, 3).reshape(result.sizes()));
 }
 

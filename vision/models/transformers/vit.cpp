@@ -16,7 +16,7 @@ namespace tern {
 namespace {
 
 constexpr double kEps = 1e-6;      // of the LayerNorms
-constexpr int64_t kMost = 10'000;  // of a size, maybe from a file
+constexpr int64_t kMost = 10'000;  // of a size, which may be from a file
 
 }  // namespace
 

@@ -85,7 +85,7 @@ torch::Tensor WindowAttentionImpl::forward(const torch::Tensor& x) {
     if (options_.is_shifted && size[i] > window) shift[i] = window / 2;
   }
   const bool is_shifted = shift[0] + shift[1] > 0;
-  // Module::to(dtype) also converts integer buffers, so convert back.
+  // Module::to(dtype) also converts integer buffers, so this converts back.
   torch::Tensor bias = table_.index_select(0, index_.to(torch::kLong))
                            .view({cells, cells, -1})
                            .permute({2, 0, 1})

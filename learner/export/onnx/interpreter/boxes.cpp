@@ -70,7 +70,7 @@ Integers kept_boxes(
   return kept;
 }
 
-// Returns one number, or `usual` if it is not given.
+// Returns a single number, or `usual` if it is not given.
 template <class T>
 T number_of(const Operation& op, size_t i, T usual) {
   if (!op.has(i)) return usual;

@@ -162,7 +162,7 @@ Tensor pooled_windows(
     TERN_CHECK_VALUE(room >= 0, "its kernel is larger than its input");
     const int64_t steps =
         is_ceil ? (room + stride - 1) / stride : room / stride;
-    // Opset 17 includes such a window, runtimes and PyTorch do not.
+    // Opset 17 includes such a window; runtimes and PyTorch do not.
     TERN_CHECK_VALUE(
         !is_ceil || steps * stride < begin + size,
         "its ceil_mode creates a window that starts beyond its input; expected "
@@ -221,8 +221,8 @@ Compute global_pool(Function function) {
 
 // ---- Resize ----
 
-// Returns the position in a dimension of `size` from which a position of the
-// result comes.
+// Returns the position in a dimension of `size` that a position of the result
+// is computed from.
 float place_before(
     const std::string& mode,
     int64_t place,

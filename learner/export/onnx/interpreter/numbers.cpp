@@ -215,7 +215,7 @@ void add_arithmetic(ComputeTable& table) {
   table["Sub"] = of_two_numbers([](X x, X y) { return x - y; });
   table["Mul"] = of_two_numbers([](X x, X y) { return x * y; });
   table["Div"] = of_two_numbers(integer_or_exact_quotient);
-  // The exponent may have another type; the result has the base's.
+  // The exponent may have a different type; the result has the base's type.
   table["Pow"] = [](const Operation& op) -> std::vector<Tensor> {
     const Tensor &x = op.numbers(0), &y = op.numbers(1);
     return {x.pow(y).to(x.scalar_type())};

@@ -25,7 +25,7 @@ struct Cell {
   }
 };
 
-// Replaces the states by those after the input x [N, I].
+// Replaces the states by the states after the input x [N, I].
 using Step = std::function<void(const Cell&, const Tensor& x, Tensor* states)>;
 
 Cell cell_of(const Operation& op, int64_t way) {
@@ -63,7 +63,7 @@ void require_plain(const Operation& op, int64_t state_count) {
       "of these");
 }
 
-// `states`: 1 for hidden, 2 for an LSTM's hidden and cell.
+// `states`: 1 for the hidden state only, 2 for an LSTM's hidden and cell state.
 std::vector<Tensor> run(const Operation& op, size_t states, const Step& step) {
   require_plain(op, static_cast<int64_t>(states));
   const Tensor& x = op.floats();  // [T, N, I]

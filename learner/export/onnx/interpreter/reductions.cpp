@@ -10,7 +10,7 @@ namespace {
 
 using torch::Tensor;
 
-// Returns the axes to reduce, counted from the front; all of them if none are
+// Returns the axes to reduce, counted from the front; all axes if none are
 // given. In opset 17 only ReduceSum has the axes as an input.
 Integers axes_of(const Operation& op, bool is_input) {
   Integers axes = !is_input   ? op.list("axes")

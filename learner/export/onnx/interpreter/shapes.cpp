@@ -106,7 +106,7 @@ void add_views(ComputeTable& table) {
 
 // ---- Parts and joins ----
 
-// As in NumPy: cut off at the ends.
+// As in NumPy, limits beyond the ends are clipped.
 std::vector<Tensor> slice(const Operation& op) {
   Tensor x = op.input();
   const Integers starts = op.integers(1), ends = op.integers(2);
@@ -169,7 +169,7 @@ std::vector<Tensor> concat(const Operation& op) {
   return {torch::cat(op.inputs(), axis)};
 }
 
-// Returns the index before padding for each padded position: mirrored, or the
+// Returns the index before padding for each padded position: reflected, or the
 // nearest.
 Tensor padded_places(
     int64_t size,
