@@ -30,7 +30,7 @@ struct Result {
   std::vector<double> losses;
   double final_loss;  // mean of the last 5% of steps: the curve has spikes
   double seconds, peak_megabytes;
-  torch::Tensor picture;  // [size, size], 0..1
+  torch::Tensor image;  // [size, size], 0..1
 };
 
 // %% [markdown]
@@ -132,7 +132,7 @@ int main(int argc, char** argv) try {
     Result r = train(coordinates, target, steps, mixed);
     fmt::print("{:5} {:>8.2f} {:>19.1f}", name, r.seconds, r.peak_megabytes);
     fmt::print(" {:>11.6f} {:>11.6f}\n", r.losses.front(), r.final_loss);
-    tern::save_image(fmt::format("checkerboard_{}.png", name), r.picture);
+    tern::save_image(fmt::format("checkerboard_{}.png", name), r.image);
     std::vector<double> x(r.losses.size());
     std::iota(x.begin(), x.end(), 0);
     plot.curves.push_back({name, std::move(x), r.losses});

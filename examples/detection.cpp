@@ -88,7 +88,7 @@ void draw_pages(
 
 // %%
 int main(int argc, char** argv) try {
-  std::string mnist, folder = "pages", picture = "digits.png";
+  std::string mnist, folder = "pages", plot = "digits.png";
   int64_t pages = 2000, epochs = 8, size = 96, batch_size = 16;
   double lr = 1e-3;
   bool bf16 = false;
@@ -103,7 +103,7 @@ int main(int argc, char** argv) try {
   app.add_number("--size", size, 48, 4096, "page size in pixels");
   app.add_number("--batch-size", batch_size, 1, 4096);
   app.add_number("--lr", lr, 1e-8, 10, "maximum learning rate");
-  app.add_option("--picture", picture);
+  app.add_option("--plot", plot);
   app.add_flag("--bf16", bf16);
   app.read(argc, argv);
   torch::manual_seed(42);
@@ -157,8 +157,8 @@ int main(int argc, char** argv) try {
   evaluation.add(found.outputs, found.all_targets);
   const tern::BoxEvaluationResult result = evaluation.result();
   fmt::print("\n{}", result.to_string());
-  tern::show_results(learn, picture, tern::Split::valid, {.count = 6});
-  fmt::print("targets and predictions are in {}\n", picture);
+  tern::show_results(learn, plot, tern::Split::valid, {.count = 6});
+  fmt::print("targets and predictions are in {}\n", plot);
   learn.export_model("digits.safetensors");
   if (pages >= 2000 && epochs >= 8 && result.map_50 < 0.9) {
     fmt::print(stderr, "error: mAP at IoU 0.5 is below 0.9\n");

@@ -52,11 +52,11 @@ void ask_from_threads(
   std::vector<std::thread> threads;
   for (size_t first = 0; first < 8; ++first) {
     threads.emplace_back([&, first] {
-      std::vector<std::future<tern::Prediction>> answers;
+      std::vector<std::future<tern::Prediction>> predictions;
       for (size_t i = first; i < files.size(); i += 8) {
-        answers.push_back(queue.submit(files[i].path));
+        predictions.push_back(queue.submit(files[i].path));
       }
-      for (auto& answer : answers) answer.get();
+      for (auto& prediction : predictions) prediction.get();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -100,8 +100,8 @@ int main(int argc, char** argv) try {
   int64_t right = 0, all = 0;
   for (const std::string& label : card.classes) {
     const auto files = predictor.predict_folder(path / "valid" / label);
-    for (const tern::FilePrediction& answer : files) {
-      right += answer.prediction.label == label;
+    for (const tern::FilePrediction& file : files) {
+      right += file.prediction.label == label;
       ++all;
     }
     const tern::Prediction one = predictor.predict(files.front().path);

@@ -8,7 +8,7 @@
 //   --precision bf16 --out model
 // image_folder evaluate clothing --out model
 // image_folder predict --out model shirt.jpg hat.jpg
-// image_folder predict --model streets.safetensors photographs --format json
+// image_folder predict --model streets.safetensors photos --format json
 // image_folder report clothing --out model
 // ```
 //
@@ -144,19 +144,22 @@ void draw_mask(
 void predict(const Settings& s, const std::vector<std::string>& files) {
   const auto predictor = tern::Predictor::load(
       s.model.empty() ? s.out / "model.safetensors" : s.model);
-  std::vector<tern::FilePrediction> answers;
+  std::vector<tern::FilePrediction> predictions;
   for (const auto& file : files) {
     if (fs::is_directory(file)) {
-      for (auto& answer : predictor.predict_folder(file)) {
-        answers.push_back(std::move(answer));
+      for (auto& prediction : predictor.predict_folder(file)) {
+        predictions.push_back(std::move(prediction));
       }
     } else {
-      answers.push_back({file, predictor.predict(fs::path(file))});
+      predictions.push_back({file, predictor.predict(fs::path(file))});
     }
   }
-  for (const auto& answer : answers) draw_mask(s, predictor, answer);
+  for (const auto& prediction : predictions)
+    draw_mask(s, predictor, prediction);
   const auto& outputs = predictor.card().outputs;
-  fmt::print("{}", tern::format_predictions(answers, outputs, format_of(s)));
+  fmt::print(
+      "{}",
+      tern::format_predictions(predictions, outputs, format_of(s)));
 }
 
 void report(const Settings& s) {
@@ -169,7 +172,7 @@ void report(const Settings& s) {
 int main(int argc, char** argv) try {
   Settings s;
   std::vector<std::string> files;
-  tern::examples::Options app("Trains and applies a classifier of photographs");
+  tern::examples::Options app("Trains and applies a classifier of photos");
   app.require_subcommand(1);
   auto* training = app.add_subcommand("train", "train a model and save it");
   auto* checking = app.add_subcommand("evaluate", "print the accuracy");
@@ -190,7 +193,7 @@ int main(int argc, char** argv) try {
   app.add_choice("--precision", s.precision, {"fp32", "fp16", "bf16"});
   app.add_option("--pretrained", s.pretrained, "weights, .pth or .safetensors");
   app.add_flag("--published", s.published, "start from ImageNet weights");
-  app.add_option("--presize", s.presize, "folder for downscaled photographs");
+  app.add_option("--presize", s.presize, "folder for downscaled photos");
   app.add_number("--seed", s.seed, 0, UINT32_MAX);
   app.add_choice("--format", s.format, {"text", "csv", "json"});
   app.add_option("--model", s.model, "exported model to predict with");

@@ -15,8 +15,8 @@
 #include "options.h"
 #include "support/synthetic_digits.h"
 
-double share_right(const tern::Predictions& answers) {
-  return (answers.preds.argmax(1) == answers.targets)
+double fraction_correct(const tern::Predictions& predictions) {
+  return (predictions.preds.argmax(1) == predictions.targets)
       .to(torch::kDouble)
       .mean()
       .item<double>();
@@ -36,8 +36,8 @@ int main(int argc, char** argv) try {
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.add_option("--out", out, "folder for the plots");
   app.read(argc, argv);
-  const std::filesystem::path pictures(out);
-  std::filesystem::create_directories(pictures);
+  const std::filesystem::path plots(out);
+  std::filesystem::create_directories(plots);
   const bool is_mnist = images.empty();
   if (is_mnist)
     images = tern::examples::mnist_or_digits(tern::urls::mnist_sample).string();
@@ -63,9 +63,9 @@ int main(int argc, char** argv) try {
   // `show_batch` draws the augmented images as the model receives them.
 
   // %%
-  tern::show_batch(data, pictures / "batch.png");
+  tern::show_batch(data, plots / "batch.png");
   learn.fit_one_cycle(epochs, 1e-2);
-  tern::show_results(learn, pictures / "results.png");
+  tern::show_results(learn, plots / "results.png");
 
   // %% [markdown]
   // ## Confused classes and top losses
@@ -73,8 +73,8 @@ int main(int argc, char** argv) try {
   // %%
   // Evaluates once; the plots below use its predictions.
   const auto interp = tern::ClassificationInterpretation::from(learn);
-  interp.plot_confusion_matrix(pictures / "confusion.png");
-  interp.plot_top_losses(pictures / "top_losses.png", 9);
+  interp.plot_confusion_matrix(plots / "confusion.png");
+  interp.plot_top_losses(plots / "top_losses.png", 9);
   for (const tern::Confusion& pair : interp.most_confused()) {
     fmt::print(
         "{:4} times {} was predicted as {}\n",
@@ -90,7 +90,7 @@ int main(int argc, char** argv) try {
   const tern::TopLoss worst = interp.top_losses(1).front();
   const std::string file = interp.dataset().describe(worst.index);
   const tern::GradCam cam =
-      tern::plot_grad_cam(learn, file, pictures / "grad_cam.png");
+      tern::plot_grad_cam(learn, file, plots / "grad_cam.png");
   fmt::print(
       "largest loss: {}, predicted as {}, loss {:.2f}; Grad-CAM of layer {}\n",
       file,
@@ -103,8 +103,8 @@ int main(int argc, char** argv) try {
 
   // %%
   // Averages the predictions for four augmented copies of each image.
-  const double plain = share_right(learn.get_preds());
-  const double augmented = share_right(learn.tta());
+  const double plain = fraction_correct(learn.get_preds());
+  const double augmented = fraction_correct(learn.tta());
   fmt::print("accuracy {:.4f}, with tta {:.4f}\n", plain, augmented);
 
   // Predicts a file and a folder without labels.

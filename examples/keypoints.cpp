@@ -69,7 +69,7 @@ std::vector<tern::Point> draw_sheet(const fs::path& file, int64_t size) {
 
 // %%
 int main(int argc, char** argv) try {
-  std::string folder = "sheets", picture = "corners.png";
+  std::string folder = "sheets", plot = "corners.png";
   int64_t images = 1200, epochs = 12, size = 64, batch_size = 32;
   double lr = 3e-3;
   bool bf16 = false;
@@ -80,7 +80,7 @@ int main(int argc, char** argv) try {
   app.add_number("--size", size, 32, 4096, "image size in pixels");
   app.add_number("--batch-size", batch_size, 1, 4096);
   app.add_number("--lr", lr, 1e-8, 10, "maximum learning rate");
-  app.add_option("--picture", picture);
+  app.add_option("--plot", plot);
   app.add_flag("--bf16", bf16);
   app.read(argc, argv);
   torch::manual_seed(42);
@@ -147,7 +147,7 @@ int main(int argc, char** argv) try {
       "prediction\n",
       distance,
       of_means);
-  tern::show_results(learn, picture, tern::Split::valid, {.count = 6});
+  tern::show_results(learn, plot, tern::Split::valid, {.count = 6});
   learn.export_model("corners.safetensors");
   if (images >= 1200 && epochs >= 12 && distance > of_means / 3) {
     fmt::print(stderr, "error: the network has not learned the corners\n");

@@ -34,7 +34,7 @@
 namespace fs = std::filesystem;
 
 /// Returns `path` itself or, for a folder, all its images sorted by name.
-std::vector<std::string> photographs(const fs::path& path) {
+std::vector<std::string> photos(const fs::path& path) {
   if (!fs::is_directory(path)) return {path.string()};
   std::vector<std::string> found = tern::find_image_files(path);
   if (found.empty()) throw tern::DataError(path.string(), "contains no image.");
@@ -74,9 +74,9 @@ read(const std::vector<std::string>& paths, size_t i, int64_t channels = 3) {
 }
 
 /// A dataset of frames with their backgrounds, read by the loader's workers.
-class Photographs final : public tern::Dataset {
+class Photos final : public tern::Dataset {
  public:
-  Photographs(
+  Photos(
       std::vector<std::string> frames,
       std::vector<std::string> backgrounds,
       bool align)
@@ -251,15 +251,13 @@ int main(int argc, char** argv) try {
   std::vector<std::string> resize;
   int64_t workers = 8;
   bool amp = false, align = false;
-  tern::examples::Options app(
-      "Replaces the background of photographs and videos");
+  tern::examples::Options app("Replaces the background of photos and videos");
   app.add_option("--model-checkpoint", checkpoint)->required();
   network.add_to(app);
-  auto* images =
-      app.add_option("--images-src", src, "a photograph or a folder");
+  auto* images = app.add_option("--images-src", src, "a photo or a folder");
   app.add_option("--video-src", video, "a video")->excludes(images);
   app.add_option("--images-bgr", bgr, "the background alone");
-  app.add_option("--video-bgr", bgr, "a photograph of the video's background");
+  app.add_option("--video-bgr", bgr, "a photo of the video's background");
   app.add_option("--target-bgr", target, "the new background; empty: green");
   app.add_option(
       "--video-target-bgr",
@@ -282,12 +280,7 @@ int main(int argc, char** argv) try {
       {"video", "image_sequences"},
       "empty: the format of the input");
   app.add_choice("--device", device_name, {"cpu", "cuda"});
-  app.add_number(
-      "--num-workers",
-      workers,
-      0,
-      64,
-      "threads that read photographs");
+  app.add_number("--num-workers", workers, 0, 64, "threads that read photos");
   app.add_flag("--amp", amp, "compute in 16 bits");
   app.read(argc, argv);
   TORCH_CHECK_VALUE(
@@ -305,7 +298,7 @@ int main(int argc, char** argv) try {
   tern::Model model = network.load(checkpoint);
   model.to(device);
   const bool is_video = !video.empty();
-  const auto backgrounds = photographs(bgr);
+  const auto backgrounds = photos(bgr);
   std::vector<std::string> frames, truths;
   std::vector<fs::path> names;
   std::optional<tern::examples::VideoReader> frames_of_video, target_video;
@@ -318,16 +311,15 @@ int main(int argc, char** argv) try {
     rate = frames_of_video.emplace(video, size).rate();
     check_count(backgrounds, 1, "--video-bgr");
   } else {
-    frames = photographs(src);
+    frames = photos(src);
     names = names_of(frames, src);
     check_count(backgrounds, frames.size(), "--images-bgr");
-    if (!pha.empty()) truths = photographs(pha);
+    if (!pha.empty()) truths = photos(pha);
     if (!truths.empty()) check_count(truths, frames.size(), "--images-pha");
-    loaded.emplace(
-        tern::DataLoader(
-            std::make_shared<Photographs>(frames, backgrounds, align),
-            {.batch_size = 1, .workers = workers})
-            .epoch(0));
+    loaded.emplace(tern::DataLoader(
+                       std::make_shared<Photos>(frames, backgrounds, align),
+                       {.batch_size = 1, .workers = workers})
+                       .epoch(0));
   }
   torch::Tensor behind =
       torch::tensor({51, 178, 89}, torch::kByte).view({1, 1, 3});

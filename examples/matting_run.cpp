@@ -24,21 +24,21 @@ void set_precision(Learner& learn, const std::string& precision) {
 
 /// Logs images every `interval` training batches and for the first batch of
 /// each evaluation.
-void log_pictures(Learner& learn, int64_t interval) {
+void log_images(Learner& learn, int64_t interval) {
   learn.add<LambdaCallback>({.on_batch_end = [interval](Learner& l) {
     const TrainState& state = l.state();
     const bool is_due =
         state.training ? state.iteration % interval == 0 : state.batch == 0;
     if (!is_due || !l.state().is_fitting || !communicator(l).is_main_process())
       return;
-    const torch::Tensor picture =
+    const torch::Tensor image =
         matting_picture(state.batch_data, state.outputs);
     const std::span<const uint8_t> pixels(
-        picture.const_data_ptr<uint8_t>(),
-        static_cast<size_t>(picture.numel()));
+        image.const_data_ptr<uint8_t>(),
+        static_cast<size_t>(image.numel()));
     l.find<TensorBoard>()->writer().add_image(
-        state.training ? "train/pictures" : "valid/pictures",
-        encode_png(pixels, picture.size(1), picture.size(0), 3),
+        state.training ? "train/images" : "valid/images",
+        encode_png(pixels, image.size(1), image.size(0), 3),
         state.iteration);
   }});
 }
@@ -58,8 +58,7 @@ void print_errors(Learner& learn, const char* when) {
 
 void MattingRun::add_options(Options& app) {
   app.add_option("--dataset", dataset, "folder with pha and fgr")->required();
-  app.add_option("--backgrounds", backgrounds, "folder of photographs")
-      ->required();
+  app.add_option("--backgrounds", backgrounds, "folder of photos")->required();
   app.add_option("--model-name", name, "name of the run's folders");
   app.add_choice(
       "--model-backbone",
@@ -123,7 +122,7 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
   // One process has too few images for the statistics of BatchNorm.
   learn.to_distributed({.sync_batch_norm = true});
   learn.add<TensorBoard>({.folder = log, .every = loss_interval});
-  log_pictures(learn, images_interval);
+  log_images(learn, images_interval);
   learn.resume(checkpoints, {.if_exists = true});
   if (!has_checkpoint(checkpoints)) {
     print_errors(learn, "before training");

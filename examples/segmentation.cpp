@@ -60,7 +60,7 @@ tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
 
 // %%
 int main(int argc, char** argv) try {
-  std::string folder, arch = "resnet18", pretrained, picture = "streets.png";
+  std::string folder, arch = "resnet18", pretrained, plot = "streets.png";
   int64_t epochs = 10, height = 120;
   double lr = 1e-3;
   bool bf16 = false;
@@ -76,7 +76,7 @@ int main(int argc, char** argv) try {
       4096,
       "image height in pixels, 3/4 of the width");
   app.add_number("--lr", lr, 1e-8, 10, "maximum learning rate");
-  app.add_option("--picture", picture);
+  app.add_option("--plot", plot);
   app.add_flag("--bf16", bf16);
   app.read(argc, argv);
 
@@ -108,8 +108,8 @@ int main(int argc, char** argv) try {
   // %%
   const auto report = tern::segmentation_report(learn);
   fmt::print("\n{}", report.to_string());
-  tern::show_results(learn, picture, tern::Split::valid, {.count = 3});
-  fmt::print("photographs, targets and predictions are in {}\n", picture);
+  tern::show_results(learn, plot, tern::Split::valid, {.count = 3});
+  fmt::print("photos, targets and predictions are in {}\n", plot);
   // image_folder predict --model streets.safetensors uses this file.
   learn.export_model("streets.safetensors");
   return 0;

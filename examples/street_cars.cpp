@@ -80,7 +80,7 @@ tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
 
 // %%
 int main(int argc, char** argv) try {
-  std::string folder, pretrained, picture = "cars.png";
+  std::string folder, pretrained, plot = "cars.png";
   int64_t epochs = 40, height = 240;
   double lr = 1e-3;
   bool bf16 = false;
@@ -95,7 +95,7 @@ int main(int argc, char** argv) try {
       4096,
       "image height in pixels, 3/4 of the width");
   app.add_number("--lr", lr, 1e-8, 10, "maximum learning rate");
-  app.add_option("--picture", picture);
+  app.add_option("--plot", plot);
   app.add_flag("--bf16", bf16);
   app.read(argc, argv);
   torch::manual_seed(42);
@@ -133,8 +133,8 @@ int main(int argc, char** argv) try {
       tern::Split::valid,
       {.score = 0.3});
   fmt::print("\n{}\n{}", interp.evaluation().to_string(), interp.to_string());
-  tern::show_results(learn, picture, tern::Split::valid, {.count = 4});
-  fmt::print("targets and predictions are in {}\n", picture);
+  tern::show_results(learn, plot, tern::Split::valid, {.count = 4});
+  fmt::print("targets and predictions are in {}\n", plot);
   learn.export_model("cars.safetensors");
   return 0;
 } catch (const std::exception& error) {

@@ -102,11 +102,11 @@ double seconds_of(const std::function<void()>& work) {
 int main(int argc, char** argv) try {
   std::string folder;
   int64_t size = 64, epochs = 20, few = 20, few_epochs = 20, draws = 3;
-  tern::examples::Options app("Fine-tunes a network on few photographs");
+  tern::examples::Options app("Fine-tunes a network on few photos");
   app.add_option("folder", folder)->required();
   app.add_number("--size", size, 44, 4096, "image size in pixels");
   app.add_number("--epochs", epochs, 3, 10'000, "epochs of the first task");
-  app.add_number("--few", few, 1, 1000, "photographs of each new class");
+  app.add_number("--few", few, 1, 1000, "photos of each new class");
   app.add_number(
       "--few-epochs",
       few_epochs,
@@ -125,7 +125,7 @@ int main(int argc, char** argv) try {
   for (const auto& kind : kinds) {
     (first.size() > other.size() ? other : first).insert(kind);
   }
-  const auto photographs_of = [&](const std::set<std::string>& some) {
+  const auto photos_of = [&](const std::set<std::string>& some) {
     tern::ImageItems chosen;
     std::ranges::copy_if(items, std::back_inserter(chosen), [&](auto& item) {
       return some.contains(kind_of(item));
@@ -140,11 +140,11 @@ int main(int argc, char** argv) try {
   // ## The first task
 
   // %%
-  fmt::print("first task, all photographs: {}\n", fmt::join(first, ", "));
+  fmt::print("first task, all photos: {}\n", fmt::join(first, ", "));
   const auto learner_of_first = [&] {
     return tern::vision_learner(
         bunch_of(
-            photographs_of(first),
+            photos_of(first),
             tern::split_by_func(is_for_validation),
             size,
             /*batch_size=*/64),
@@ -185,10 +185,10 @@ int main(int argc, char** argv) try {
 
   // %%
   fmt::print(
-      "second task, {} photographs of each class: {}\n",
+      "second task, {} photos of each class: {}\n",
       few,
       fmt::join(other, ", "));
-  const tern::ImageItems others = photographs_of(other);
+  const tern::ImageItems others = photos_of(other);
   std::vector<std::vector<std::string>> table;
   const auto measure = [&](const std::string& name,
                            const fs::path& pretrained,

@@ -24,7 +24,7 @@ using namespace tern;  // NOLINT: a program
 namespace fs = std::filesystem;
 
 // About the size of a photo of 400 x 533: 26 kB.
-void make_photographs(const fs::path& folder) {
+void make_photos(const fs::path& folder) {
   cv::RNG rng(1);
   for (int i = 0; i < 512; ++i) {
     cv::Mat coarse(67, 50, CV_8UC3), image;
@@ -87,8 +87,8 @@ bool measure_reading(const fs::path& scratch) {
 
 bool measure_loading(const fs::path& scratch) {
   const char* given = std::getenv("TERN_CLOTHING");
-  const fs::path folder = given ? fs::path(given) : scratch / "photographs";
-  if (given == nullptr) make_photographs(folder);
+  const fs::path folder = given ? fs::path(given) : scratch / "photos";
+  if (given == nullptr) make_photos(folder);
   shard_images(folder, scratch / "shards", {.max_samples = 256});
   const ImageDataBunchOptions options = {
       .valid_pct = 0.01,

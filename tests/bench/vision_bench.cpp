@@ -30,7 +30,7 @@ constexpr int64_t kBatch = 64, kImages = 512;
 constexpr ImageSize kSize{128, 128};
 
 /// About the size of a photo of 400 x 533: 26 kB.
-void make_photographs(const fs::path& folder) {
+void make_photos(const fs::path& folder) {
   make_folders(folder);
   cv::RNG rng(1);
   for (int i = 0; i < 64; ++i) {
@@ -44,13 +44,13 @@ void make_photographs(const fs::path& folder) {
   }
 }
 
-std::vector<std::string> photographs(const fs::path& scratch) {
+std::vector<std::string> photos(const fs::path& scratch) {
   const char* folder = std::getenv("TERN_CLOTHING");
   if (folder == nullptr) {
-    make_photographs(scratch / "photographs");
+    make_photos(scratch / "photos");
   }
   const auto found =
-      find_image_files(folder ? fs::path(folder) : scratch / "photographs");
+      find_image_files(folder ? fs::path(folder) : scratch / "photos");
   std::vector<std::string> paths;
   for (int64_t i = 0; i < kImages; ++i) {
     paths.push_back(found[static_cast<size_t>(i) * 7919 % found.size()]);
@@ -176,7 +176,7 @@ int main(int argc, char** argv) {
   const fs::path scratch =
       fs::temp_directory_path() / fmt::format("tern-vision-bench-{}", getpid());
   const ImageDataset images(
-      photographs(scratch),
+      photos(scratch),
       std::vector<int64_t>(kImages),
       {.size = kSize, .transforms = {{random_resized_crop(), flip_lr()}, {}}});
   BufferPool pool;

@@ -35,7 +35,7 @@ double now() {
       .count();
 }
 
-DataBunch photographs(const std::string& folder, int64_t batch_size) {
+DataBunch photos(const std::string& folder, int64_t batch_size) {
   return ImageDataBunch::from_folder(
       folder,
       {.valid = "validation",
@@ -48,7 +48,7 @@ DataBunch photographs(const std::string& folder, int64_t batch_size) {
 /// Seconds for 1000 images of training ResNet-18, after a few batches.
 double train(const std::string& folder) {
   constexpr int64_t kBatchSize = 32, kWarmUp = 4, kBatches = 20;
-  DataBunch data = photographs(folder, kBatchSize);
+  DataBunch data = photos(folder, kBatchSize);
   data.valid.reset();
   double begin = 0;
   Learner learn(data, resnet18({.num_classes = 10}), {.sink = silent()});
@@ -104,7 +104,7 @@ Report recipe(const std::string& folder, int64_t epochs, uint64_t seed) {
 double load(const std::string& folder, bool is_packed) {
   const fs::path cache =
       fs::temp_directory_path() / fmt::format("tern-vision-{}", getpid());
-  DataBunch data = photographs(folder, 64);
+  DataBunch data = photos(folder, 64);
   if (is_packed) {
     data.presize(cache, {160, 160});
   }

@@ -119,7 +119,7 @@ std::string counts_text(const DetectionCounts& counts) {
       "{} found, {} missed, {} false, {} confused",
       counts.found,
       counts.missed,
-      counts.false_boxes,
+      counts.false_positives,
       counts.confused);
 }
 
@@ -128,7 +128,7 @@ void add_to(DetectionCounts& sum, const DetectionCounts& counts) {
   sum.found += counts.found;
   sum.confused += counts.confused;
   sum.missed += counts.missed;
-  sum.false_boxes += counts.false_boxes;
+  sum.false_positives += counts.false_positives;
 }
 
 }  // namespace
@@ -244,8 +244,8 @@ void DetectionInterpretation::count_image(int64_t row) {
     const int64_t object = image.object_of[i];
     if (object == kIgnored) continue;
     if (object == kNone) {
-      ++of_image.false_boxes;
-      ++counts_[labels[i]].false_boxes;
+      ++of_image.false_positives;
+      ++counts_[labels[i]].false_positives;
       ++cells[background][labels[i]];
       continue;
     }
@@ -343,7 +343,7 @@ std::string DetectionInterpretation::to_string() const {
         counts.found,
         counts.missed,
         counts.confused,
-        counts.false_boxes);
+        counts.false_positives);
   };
   std::string text = fmt::format(
       "{:<{}} {:>8} {:>8} {:>8} {:>8} {:>8}\n",

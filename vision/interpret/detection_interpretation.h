@@ -37,11 +37,11 @@ struct DetectionCounts {
   int64_t missed = 0;
   /// Detections that match no object, or only an object that another detection
   /// has already matched.
-  int64_t false_boxes = 0;
+  int64_t false_positives = 0;
 
   /// Returns the number of missed objects, false positives and confused
   /// objects.
-  int64_t errors() const { return missed + false_boxes + confused; }
+  int64_t errors() const { return missed + false_positives + confused; }
 };
 
 /// An image and its counts.

@@ -89,9 +89,9 @@ bool has_colors(const std::string& path) {
 }
 
 void check_pair(const std::string& pha, const std::string& fgr) {
-  const ImageHeader header = header_of(pha), photograph = header_of(fgr);
+  const ImageHeader header = header_of(pha), photo = header_of(fgr);
   const ImageSize alpha = upright_size(header);
-  const ImageSize colors = upright_size(photograph);
+  const ImageSize colors = upright_size(photo);
   if (alpha != colors) {
     throw_data_error(
         pha,
@@ -103,18 +103,14 @@ void check_pair(const std::string& pha, const std::string& fgr) {
         colors.height,
         colors.width);
   }
-  if (may_be_turned(
-          photograph.orientation,
-          colors,
-          header.orientation,
-          alpha)) {
+  if (may_be_turned(photo.orientation, colors, header.orientation, alpha)) {
     throw_data_error(
         pha,
         "is the alpha of {}, which has the EXIF orientation {}, and it is "
         "unknown whether it was drawn on the stored or on the upright image; "
         "expected orientation 1. Save the foreground upright.",
         fgr,
-        photograph.orientation);
+        photo.orientation);
   }
   if (header.channels != 1 && header.channels != 2 && has_colors(pha)) {
     throw DataError(
@@ -140,12 +136,11 @@ MattingFiles find_matting_files(
     const fs::path& pairs,
     const fs::path& backgrounds) {
   const auto pha = named_pictures_in(pairs / "pha", "gray alpha images");
-  const auto fgr =
-      named_pictures_in(pairs / "fgr", "photographs of foregrounds");
+  const auto fgr = named_pictures_in(pairs / "fgr", "photos of foregrounds");
   check_partners(pha, fgr, pairs / "fgr");
   check_partners(fgr, pha, pairs / "pha");
   MattingFiles files;
-  files.bgr = pictures_in(backgrounds, "photographs of backgrounds");
+  files.bgr = pictures_in(backgrounds, "photos of backgrounds");
   for (const auto& [name, path] : pha) {
     files.pha.push_back(path);
     files.fgr.push_back(fgr.at(name));

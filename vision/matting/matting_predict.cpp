@@ -17,7 +17,7 @@ namespace tern {
 
 namespace {
 
-bool is_photograph(const torch::Tensor& image) {
+bool is_photo(const torch::Tensor& image) {
   return image.defined() && image.dim() == 3 && image.size(2) == 3 &&
          image.scalar_type() == torch::kByte && image.numel() > 0;
 }
@@ -57,7 +57,7 @@ Matte find_matte(
     const torch::Tensor& src,
     const torch::Tensor& bgr) {
   TERN_CHECK_VALUE(
-      is_photograph(src) && is_photograph(bgr) && src.sizes() == bgr.sizes(),
+      is_photo(src) && is_photo(bgr) && src.sizes() == bgr.sizes(),
       "[find_matte] the image is {} and the background is {}; expected two "
       "images of the same size, [H, W, 3] kByte. Take both photos from the "
       "same place with the same camera.",
@@ -92,7 +92,7 @@ Matte find_matte(
 
 torch::Tensor place_over(const Matte& matte, const torch::Tensor& background) {
   TORCH_CHECK_VALUE(
-      is_photograph(background),
+      is_photo(background),
       "[place_over] the background is not [H, W, 3] kByte; expected an image "
       "as read_image returns it.");
   const torch::Tensor behind = cover_batch(

@@ -22,7 +22,7 @@ SIZE, BATCH_SIZE, WARM_UP, BATCHES = 256, 8, 2, 8
 CLASSES = 10
 
 
-class Photographs(torch.utils.data.Dataset):
+class Photos(torch.utils.data.Dataset):
     """Photos, each with a box derived from its number."""
 
     def __init__(self, files, first, flip):
@@ -55,7 +55,7 @@ class Photographs(torch.utils.data.Dataset):
 
 def loader(files, first, trains):
     return torch.utils.data.DataLoader(
-        Photographs(files, first, flip=trains),
+        Photos(files, first, flip=trains),
         batch_size=BATCH_SIZE,
         shuffle=trains,
         num_workers=2,

@@ -597,8 +597,8 @@ inline void check_by_hand(const Configuration& c) {
       if (learns) continue;
       // A net with a sparse embedding has no layer `first`, and set_up then
       // froze nothing by hand.
-      const bool is_by_hand = c.frozen_by_hand && loop.net->first &&
-                              p.key().starts_with("first");
+      const bool is_by_hand =
+          c.frozen_by_hand && loop.net->first && p.key().starts_with("first");
       p.value().requires_grad_(!on && !is_by_hand);
       // freeze and unfreeze clear the optimizer's state.
       p.value().mutable_grad().reset();

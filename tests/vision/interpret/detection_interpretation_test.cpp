@@ -130,7 +130,7 @@ void expect_counts(
           counts.found,
           counts.missed,
           counts.confused,
-          counts.false_boxes}),
+          counts.false_positives}),
       expected);
 }
 

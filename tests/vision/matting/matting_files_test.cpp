@@ -58,7 +58,7 @@ TEST(MattingFiles, RejectsAnEmptyOrMissingFolder) {
   fs::create_directories(scenes.backgrounds());
   expect_error<DataError>(
       [&] { find_matting_files(scenes.pairs(), scenes.backgrounds()); },
-      {"backgrounds: has no image", "photographs of backgrounds"});
+      {"backgrounds: has no image", "photos of backgrounds"});
   expect_error<DataError>(
       [&] { find_matting_files(scenes / "nowhere", scenes.backgrounds()); },
       {"nowhere/pha"});

@@ -51,13 +51,13 @@ torch::Tensor plain(int64_t height, int64_t width, int value) {
 }
 
 /// A background, and the same scene with an object.
-struct Photographs {
-  Photographs() { src.slice(0, 3, 8).slice(1, 2, 5).fill_(200); }
+struct Photos {
+  Photos() { src.slice(0, 3, 8).slice(1, 2, 5).fill_(200); }
   torch::Tensor bgr = plain(13, 10, 60), src = bgr.clone();
 };
 
 TEST(MattingPredict, FindsTheForegroundInImagesOfAnySize) {
-  const Photographs photos;
+  const Photos photos;
   Model model = Difference();
   const Matte matte = find_matte(model, photos.src, photos.bgr);
   torch::Tensor expected = torch::zeros({13, 10});
@@ -70,7 +70,7 @@ TEST(MattingPredict, FindsTheForegroundInImagesOfAnySize) {
 }
 
 TEST(MattingPredict, ResizesErrorAndRefinedSquaresToTheImage) {
-  const Photographs photos;
+  const Photos photos;
   Model model = Refined();
   const Matte matte = find_matte(model, photos.src, photos.bgr);
   EXPECT_TRUE(matte.err.equal(torch::full({13, 10}, 0.25)));
@@ -82,7 +82,7 @@ TEST(MattingPredict, ResizesErrorAndRefinedSquaresToTheImage) {
 }
 
 TEST(MattingPredict, RestoresTheModeOfTheModel) {
-  const Photographs photos;
+  const Photos photos;
   Model model = Difference();
   for (const bool is_training : {true, false}) {
     model.train(is_training);
@@ -92,7 +92,7 @@ TEST(MattingPredict, RestoresTheModeOfTheModel) {
 }
 
 TEST(MattingPredict, CompositesOverABackgroundOfAnySize) {
-  const Photographs photos;
+  const Photos photos;
   Model model = Difference();
   const Matte matte = find_matte(model, photos.src, photos.bgr);
   for (const auto& [height, width] : {std::pair{40, 13}, {1, 1}, {13, 10}}) {

@@ -40,7 +40,7 @@ TEST(PrepareImage, MatchesValidation) {
 }
 
 /// Returns an image similar to a photo: large colored shapes and fine detail.
-cv::Mat photograph() {
+cv::Mat photo() {
   const auto noise = [](int type, double sigma, double contrast) {
     cv::Mat image(400, 533, type);
     cv::RNG(1).fill(image, cv::RNG::UNIFORM, 0, 256);
@@ -61,9 +61,7 @@ cv::Mat photograph() {
 TEST(PrepareImage, IsTheSameForAJpegAndItsPixels) {
   const Shades shades;
   const std::filesystem::path file = shades / "photo.jpg";
-  write_file(
-      file,
-      encode(photograph(), ".jpg", {cv::IMWRITE_JPEG_QUALITY, 90}));
+  write_file(file, encode(photo(), ".jpg", {cv::IMWRITE_JPEG_QUALITY, 90}));
   for (const int64_t size : {230, 190, 128, 96, 64, 56, 40, 16}) {
     const DataBunch data =
         shades.data({.size = size, .resize = ResizeMethod::crop});
@@ -85,7 +83,7 @@ TEST(PrepareImage, DiffersByAtMostOneForAJpegWithOrientationAndItsPixels) {
     write_file(
         file,
         with_orientation(
-            encode(photograph(), ".jpg", {cv::IMWRITE_JPEG_QUALITY, 90}),
+            encode(photo(), ".jpg", {cv::IMWRITE_JPEG_QUALITY, 90}),
             orientation));
     for (const int64_t size : {230, 128, 64, 40}) {
       const DataBunch data =
