@@ -71,7 +71,7 @@ TEST(TerminateOnNaN, ReportsThatTheInputIsNotFinite) {
   const auto& found = learn->find<TerminateOnNaN>()->found();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->batch, 1);
-  EXPECT_NE(found->cause.find("input 0"), std::string::npos);
+  EXPECT_NE(found->cause.find("Input 0"), std::string::npos);
 }
 
 TEST(TerminateOnNaN, ReportsThatGradientsBrokeTheWeights) {

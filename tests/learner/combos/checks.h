@@ -785,7 +785,10 @@ inline void check_late(const Configuration& drawn) {
     throw Refused(refusal);
   }
   // Before the first batch, adding it has the same effect as before the fit.
-  const bool is_first = act.extra != Extra::multi_optimizer &&
+  // fine_tune's second fit adds it a second time, which may have an effect: two
+  // GradientClips round twice.
+  const bool is_first = late.deeds == 1 &&
+                        act.extra != Extra::multi_optimizer &&
                         act.at.fit == 0 && act.at.epoch == 0 &&
                         act.at.event == Event::epoch_begin &&
                         c.acts.size() == 1;

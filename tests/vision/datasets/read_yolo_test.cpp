@@ -103,7 +103,7 @@ TEST_F(Yolo, ReadsTheClassesFromTheFolder) {
 TEST_F(Yolo, ConvertsPolygonsToBoxesIfEnabled) {
   image("a.png", 8, 16);
   label("a.txt", "1 0.5 0.25 1 0.5 0.25 0.75");
-  EXPECT_NE(fault().find("labels/a.txt:1: there are 7"), std::string::npos);
+  EXPECT_NE(fault().find("labels/a.txt:1: the line has 7"), std::string::npos);
   EXPECT_EQ(
       read({.polygons = true}).images[0].objects.boxes,
       (std::vector<Box>{

@@ -74,7 +74,7 @@ TEST(PictureGrid, WrapsALongCaptionWithinItsTile) {
     return picture_grid({{plain(8, 8, 0), {{text}}}}, {.tile = 100});
   };
   const torch::Tensor short_one = page("short");
-  const torch::Tensor long_one = page("photos/jackets/front_view.jpeg");
+  const torch::Tensor long_one = page("photographs/jackets/front_view.jpeg");
   EXPECT_EQ(long_one.size(1), short_one.size(1));
   EXPECT_GT(long_one.size(0), short_one.size(0) + 20);
   // The margins stay white.

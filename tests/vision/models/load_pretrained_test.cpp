@@ -144,7 +144,7 @@ TEST(VisionLearner, NamesTheFileMissingInTheWeightsFolder) {
       },
       {"mobilenet_v3_small-047dcff4.pth",
        "there is no such file",
-       "put https://download.pytorch.org/models/mobilenet_v3_small"});
+       "Download https://download.pytorch.org/models/mobilenet_v3_small"});
   ::unsetenv("TERN_WEIGHTS");
 }
 

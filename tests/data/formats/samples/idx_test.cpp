@@ -113,7 +113,7 @@ TEST(Idx, StopsDecompressingAtTheLargestSizeAllowed) {
   write_file(temp / "big.gz", gzip_bytes(Bytes(1 << 20, 0)));
   expect_error<DataError>(
       [&] { read_idx(temp / "big.gz", 1000); },
-      {"big.gz: holds more"});
+      {"big.gz: inflates to more"});
 }
 
 TEST(Idx, ReadsMnist) {
