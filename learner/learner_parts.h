@@ -93,6 +93,9 @@ struct CurrentStep {
   double loss_count = 0;       // weight of this batch's loss, `Loss::count`
   bool has_gradients = false;  // between backward and the optimizer's step
   bool is_running = false;     // from the batch's arrival until on_batch_end
+  // The step is made after on_batch_end of the window's last batch, because the
+  // data ended unexpectedly.
+  bool follows_batch = false;
   // Scaled gradients that are detached from the parameters of `groups`, in
   // their order, while callbacks run. Empty: the gradients are attached to the
   // parameters.

@@ -283,7 +283,7 @@ void FitScope::leave() {
   TrainState& state = l_.state;
   state.training = false;
   l_.position.first_batch = 0;
-  l_.step.has_gradients = l_.step.is_running = false;
+  l_.step.has_gradients = l_.step.is_running = l_.step.follows_batch = false;
   l_.step.window.close();
   l_.evaluation.passes = 0;
   state.loss_grad.reset();
@@ -394,7 +394,8 @@ EvalScope::EvalScope(LearnerParts& l, const PassOptions& pass)
       "thread than the running fit; call them from a callback, or after fit "
       "has returned.");
   const bool is_in_step =
-      l.state.training && !l.state.batch_data.inputs.empty();
+      l.state.training &&
+      (l.step.is_running || !l.state.batch_data.inputs.empty());
   if (is_in_step || l.evaluation.depth > 0) step_ = Step{};
   swap_step();
   outer_logged_ = std::exchange(l.evaluation.logged, {});

@@ -37,16 +37,16 @@ torch::Tensor find_entry(
     const StateDict& state,
     const std::string& name,
     c10::IntArrayRef sizes,
-    size_t& used) {
+    size_t* used) {
   if (const torch::Tensor* const dense = state.find(name)) {
-    ++used;
+    if (used) ++*used;
     return *dense;
   }
   const torch::Tensor* const indices = state.find(name + kIndices);
   const torch::Tensor* const values = state.find(name + kValues);
   const torch::Tensor* const is_coalesced = state.find(name + kIsCoalesced);
   if (!indices || !values || !is_coalesced) return {};
-  used += 3;
+  if (used) *used += 3;
   const torch::NoGradGuard no_grad;
   try {
     // The state may be from a file, and indices out of range would corrupt
@@ -57,13 +57,17 @@ torch::Tensor find_entry(
         *values,
         sizes,
         has_no_duplicates);
-    return torch::sparse_coo_tensor(*indices, *values, sizes)
-        ._coalesced_(has_no_duplicates);
+    return torch::sparse_coo_tensor(
+        *indices,
+        *values,
+        sizes,
+        values->options().layout(torch::kSparse),
+        has_no_duplicates);
   } catch (const c10::Error& error) {
     TERN_CHECK_VALUE(
         false,
-        "[find_entry] \"{}\" is not a sparse tensor of shape [{}]: {}. Load "
-        "the state of the same model.",
+        "[Learner] the saved \"{}\" is not a sparse tensor of shape [{}]: {}. "
+        "Load the state of the same model.",
         name,
         fmt::join(sizes, ", "),
         reason_of(error));

@@ -23,13 +23,13 @@ void insert_entry(
 /// Returns the tensor that `insert_entry` inserted, on the device of its entry
 /// or entries.
 /// \param sizes  Of the tensor, if it is sparse.
-/// \param used   Increased by the number of its entries.
+/// \param used   If not null, increased by the number of its entries.
 /// \return       Undefined if there is no such tensor.
 /// \throws c10::ValueError if the entries are not a sparse tensor of `sizes`.
 torch::Tensor find_entry(
     const StateDict& state,
     const std::string& name,
     c10::IntArrayRef sizes,
-    size_t& used);
+    size_t* used = nullptr);
 
 }  // namespace tern

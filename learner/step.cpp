@@ -135,18 +135,27 @@ void multiply_gradients(LearnerParts& l, double factor) {
 }
 
 // Makes the optimizer's step of an accumulation window whose last batch was not
-// known to be the last one.
-void step_without_batch(LearnerParts& l) {
+// known to be the last one. Callbacks get on_step and on_step_end with the index
+// of that batch, but without its tensors.
+void step_after_batch(LearnerParts& l) {
   TrainState& s = l.state;
   l.step.window.complete();
   loop::attach_scaled_gradients(l);
+  // A callback may have discarded the gradients.
+  const bool has_gradients = std::ranges::any_of(
+      l.model.parameters(),
+      [](const ModelTensor& p) { return p.tensor.grad().defined(); });
   multiply_gradients(l, l.step.window.correction());
-  s.accumulating = s.skip_step = s.skip_zero_grad = false;
-  l.step.has_gradients = true;
   loop::detach_scaled_gradients(l);
+  if (!has_gradients) return;
+  s.accumulating = s.skip_step = s.skip_zero_grad = false;
+  l.step.has_gradients = l.step.is_running = l.step.follows_batch = true;
+  --s.batch;
   loop::run(l, Event::step);
   loop::optimizer_step(l);
   if (!s.skip_zero_grad) loop::zero_grad(l);
+  ++s.batch;
+  l.step.is_running = l.step.follows_batch = false;
 }
 
 // Ends the epoch and the fit at the end of the data, as if they were planned to
@@ -156,7 +165,7 @@ void end_of_data(LearnerParts& l, const std::optional<Batch>& last) {
   l.position.data_have_ended = true;
   s.stop_epoch = true;  // so that the last batch completes a step
   if (last) return;
-  if (l.step.window.is_open()) step_without_batch(l);
+  if (l.step.window.is_open()) step_after_batch(l);
   if (s.batch > 0) return;
   loop::restore_validation(l);
   TERN_CHECK_VALUE(

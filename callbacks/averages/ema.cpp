@@ -67,6 +67,10 @@ void Ema::on_batch_end(Learner& learn) {
   move_towards_weights(1 - decay);
 }
 
+void Ema::on_step_end(Learner& learn) {
+  if (parts_of(learn).step.follows_batch) on_batch_end(learn);
+}
+
 // If only the device knows whether the step was skipped, the count is kept on
 // the device too. A skipped step changes nothing.
 void Ema::follow_on_device(const torch::Tensor& overflowed) {

@@ -53,7 +53,10 @@ class Ema final : public WeightAverage {
 
   void on_remove(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
+  /// Updates the average; on_step_end does so only for a step after its batch.
   void on_batch_end(Learner& learn) override;
+  void on_step_end(Learner& learn) override;
+  bool can_be_replayed() const override { return true; }
   void on_eval_begin(Learner& learn) override;
   void on_eval_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;

@@ -177,7 +177,7 @@ void Swa::on_train_end(Learner& learn) {
   TrainState& state = learn.state();
   if (state.result != FitResult::completed || state.is_removal) return;
   if (!has_averages()) {
-    if (state.is_trial || state.epochs == 0) return;
+    if (state.epochs == 0) return;
     learn.options().sink->warning(fmt::format(
         "Swa: the fit ended before epoch {}, the first one to average, so the "
         "weights are not a mean",

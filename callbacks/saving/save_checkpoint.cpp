@@ -172,6 +172,7 @@ void SaveCheckpoint::on_epoch_end(Learner& learn) {
   // That a stream has ended exactly with this epoch shows only in the next one.
   const bool is_last =
       state.epoch + 1 == state.epochs || state.stop_training ||
+      parts_of(learn).position.data_have_ended ||
       learn.data().loader(Split::train).dataset().can_end_early();
   if (is_epoch || is_last) save(learn);
 }

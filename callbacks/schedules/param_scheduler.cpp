@@ -115,14 +115,8 @@ void StartRates::load(const std::string& owner, const StateDict& state) {
   if (!state.contains("start_rates")) return;
   if (saved_numbers(owner, state, "fit_rates") != of_fit_) return;
   std::vector<double> saved = saved_numbers(owner, state, "start_rates");
-  TERN_CHECK_VALUE(
-      saved.size() == rates_.size(),
-      "[{}] the saved state has {} learning rates; expected {}, one per group. "
-      "Resume with the optimizer and groups that it was saved with.",
-      owner,
-      saved.size(),
-      rates_.size());
-  rates_ = std::move(saved);
+  // The optimizer may have gained a group since the fit began.
+  if (saved.size() == rates_.size()) rates_ = std::move(saved);
 }
 
 ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
@@ -159,13 +153,14 @@ void ParamScheduler::on_add(Learner& learn) {
 // Computed here because LimitBatches may change the loaders for a fit.
 void ParamScheduler::on_train_begin(Learner& learn) {
   const LearnerParts& l = parts_of(learn);
-  const int64_t batches = loop::training_loader(parts_of(learn)).size();
-  total_ = learn.state().epochs * batches;
-  // If added during a fit, it continues from the current position.
   const TrainState& state = learn.state();
-  done_ = state.epoch * batches;
+  batches_ = loop::training_loader(parts_of(learn)).size();
+  epochs_ = state.epochs;
+  total_ = epochs_ * batches_;
+  // If added during a fit, it continues from the current position.
+  done_ = state.epoch * batches_;
   if (l.position.place == Place::in_epoch) done_ += l.position.batches_done;
-  if (l.position.place == Place::at_epoch_end) done_ += batches;
+  if (l.position.place == Place::at_epoch_end) done_ += batches_;
   if (make_) scheduled_ = make_(total_);
   start_.begin(learn, learn.learning_rates());
   const auto groups = parts_of(learn).groups.parameters.size();
@@ -186,8 +181,17 @@ void ParamScheduler::on_train_begin(Learner& learn) {
   }
 }
 
+// Adding or removing LimitBatches changes the length of a running fit.
+void ParamScheduler::follow_length(const TrainState& state) {
+  if (state.batches == batches_) return;
+  batches_ = state.batches;
+  total_ = done_ + (epochs_ - state.epoch) * batches_ - state.batch;
+  if (make_) scheduled_ = make_(total_);
+}
+
 void ParamScheduler::on_batch_begin(Learner& learn) {
   if (!learn.state().training) return;
+  follow_length(learn.state());
   const double position =
       static_cast<double>(done_) / static_cast<double>(total_);
   for (const Scheduled& s : scheduled_) {
@@ -212,8 +216,15 @@ void ParamScheduler::on_batch_end(Learner& learn) {
   if (!overflowed) ++done_;
 }
 
+void ParamScheduler::on_train_end(Learner&) {
+  start_ = {};
+  epochs_ = batches_ = total_ = 0;
+}
+
 StateDict ParamScheduler::state_dict() const {
-  StateDict state = {{"done", torch::tensor(done_, torch::kLong)}};
+  StateDict state = {
+      {"done", torch::tensor(done_, torch::kLong)},
+      {"length", torch::tensor({epochs_, batches_, total_}, torch::kLong)}};
   start_.save(state);
   return state;
 }
@@ -221,6 +232,14 @@ StateDict ParamScheduler::state_dict() const {
 void ParamScheduler::load_state_dict(const StateDict& state) {
   start_.load("ParamScheduler", state);
   done_ = saved_value("ParamScheduler", state, "done").item<int64_t>();
+  const torch::Tensor* const length = state.find("length");
+  if (!length || length->numel() != 3) return;  // an older checkpoint
+  const auto saved = [&](int64_t i) { return (*length)[i].item<int64_t>(); };
+  // A fit that was resumed with a different number of epochs has a new length.
+  if (saved(0) != epochs_ || saved(2) == total_) return;
+  batches_ = saved(1);
+  total_ = saved(2);
+  if (make_ && total_ > 0) scheduled_ = make_(total_);
 }
 
 TorchScheduler::TorchScheduler(Factory factory, Options options)
@@ -272,6 +291,7 @@ void TorchScheduler::on_epoch_end(Learner&) {
 }
 
 void TorchScheduler::on_train_end(Learner&) {
+  start_ = {};
   scheduler_.reset();
   optimizer_ = nullptr;
 }

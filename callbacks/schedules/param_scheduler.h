@@ -102,15 +102,19 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   int order() const override { return callback_order::kScheduler; }
 
  private:
+  void follow_length(const TrainState& state);
+
   ForBatches make_;  // empty: the schedules do not depend on the batches
   std::vector<Scheduled> scheduled_;
-  StartRates start_;              // of this fit, by layer group
-  int64_t done_ = 0, total_ = 0;  // batches of this fit
+  StartRates start_;                  // of this fit, by layer group
+  int64_t epochs_ = 0, batches_ = 0;  // of this fit, and of each epoch
+  int64_t done_ = 0, total_ = 0;      // batches of this fit
 };
 
 /// Runs one of LibTorch's learning rate schedulers:

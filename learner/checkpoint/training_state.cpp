@@ -64,16 +64,20 @@ StateDict gradients(LearnerParts& l) {
 }
 
 void restore_gradients(LearnerParts& l, const StateDict& state) {
-  loop::attach_scaled_gradients(l);
-  size_t used = 0;
+  Tensors restored;
   for (const ModelTensor& p : l.model.parameters()) {
-    torch::Tensor grad = find_entry(state, p.name, p.tensor.sizes(), used);
+    torch::Tensor grad = find_entry(state, p.name, p.tensor.sizes());
     if (grad.is_sparse()) {
       grad = grad.to(p.tensor.device(), /*non_blocking=*/false, /*copy=*/true);
     } else if (grad.defined()) {
       grad = torch::empty_like(p.tensor).copy_(grad);
     }
-    p.tensor.mutable_grad() = std::move(grad);
+    restored.push_back(std::move(grad));
+  }
+  loop::attach_scaled_gradients(l);
+  auto next = restored.begin();
+  for (const ModelTensor& p : l.model.parameters()) {
+    p.tensor.mutable_grad() = std::move(*next++);
   }
   loop::detach_scaled_gradients(l);
 }

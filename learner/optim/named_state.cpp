@@ -159,7 +159,7 @@ void read_state(
   bool is_there = false;
   for (Field& field : fields(*fresh)) {
     const std::string key = name + "/" + field.name;
-    const torch::Tensor value = find_entry(state, key, param.sizes(), used);
+    const torch::Tensor value = find_entry(state, key, param.sizes(), &used);
     if (!value.defined()) continue;
     is_there = true;
     if (!field.tensor) {

@@ -10,9 +10,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/averages/swa.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/prune_trial.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/data/stream_dataset.h"
@@ -97,9 +99,10 @@ std::shared_ptr<Callback> step_counter(int64_t& steps) {
 TEST(EndedStream, MakesTheStepOfAWindowThatEndsExactlyWithABatch) {
   const auto train = [](DataBunch data, bool is_half, int64_t& steps) {
     Learner learn(std::move(data), plain_net(), quiet());
-    if (is_half) learn.to_fp16({.loss_scale = 1024});
+    if (is_half) learn.to_fp16({.loss_scale = 1024, .force_fp16 = true});
     learn.add<GradientAccumulation>(GradientAccumulation::Options{.batches = 4})
         .add<GradientClip>(GradientClip::Options{.max_norm = 0.05})
+        .add<Ema>(Ema::Options{.decay = 0.5, .warm_up = false})
         .add(step_counter(steps))
         .fit(1, 1e-2);
     return bytes_of(learn);
@@ -111,6 +114,50 @@ TEST(EndedStream, MakesTheStepOfAWindowThatEndsExactlyWithABatch) {
     EXPECT_EQ(in_memory, 1);
     EXPECT_EQ(streamed, 1);
   }
+}
+
+// A step that follows its batch is a step like any other.
+TEST(EndedStream, LetsCallbacksEvaluateAndLogInThatStep) {
+  const auto learn = learner_on(16);
+  learn->add<GradientAccumulation>(GradientAccumulation::Options{.batches = 4})
+      .add<LambdaCallback>(LambdaCallback::Options{
+          .on_step =
+              [](Learner& l) {
+                l.validate();
+                EXPECT_TRUE(l.state().training);
+                EXPECT_EQ(l.state().batch, 1);
+                l.log("gradients", static_cast<double>(l.gradients().size()));
+              }})
+      .fit(1, 1e-2);
+  ASSERT_EQ(learn->recorder().logged().size(), 1u);
+  EXPECT_EQ(learn->recorder().logged()[0].name, "gradients");
+  EXPECT_EQ(learn->recorder().logged()[0].batches, (std::vector<int64_t>{1}));
+}
+
+TEST(EndedStream, MakesNoStepIfACallbackHasDiscardedTheGradients) {
+  int64_t steps = 0;
+  const auto learn = learner_on(16);
+  learn->to_fp16({.loss_scale = 1024, .force_fp16 = true});
+  learn->add<GradientAccumulation>(GradientAccumulation::Options{.batches = 4})
+      .add<LambdaCallback>(LambdaCallback::Options{
+          .on_backward_end =
+              [](Learner& l) { l.state().skip_zero_grad = false; }})
+      .add(step_counter(steps))
+      .fit(1, 1e-2);
+  EXPECT_EQ(steps, 0);
+  EXPECT_EQ(learn->state().result, FitResult::completed);
+}
+
+TEST(EndedStream, MakesTheStepAfterAStopRequestInTheWindow) {
+  int64_t steps = 0;
+  const auto learn = learner_on(16);
+  learn->add<GradientAccumulation>(GradientAccumulation::Options{.batches = 4})
+      .add<LambdaCallback>(LambdaCallback::Options{
+          .on_batch_end = [](Learner& l) { l.request_stop(); }})
+      .add(step_counter(steps))
+      .fit(1, 1e-2);
+  EXPECT_EQ(steps, 1);
+  EXPECT_EQ(learn->state().result, FitResult::interrupted);
 }
 
 TEST(EndedStream, EndsAResumedFitWhereItEndedBefore) {

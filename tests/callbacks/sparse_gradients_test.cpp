@@ -115,12 +115,12 @@ TEST(SparseGradients, AreRejectedInACheckpointThatHasInvalidIndices) {
   insert_entry(state, "sum", sparse);
   size_t used = 0;
   EXPECT_TRUE(torch::equal(
-      find_entry(state, "sum", {5, 3}, used).to_dense(),
+      find_entry(state, "sum", {5, 3}, &used).to_dense(),
       sparse.to_dense()));
   EXPECT_EQ(used, 3u);
   expect_error<c10::ValueError>(
       [&] {
-        find_entry(state, "sum", {4, 3}, used);
+        find_entry(state, "sum", {4, 3});
       },
       {"\"sum\"", "[4, 3]", "same model"});
 }

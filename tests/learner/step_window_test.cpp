@@ -83,6 +83,21 @@ TEST(StepWindow, WeightsEachSampleOfAShortLastWindowEquallyOnEveryRank) {
   expect_all(weights_of_samples(second, {{16, 32}, {13, 27}}, 2), 1.0 / 59);
 }
 
+TEST(StepWindow, CanBeCompletedAfterItsLastBatch) {
+  StepWindow known, unknown;
+  known.begin({.batches = 3}, 16, 1);
+  unknown.begin({.batches = 3}, 16, 1);
+  for (StepWindow* const window : {&known, &unknown})
+    window->add({16, 16}, false);
+  known.add({9, 9}, /*is_last=*/true);
+  unknown.add({9, 9}, /*is_last=*/false);
+  EXPECT_TRUE(unknown.is_open());
+  unknown.complete();
+  EXPECT_FALSE(unknown.is_open());
+  EXPECT_DOUBLE_EQ(unknown.correction(), known.correction());
+  EXPECT_NE(known.correction(), 1);
+}
+
 TEST(StepWindow, ContinuesFromACheckpoint) {
   StepWindow whole, resumed;
   whole.begin({.batches = 3}, 16, 1);

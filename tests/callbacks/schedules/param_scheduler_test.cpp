@@ -1,6 +1,8 @@
 #include "tern/callbacks/schedules/param_scheduler.h"
 
 #include <cmath>
+#include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <torch/optim/adagrad.h>
@@ -8,11 +10,13 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/gradients.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::param_scheduler_test {
@@ -122,6 +126,53 @@ TEST(ParamScheduler, SetsTheValueBeforeEachStep) {
   ASSERT_EQ(lrs.size(), 16u);
   for (size_t i = 0; i < lrs.size(); ++i) {
     EXPECT_DOUBLE_EQ(lrs[i], static_cast<double>(i));
+  }
+}
+
+// Three epochs of two batches become one of two and two of eight, or the
+// other way round, and the schedule still ends with the fit.
+TEST(ParamScheduler, FollowsAFitWhoseLengthACallbackChanges) {
+  for (const bool is_limited_first : {false, true}) {
+    const TempFolder temp;
+    std::vector<std::vector<double>> runs;
+    for (const bool is_resumed : {false, true}) {
+      // An epoch that was shortened within the fit cannot be resumed.
+      if (is_resumed && !is_limited_first) continue;
+      const auto learn = learner();
+      const auto limit =
+          std::make_shared<LimitBatches>(LimitBatches::Options{.train = 2});
+      if (is_limited_first) learn->add(limit);
+      std::vector<double>& lrs = runs.emplace_back();
+      learn->add<LambdaCallback>(
+          LambdaCallback::Options{.on_epoch_begin = [&](Learner& l) {
+            const bool is_there = l.find<LimitBatches>() != nullptr;
+            if (l.state().epoch == 0 || is_there != is_limited_first) return;
+            if (is_there) {
+              l.remove(*limit);
+            } else {
+              l.add(limit);
+            }
+          }});
+      learn->add<LambdaCallback>(LambdaCallback::Options{
+          .on_batch_end =
+              [&](Learner& l) {
+                if (l.state().training && l.state().iteration == 11 &&
+                    !is_resumed)
+                  l.save_checkpoint(temp / "run");
+              },
+          .order = callback_order::kLast});
+      if (is_resumed) learn->resume(temp / "run");
+      learn->fit(
+          3,
+          1.0,
+          {linear(HyperParameter::lr, 1, 0), record(lrs, lr_of)});
+    }
+    const std::vector<double>& whole = runs[0];
+    ASSERT_EQ(whole.size(), is_limited_first ? 18u : 12u);
+    const double last_step = whole[whole.size() - 2] - whole.back();
+    EXPECT_NEAR(whole.back(), last_step, 1e-12);  // the next would be 0
+    if (!is_limited_first) continue;
+    EXPECT_EQ(runs[1], (std::vector<double>{whole.begin() + 11, whole.end()}));
   }
 }
 
