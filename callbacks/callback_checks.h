@@ -54,7 +54,8 @@ void check_sets_alone(const Learner& learn, const Callback& callback);
 ///               null.
 /// \param why    Why two such callbacks conflict, for the message: "both change
 ///               the loaders".
-/// \throws c10::ValueError that names both callbacks if `other` is not null.
+/// \throws c10::ValueError that names both callbacks if `other` is a different
+///         callback.
 void check_only_one(
     const std::shared_ptr<Callback>& other,
     const Callback& callback,

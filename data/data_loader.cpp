@@ -122,10 +122,8 @@ std::string place_of(const Dataset& dataset, int64_t index) {
               : fmt::format("{} ({} of the dataset)", message, number)));
     }
     if (!alone.empty()) return;
-    alone = fmt::format(
-        "; alone, {}, fails: {}",
-        place_of(dataset, index),
-        message);
+    alone =
+        fmt::format(" Alone, {}, fails: {}", place_of(dataset, index), message);
   };
   for (int64_t row = 0; row < std::ssize(indices); ++row) {
     const int64_t index = indices[row];
@@ -142,8 +140,9 @@ std::string place_of(const Dataset& dataset, int64_t index) {
   std::throw_with_nested(DataError(
       "",
       fmt::format(
-          "{} (a batch of {} samples, the first is {}{})",
+          "{}{} In a batch of {} samples, the first is {}.{}",
           original,
+          original.ends_with('.') ? "" : ".",
           indices.size(),
           place_of(dataset, indices[0]),
           alone)));

@@ -201,7 +201,7 @@ std::exception_ptr loop::run_all(LearnerParts& l, Event event, bool failed) {
         const std::string text = message_of(error);
         const bool is_named = mentions(text, "[" + callback->name() + "]");
         l.self->options().sink->warning(fmt::format(
-            "{} also failed at the end of the fit: {}",
+            "{} also failed at the end: {}",
             is_named ? "A callback" : callback->name(),
             text));
       }

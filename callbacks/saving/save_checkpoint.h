@@ -16,7 +16,9 @@ struct SaveCheckpointOptions {
   /// Folder of the run; relative to LearnerOptions::path.
   std::filesystem::path folder = "checkpoints";
   /// Save at the end of every `every_epochs` epochs, after every `every_steps`
-  /// batches, and whenever the time `every` has passed. 0: off.
+  /// batches, and whenever the time `every` has passed. 0: off. A fit on a
+  /// stream that cannot restart is saved after every epoch, since each may be
+  /// the last.
   int64_t every_epochs = 1;
   int64_t every_steps = 0;
   std::chrono::seconds every{0};

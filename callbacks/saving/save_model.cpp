@@ -88,8 +88,7 @@ void SaveModel::on_train_begin(Learner& learn) {
   if (!has_saved_)
     parts_of(learn).position.unsaved_models[options_.name] = why_unsaved();
   if (!communicator(learn).is_main_process()) return;
-  // Detects a folder that cannot be written at once, and not only after an
-  // epoch.
+  // Detects a folder that cannot be written now, and not only after an epoch.
   const std::filesystem::path file =
       learn.options().path / learn.options().model_dir / options_.name;
   make_folders(file.parent_path());

@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// An error in a file or a sample, not in the program. `what()` is one sentence
-/// with the file, the problem and what to do.
+/// An error in a file or a sample, not in the program. `what()` names the
+/// file, the problem and what to do.
 class DataError : public std::runtime_error {
  public:
   DataError(std::string path, const std::string& reason)

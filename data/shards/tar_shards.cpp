@@ -329,8 +329,9 @@ std::string TarDataset::why_no_folds(const Dataset& other) const {
   const auto* const shards = dynamic_cast<const TarDataset*>(&other);
   const bool may_differ =
       shards && shards != this && (decode_ || shards->decode_);
-  return may_differ ? "two TarDatasets have a `decode` function, and whether "
-                      "both decode alike is unknown; expected one TarDataset. "
+  return may_differ ? "two TarDatasets are given, at least one with a `decode` "
+                      "function, and functions cannot be compared; expected "
+                      "one TarDataset. "
                       "Give all shards to one TarDataset, whose `decode` can "
                       "read BatchContext::training"
                     : "";

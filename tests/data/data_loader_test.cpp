@@ -211,7 +211,7 @@ TEST_P(WorkersTest, NameTheSampleEvenIfItFailsAloneWithADifferentMessage) {
   auto pass = loader.epoch(0);
   expect_error<DataError>(
       [&] { pass.next(); },
-      {"row 4 is bad", "alone, sample 4, picture_4.png, fails: row 0 is bad"});
+      {"row 4 is bad", "Alone, sample 4, picture_4.png, fails: row 0 is bad"});
 }
 
 TEST_P(WorkersTest, PropagateErrorsOfTheDatasetWithIndexAndPath) {
@@ -327,7 +327,7 @@ TEST_P(WorkersTest, NameTheFirstSampleOfABatchOnce) {
   };
   EXPECT_EQ(
       message(/*fails_together=*/true),
-      "too many (a batch of 4 samples, the first is sample 0)");
+      "too many. In a batch of 4 samples, the first is sample 0.");
   EXPECT_TRUE(message(/*fails_together=*/false)
                   .starts_with("sample 0: get_batch was called with 4 indices, "
                                "starting with this sample, and returned "

@@ -156,7 +156,7 @@ struct JpegDecoder {
       std::string(path),
       std::string(is_short ? "is truncated" : "is a damaged JPEG file") +
           " (libjpeg: " + reason +
-          "). Download it again, remove it, or set lenient to decode the "
+          "). Replace it, remove it, or set lenient to decode the "
           "readable part.");
 }
 

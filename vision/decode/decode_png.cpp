@@ -187,7 +187,7 @@ void write_row(
 [[noreturn]] void fail(std::string_view path, const std::string& what) {
   throw DataError(
       std::string(path),
-      "is a damaged PNG file: " + what + ". Download it again or remove it.");
+      "is a damaged PNG file: " + what + ". Replace it or remove it.");
 }
 
 libdeflate_decompressor* decompressor() {

@@ -37,12 +37,12 @@ struct HeaderReader {
   [[noreturn]] void fail_truncated() const {
     fail(
         std::string("is truncated: the ") + to_string(header.format) +
-        " file ends within its header. Download it again or remove it.");
+        " file ends within its header. Replace it or remove it.");
   }
   [[noreturn]] void fail_damaged(const std::string& what) const {
     fail(
         std::string("is a damaged ") + to_string(header.format) +
-        " file: " + what + ". Download it again or remove it.");
+        " file: " + what + ". Replace it or remove it.");
   }
   std::string size_text() const {
     return std::to_string(header.width) + " x " + std::to_string(header.height);
@@ -128,7 +128,7 @@ struct HeaderReader {
           "is truncated: the WebP file has a stated size of " +
           std::to_string(uint64_t{8} + load_le32(bytes.data() + 4)) +
           " bytes, but has " + std::to_string(bytes.size()) +
-          ". Download it again or remove it.");
+          ". Replace it or remove it.");
     }
     const uint8_t* data = bytes.data() + 20;
     header.channels = 3;
@@ -182,7 +182,7 @@ struct HeaderReader {
       fail(
           "is truncated: the BMP file has " + std::to_string(there) +
           " bytes of pixels for " + size_text() +
-          " pixels. Download it again or remove it.");
+          " pixels. Replace it or remove it.");
     }
   }
 

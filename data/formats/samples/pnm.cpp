@@ -53,9 +53,7 @@ class Numbers {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(
-        std::string(path_),
-        what + ". Download it again or remove it.");
+    throw DataError(std::string(path_), what + ". Replace it or remove it.");
   }
 
  private:

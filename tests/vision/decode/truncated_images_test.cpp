@@ -292,7 +292,7 @@ TEST(TruncatedImages, AreReportedAsTruncatedForTiff) {
           [&] {
             decode_image({bytes.data(), size}, "cut.tif");
           },
-          {"cut.tif: is truncated", "Download it again or remove it"});
+          {"cut.tif: is truncated", "Replace it or remove it"});
     }
   }
 }
