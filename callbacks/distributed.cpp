@@ -176,8 +176,8 @@ void Distributed::check_same_data(Learner& learn) {
   }
   const std::string advice =
       "give all ranks the same data, of which each trains on its part (is a "
-      "file missing on one?), or set DistributedOptions::shard_data to false, "
-      "so that each rank trains on all of its data";
+      "file missing on one?), or set DistributedOptions::shard_data to false; "
+      "each rank then trains on all of its data";
   const auto samples = [](const DataLoader& loader) {
     return std::to_string(loader.dataset().size());
   };

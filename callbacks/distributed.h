@@ -37,7 +37,7 @@ struct DistributedOptions {
   /// Gives each rank its shard of the data; all ranks must have the same data.
   /// False: the program has already divided the data, and each rank trains and
   /// validates on all of its data; every rank then needs the same number of
-  /// training batches. Lightning's `use_distributed_sampler`.
+  /// training batches. Like Lightning's `use_distributed_sampler`.
   bool shard_data = true;
   /// Compares a hash of the weights of all ranks at the end of each epoch.
   bool check_weights = true;

@@ -8,9 +8,8 @@
 
 namespace tern {
 
-/// Accumulates the gradients of several batches and makes one optimizer step,
-/// as if they were one large batch. For batch sizes that do not fit into
-/// memory.
+/// Accumulates the gradients of several batches and runs one optimizer step, as
+/// if they were one large batch. For batch sizes that do not fit into memory.
 ///
 ///   learn.add<GradientAccumulation>({.batches = 4}).fit(3);
 ///

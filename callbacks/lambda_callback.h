@@ -7,7 +7,8 @@
 
 namespace tern {
 
-/// A callback defined by functions, one for each event that it handles:
+/// Functions of a LambdaCallback, one for each event that it handles; it
+/// ignores the event of an empty function.
 ///
 ///   learn.add<LambdaCallback>({.on_epoch_end = [](Learner& learn) { ... }});
 struct LambdaCallbackOptions {

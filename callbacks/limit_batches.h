@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// Shortens each epoch to its first batches, in their usual order. Lightning's
-/// limit_train_batches, fastai v2's ShortEpoch.
+/// Shortens each epoch to its first batches, in their usual order. Like
+/// Lightning's limit_train_batches and fastai v2's ShortEpoch.
 ///
 ///   learn.add<LimitBatches>({.train = 10, .valid = 2}).fit(3);
 class LimitBatches : public Callback {
@@ -45,8 +45,9 @@ class LimitBatches : public Callback {
 };
 
 /// Trains and validates on the same few batches in every epoch. A model that
-/// cannot memorize them has a bug. Lightning's overfit_batches, except that the
-/// samples are drawn at random, once, because data is often sorted by class.
+/// cannot memorize them has a bug. Like Lightning's overfit_batches, except
+/// that the samples are drawn at random, once, because data is often sorted by
+/// class.
 ///
 ///   learn.add<OverfitBatches>(2).fit(50);
 class OverfitBatches final : public LimitBatches {
@@ -74,10 +75,10 @@ class StopAfterNBatches final : public Callback {
   int64_t batches_, done_ = 0;
 };
 
-// ---- Trials, for lr_find, plan and similar functions ----
+// ---- Dry runs, for lr_find, plan and similar functions ----
 
 /// Trains and validates on `batches` batches to find mistakes, then restores
-/// the previous state. Lightning's fast_dev_run.
+/// the previous state. Like Lightning's fast_dev_run.
 /// \throws c10::ValueError if `batches` is below 1.
 void dry_run(Learner& learn, int64_t batches = 1);
 

@@ -75,7 +75,7 @@ void Mix::on_train_begin(Learner& learn) {
   TERN_CHECK_VALUE(
       !has_positions,
       "[{}] the targets are boxes or points, which cannot be mixed; expected "
-      "classes, masks or numbers. Leave {} out.",
+      "classes, masks or regression targets. Leave {} out.",
       name(),
       name());
 }
@@ -177,7 +177,7 @@ CutMix::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   torch::Tensor& images = inputs[0];
   TERN_CHECK_VALUE(
       images.is_floating_point() && images.dim() >= 3,
-      "[CutMix] the first input is [{}] {}; expected floating images [N, "
+      "[CutMix] the first input is [{}] {}; expected floating-point images [N, "
       "..., H, W].",
       fmt::join(images.sizes(), ", "),
       c10::toString(images.scalar_type()));

@@ -12,11 +12,11 @@ namespace tern {
 ///   loss = mean(lambda * loss(pred, target) +
 ///               (1 - lambda) * loss(pred, partner's target))
 ///
-/// The mean weights each loss by the number of targets in it, so that ignored
-/// targets have no weight. This is how class indices (integer targets) are
-/// mixed. Floating targets are mixed like the inputs, as in fastai v2.
-/// Validation is unchanged. All random numbers are keyed by (seed, iteration),
-/// so that a resumed run draws the same numbers.
+/// In the mean, each loss is weighted by the number of targets in it, so
+/// ignored targets have no weight. This is how class indices (integer targets)
+/// are mixed. Floating-point targets are mixed like the inputs, as in fastai
+/// v2. Validation is unchanged. All random numbers are keyed by (seed,
+/// iteration), so that a resumed run draws the same numbers.
 class Mix : public Callback {
  public:
   /// \throws c10::ValueError if the Learner already has a Mix.
@@ -60,8 +60,8 @@ class Mix : public Callback {
 ///   learn.add<MixUp>(0.4).fit_one_cycle(5);
 ///
 /// As in fastai v2, draws a lambda for each sample from the beta distribution
-/// and takes the larger of lambda and 1 - lambda. Every floating input becomes
-/// `lambda * input + (1 - lambda) * partner`.
+/// and takes the larger of lambda and 1 - lambda. Every floating-point input
+/// becomes `lambda * input + (1 - lambda) * partner`.
 class MixUp final : public Mix {
  public:
   /// \param seed  Seed of the random numbers; 0: the Learner's seed.
@@ -72,8 +72,8 @@ class MixUp final : public Mix {
   torch::Tensor mix(Tensors&, const torch::Tensor&, SampleRng&) override;
 };
 
-/// Replaces a box of each training image by the same box of another image (Yun
-/// et al., "CutMix: Regularization Strategy to Train Strong Classifiers",
+/// Replaces a box of each training image with the same box of another image
+/// (Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers",
 /// 2019).
 ///
 ///   learn.add<CutMix>().fit_one_cycle(5);
@@ -81,7 +81,7 @@ class MixUp final : public Mix {
 /// As in fastai v2, one lambda is drawn for the batch. A box with 1 - lambda of
 /// the area around a random center, cropped at the border, is copied from the
 /// partner. Lambda is then set to the fraction of the area that was kept. The
-/// first input must be floating, [N, ..., H, W].
+/// first input must be floating-point, [N, ..., H, W].
 class CutMix final : public Mix {
  public:
   /// \param seed  As for MixUp.

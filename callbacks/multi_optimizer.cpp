@@ -359,9 +359,9 @@ void MultiOptimizer::on_train_begin(Learner& learn) {
       "GradientAccumulation and use larger batches.");
   TORCH_CHECK_VALUE(
       !l.step.is_parallel && !l.ranks.training_shard,
-      "[MultiOptimizer] its losses call modules that to_parallel does not see, "
-      "and its optimizers are not divided among ranks; leave to_parallel or "
-      ".shard_optimizer out.");
+      "[MultiOptimizer] does not support to_parallel, whose replicas its "
+      "losses do not use, or .shard_optimizer, which shards a single "
+      "optimizer. Remove the one that you use.");
   runner_->turn = 0;
 }
 

@@ -16,7 +16,8 @@
 namespace tern {
 
 /// Trains parts of the model, each with its own optimizer and loss, as for GANs
-/// or actor-critic. Lightning's multiple optimizers, fastai's GANTrainer.
+/// or actor-critic. Like Lightning's multiple optimizers and fastai's
+/// GANTrainer.
 ///
 ///   learn.add<MultiOptimizer>({
 ///       .parts = {

@@ -21,8 +21,8 @@ class Study {
     /// Monitored values, one per epoch over all fits of the trial; NaN for an
     /// epoch without a value.
     std::vector<double> values;
-    /// Result of the last fit: `interrupted` while it runs; `failed` also if
-    /// TerminateOnNaN ended it.
+    /// Result of the last fit: `interrupted` while it runs; `failed` if
+    /// TerminateOnNaN or an error ended it.
     FitResult result = FitResult::interrupted;
   };
 
@@ -42,7 +42,7 @@ class Study {
 };
 
 /// Ends a trial of a hyperparameter search once it is worse than the median of
-/// earlier trials: Optuna's MedianPruner, with its defaults.
+/// earlier trials, like Optuna's MedianPruner and with its defaults.
 ///
 ///   auto study = std::make_shared<Study>();
 ///   for (double lr : {1e-4, 1e-3, 1e-2}) {
@@ -85,8 +85,8 @@ class PruneTrial final : public Callback {
   /// \throws c10::ValueError if the Learner already has a PruneTrial.
   void on_add(Learner& learn) override;
   /// \throws c10::ValueError if a second Learner uses this callback, for a
-  ///         monitor that differs from the study's earlier trials, and as
-  ///         EarlyStopping does.
+  ///         monitor that differs from the study's earlier trials, and the
+  ///         errors of EarlyStopping.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;

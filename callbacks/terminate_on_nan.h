@@ -10,8 +10,8 @@ namespace tern {
 /// Ends training when the loss is NaN or infinite, and logs where and why.
 ///
 ///   learn.add<TerminateOnNaN>().fit(10);
-///   // warning: TerminateOnNaN: the loss is nan in batch 12 of epoch 0. The
-///   // batch's input 0 is not finite: check the data. Training ends.
+///   // warning: TerminateOnNaN: the loss is nan in batch 12 of epoch 0.
+///   // Input 0 of the batch is not finite: check the data. Training ends.
 ///
 /// On a CPU it checks before backward and skips the step. On a GPU it checks
 /// each time the Recorder has read losses (a few times per second and at the

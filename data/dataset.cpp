@@ -315,7 +315,7 @@ torch::Tensor concatenate(
     TERN_CHECK_VALUE(
         part.dim() > 0 && part.sizes().slice(1) == first.sizes().slice(1) &&
             part.scalar_type() == first.scalar_type(),
-        "[collate] a sample is {}, but the first is {}; expected equal types "
+        "[collate] a sample is {}, but the first is {}; expected equal dtypes "
         "and, after the first dimension, equal shapes. Resize the samples to "
         "the same size (sequences with SequencePadding::fixed_length).",
         shapes_of({part}),

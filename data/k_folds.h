@@ -10,13 +10,14 @@
 
 namespace tern {
 
-/// Indices of training and validation samples, in order.
+/// Indices of training and validation samples, in ascending order.
 struct SplitIndices {
   std::vector<int64_t> train, valid;
 };
 
 /// Splits samples into random folds: each sample is a validation sample in one
-/// fold and a training sample in all others. scikit-learn's KFold with shuffle.
+/// fold and a training sample in all others. Like scikit-learn's
+/// `KFold(shuffle=True)`, but with different random numbers.
 ///
 ///   for (const SplitIndices& fold : k_fold(images->size(), 5)) {
 ///     auto data = DataBunch::create(
@@ -31,7 +32,8 @@ k_fold(int64_t samples, int64_t folds, uint64_t seed = 42);
 
 /// Like `k_fold`, with about the same fraction of each class in every fold: the
 /// number of validation samples of a class, and the sizes of the folds, differ
-/// by at most 1. scikit-learn's StratifiedKFold with shuffle.
+/// by at most 1. Like scikit-learn's `StratifiedKFold(shuffle=True)`, but with
+/// different random numbers.
 ///
 /// \param classes  [N], of an integer dtype.
 /// \throws c10::ValueError if `classes` or `folds` is invalid, or if every
@@ -74,11 +76,12 @@ void warn_of_rare_classes(
 /// device, batch transforms, batch sizes. `BatchContext::training` tells a
 /// dataset whether it may augment: an ImageDataset applies the training
 /// transforms to training samples and the validation transforms to validation
-/// samples, whichever loader of `data` they come from. Datasets that transform
-/// their samples differently cannot be mixed (see `Dataset::why_no_folds`), and
-/// neither can datasets whose transforms cannot be compared: image transforms
-/// are equal if they are the same objects, and functions never are. Use `k_fold`
-/// for them. The folds' datasets are Subsets, so call `presize` first. For
+/// samples, whichever loader of `data` they come from. The training and
+/// validation datasets must apply the same transforms (see
+/// `Dataset::why_no_folds`). Image transforms are equal only if they are the
+/// same objects; functions cannot be compared and therefore count as different.
+/// Use `k_fold` for other datasets. Call `presize` on `data` before this
+/// function: the folds' datasets are Subsets, which cannot be presized. For
 /// ImageDatasets see also `k_folds` of a DataBlock.
 ///
 /// \param folds  2 to the number of samples.

@@ -84,7 +84,7 @@ IdxDataset::IdxDataset(fs::path images, const fs::path& labels, int64_t classes)
     throw DataError(
         labels,
         fmt::format(
-            "has the label {} at {}; expected 0..{}.",
+            "has the label {} at index {}; expected 0 to {}.",
             *bad,
             bad - values.begin(),
             classes - 1));

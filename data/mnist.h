@@ -15,8 +15,9 @@ class IdxDataset final : public Dataset {
   /// \param images  IDX of shape [size, H, W], plain or gzipped.
   /// \param labels  IDX of shape [size], plain or gzipped.
   /// \param classes  Labels must be in 0..classes-1.
-  /// \throws DataError if a file is damaged or has a different shape, the
-  ///         counts differ, or a label is out of range; IoError.
+  /// \throws DataError if a file is damaged or has a different shape, if the
+  ///         counts differ, or if a label is out of range; IoError if a file
+  ///         cannot be read.
   IdxDataset(
       std::filesystem::path images,
       const std::filesystem::path& labels,
@@ -33,13 +34,13 @@ class IdxDataset final : public Dataset {
   std::unique_ptr<const TensorDataset> rows_;
 };
 
-/// Returns MNIST from the folder of its four files, plain or `.gz`, such as the
-/// folder that `untar_data(urls::mnist)` returns.
+/// Reads MNIST from the folder that contains its four files, plain or `.gz`,
+/// such as the folder that `untar_data(urls::mnist)` returns.
 ///
 ///   auto valid = mnist_dataset(untar_data(urls::mnist), /*train=*/false);
 ///   valid->size();   // 10000
 ///
-/// \throws DataError as IdxDataset does, also if a file is missing.
+/// \throws the errors of IdxDataset, and DataError if a file is missing.
 std::shared_ptr<const IdxDataset> mnist_dataset(
     const std::filesystem::path& folder,
     bool train);

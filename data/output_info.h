@@ -62,8 +62,8 @@ struct OutputInfo {
   /// output is one number. Also the minimum score of a box that is shown.
   double threshold = 0.5;
   /// Unset: the loss's activation for the first output. For other outputs it
-  /// depends on `kind`: softmax for classes, sigmoid for several classes per
-  /// sample, none for numbers.
+  /// depends on `kind`: softmax for classes, sigmoid for multi-label targets,
+  /// none for regression.
   std::optional<Activation> activation = {};
   /// Used with Activation::detections.
   DetectionOptions detection = {};

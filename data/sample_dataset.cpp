@@ -104,8 +104,8 @@ void check_sequences(const Column& column) {
     const torch::Tensor &tensor = column[row], &first = column[0];
     TERN_CHECK_VALUE(
         tensor.dim() > 0,
-        "[{}] {}, 0-dim; expected [T, ...]. Leave the tensor out of the "
-        "options to stack it.",
+        "[{}] {}, which is 0-dim; expected [T, ...]. To stack this tensor, "
+        "remove its position from the options.",
         column.where,
         column.text(row));
     TERN_CHECK_VALUE(

@@ -19,8 +19,8 @@ struct Sample {
   int64_t index = -1;
 };
 
-/// Creates a batch of one or more samples, as PyTorch's `collate_fn`. Row i of
-/// the batch's inputs[0] must belong to samples[i]. The number of rows is
+/// Creates a batch from one or more samples, like PyTorch's `collate_fn`. Row i
+/// of the batch's inputs[0] must belong to samples[i]. The number of rows is
 /// `Batch::size()`, by which losses and ranks are weighted. `context.empty`
 /// provides memory for the tensors. Called from several worker threads at once.
 using Collate = std::function<
@@ -32,7 +32,7 @@ using Collate = std::function<
 /// number of tensors, a shape, a dtype or a device differs.
 Collate stack_samples();
 
-/// Where `pad_sequences` puts a mask.
+/// Where `pad_sequences` adds a mask.
 enum class MaskPlace { none, input, target };
 
 /// Describes how `pad_sequences` pads the first dimension of one tensor.
@@ -63,9 +63,9 @@ struct PadOptions {
   std::vector<SequencePadding> targets = {};
 };
 
-/// Pads the first dimension of some tensors, as PyTorch's `pad_sequence` with
-/// `batch_first`: [T, ...] of each sample becomes [N, longest T, ...]. T may be
-/// 0. The other tensors are stacked.
+/// Pads the first dimension of some tensors, like PyTorch's
+/// `pad_sequence(batch_first=True)`: [T, ...] of each sample becomes [N,
+/// longest T, ...]. T may be 0. The other tensors are stacked.
 ///
 ///   pad_sequences({.inputs = {{.value = 1, .mask = MaskPlace::input}}});
 ///
@@ -82,8 +82,8 @@ struct PackOptions {
 
 /// Concatenates some tensors without padding: [T, ...] of each sample becomes
 /// two tensors, the lengths [N] kLong and then the values [sum of T, ...]. T
-/// may be 0. The other tensors are stacked. The lengths come first, so that
-/// `Batch::size()` is N. Lengths and values of several batches can be
+/// may be 0. The other tensors are stacked. The lengths come first because
+/// `Batch::size()` must be N. Lengths and values of several batches can be
 /// concatenated, unlike offsets.
 ///
 ///   pack_sequences({.inputs = {}, .targets = {0}});   // boxes of each image
@@ -93,15 +93,15 @@ struct PackOptions {
 ///         fit.
 Collate pack_sequences(PackOptions options = {});
 
-/// Returns where each sample begins in packed values, as EmbeddingBag's
+/// Returns the start of each sample in packed values, for EmbeddingBag's
 /// `offsets`.
 /// \param lengths  [N] kLong.
 /// \return         [N] kLong on the device of `lengths`.
 /// \throws c10::ValueError if `lengths` is not [N] kLong.
 torch::Tensor offsets_of(const torch::Tensor& lengths);
 
-/// Returns the sample of each row of packed values, 0 to N - 1, as in the first
-/// column of YOLO's targets.
+/// Returns the sample index, 0 to N - 1, of each row of packed values, as in
+/// the first column of YOLO's targets.
 ///
 ///   torch::cat({sample_of_row(lengths, boxes.size(0)).unsqueeze(1), boxes}, 1);
 ///
@@ -112,8 +112,8 @@ torch::Tensor offsets_of(const torch::Tensor& lengths);
 ///         its sum is not `rows`.
 torch::Tensor sample_of_row(const torch::Tensor& lengths, int64_t rows);
 
-/// Base of a dataset that implements `get` for one sample and chooses how
-/// samples become a batch. Use it for samples of different lengths.
+/// Base class for datasets that implement `get` for one sample. `collate` turns
+/// samples into a batch. Use it for samples of different lengths.
 ///
 ///   class Texts final : public SampleDataset {
 ///    public:

@@ -56,7 +56,8 @@ class WeightedSampler final : public Sampler {
  public:
   /// \param weights      One per sample, finite, >= 0, not all 0.
   /// \param num_samples  Samples per epoch; 0: the number of weights.
-  /// \throws c10::ValueError if an argument is invalid; it names the weight.
+  /// \throws c10::ValueError if an argument is invalid; the message names the
+  ///         invalid weight.
   explicit WeightedSampler(
       const std::vector<double>& weights,
       int64_t num_samples = 0);
@@ -68,15 +69,15 @@ class WeightedSampler final : public Sampler {
   int64_t num_samples_;
 };
 
-/// Visits every sample once: shards in random order, and their samples
-/// shuffled by a buffer, as in WebDataset. Neighbors in the order are close in
-/// a file, which is faster to read from a disk or a network than
-/// RandomSampler's random access.
+/// Visits every sample once: shards in random order, and their samples shuffled
+/// by a buffer, as in WebDataset. Consecutive samples are close to each other
+/// in a file, so they are read faster from a disk or a network than in
+/// RandomSampler's order.
 ///
 ///   BufferedSampler order(images->shards()->shard_sizes(), 1000);
 class BufferedSampler final : public Sampler {
  public:
-  /// \param shard_sizes  Samples of each shard, in the order of their indices.
+  /// \param shard_sizes  Number of samples in each shard, in index order.
   /// \param buffer       Number of samples shuffled together, at least 1. A few
   ///                     times the size of a shard shuffles well.
   /// \throws c10::ValueError for a negative size or a buffer below 1.
@@ -102,9 +103,9 @@ struct LengthBucketOptions {
 
 /// Visits every sample once, in batches of samples of similar length, which
 /// need little padding. Each epoch shuffles the samples, sorts pools of them by
-/// length, cuts the pools into batches and shuffles the batches. The incomplete
-/// batch, of random length, stays last. With several ranks, the lengths are
-/// similar within each global batch.
+/// length, cuts the pools into batches and shuffles the batches. An incomplete
+/// batch stays last; its samples have similar lengths too, chosen at random.
+/// With several ranks, the lengths are similar within each global batch.
 ///
 ///   auto buckets = std::make_shared<LengthBucketSampler>(lengths);
 ///   auto data = DataBunch::create(train, valid, {.sampler = buckets});

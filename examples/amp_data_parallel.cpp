@@ -132,10 +132,9 @@ int main(int argc, char** argv) try {
   holds = holds && difference(0) < 0.01 && gradient_difference < 0.02;
   fmt::print(
       "{}\n",
-      holds
-          ? "Every replica computes in the type of the guard, and the results "
-            "agree."
-          : "The replicas differ from the single device.");
+      holds ? "Every replica computes in the guard's dtype, and the results "
+              "agree."
+            : "The replicas differ from the single device.");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

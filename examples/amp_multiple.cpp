@@ -91,7 +91,7 @@ int main(int argc, char** argv) try {
       "{}\n",
       holds ? "The second model kept its weights bit for bit in that step, the "
               "first was\nupdated, and the scale was halved once."
-            : "A step was wrongly made or skipped.");
+            : "A step was wrongly run or skipped.");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   fmt::print("accuracy: averaged {:.4f}, last step {:.4f}\n", averaged, last);
 
   learn.recorder().plot_losses("losses.svg");
-  fmt::print("layer  share of activations near zero, first and last seen\n");
+  fmt::print("layer  fraction of activations near zero, first and last seen\n");
   for (const auto& layer : learn.find<tern::ActivationStats>()->activations()) {
     fmt::print(
         "{:<6} {:.2f}  {:.2f}\n",

@@ -37,7 +37,8 @@ std::vector<torch::Device> all_devices() {
 // %%
 int main(int argc, char** argv) try {
   int64_t epochs = 1;
-  tern::examples::Options app("Trains on MNIST, each batch on several devices");
+  tern::examples::Options app(
+      "Trains on MNIST and splits each batch across several devices");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.read(argc, argv);
 
@@ -65,11 +66,12 @@ int main(int argc, char** argv) try {
   const auto devices = all_devices();
   fmt::print("One device:\n");
   const tern::Validation one = train({devices[0]});
-  fmt::print("{} parts of each batch:\n", devices.size());
+  fmt::print("Each batch split into {} parts:\n", devices.size());
   const tern::Validation all = train(devices);
 
-  // Sums are rounded in a different order, in 16 bits, and the difference grows
-  // during training. The losses over the whole validation set still agree.
+  // Values are summed in a different order, in 16 bits, so the results round
+  // differently and the difference grows during training. The losses over the
+  // whole validation set still agree.
   const double difference = std::abs(one.loss - all.loss);
   fmt::print("Validation losses differ by {:.2g}\n", difference);
   return difference < 0.02 && all.metrics[0].value > 0.9 ? 0 : 1;

@@ -1,10 +1,10 @@
 // %% [markdown]
 // # Digits on a page
 //
-// Trains a RetinaNet with a ResNet-18 body to find digits on pages. The program
-// draws the pages with MNIST's digits and writes their boxes in COCO's format.
-// It prints the mean average precision, and draws predictions and targets over
-// the pages.
+// Trains a RetinaNet with a ResNet-18 backbone to find digits on pages. The
+// program draws the pages with MNIST's digits and writes their boxes in COCO's
+// format. It prints the mean average precision, and draws predictions and
+// targets over the pages.
 
 // %%
 #include <algorithm>
@@ -92,7 +92,7 @@ int main(int argc, char** argv) try {
   int64_t pages = 2000, epochs = 8, size = 96, batch_size = 16;
   double lr = 1e-3;
   bool bf16 = false;
-  tern::examples::Options app("Finds digits on a page");
+  tern::examples::Options app("Trains a detector of digits on a page");
   app.add_option(
       "--mnist",
       mnist,

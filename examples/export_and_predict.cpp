@@ -41,8 +41,8 @@ void train_and_export(
 // ## Requests from many threads
 
 // %%
-// Eight threads submit requests; the queue serves several with each forward
-// pass.
+// Eight threads submit requests; the queue serves several requests with each
+// forward pass.
 void ask_from_threads(
     const tern::Predictor& predictor,
     const std::vector<tern::FilePrediction>& files) {
@@ -111,7 +111,7 @@ int main(int argc, char** argv) try {
         tern::to_string(one));
   }
   const double accuracy = static_cast<double>(right) / static_cast<double>(all);
-  fmt::print("{} of {} files are right: {:.4f}\n", right, all, accuracy);
+  fmt::print("{} of {} files are correct: {:.4f}\n", right, all, accuracy);
 
   // %%
   ask_from_threads(predictor, predictor.predict_folder(path / "valid" / "7"));

@@ -1,7 +1,8 @@
 // %% [markdown]
 // # A photo classifier
 //
-// Trains, evaluates and applies a classifier of photos in folders:
+// Trains and evaluates an image classifier on a folder of photos, and predicts
+// with it:
 //
 // ```sh
 // image_folder train clothing --arch resnet18 --size 128 --epochs 30 \
@@ -15,7 +16,7 @@
 // A folder contains `train/CLASS/*.jpg` and `validation/CLASS/*.jpg` (or
 // `valid/`), or only `CLASS/*.jpg`; in that case a fifth of the photos is used
 // for validation. `predict` accepts any exported model and predicts its kind of
-// output: a class, several labels, numbers, or masks. `--masks` draws the
+// output: a class, multiple labels, numbers, or masks. `--masks` draws the
 // masks.
 
 // %%
@@ -111,7 +112,7 @@ void train(const Settings& s) {
   }
   learn.save("weights");
   learn.export_model(s.out / "model.safetensors");
-  fmt::print("saved in {}\n", s.out.string());
+  fmt::print("saved to {}\n", s.out.string());
   write_report(learn, s, "training.html");
 }
 
@@ -172,11 +173,13 @@ void report(const Settings& s) {
 int main(int argc, char** argv) try {
   Settings s;
   std::vector<std::string> files;
-  tern::examples::Options app("Trains and applies a classifier of photos");
+  tern::examples::Options app(
+      "Trains an image classifier and predicts with it");
   app.require_subcommand(1);
   auto* training = app.add_subcommand("train", "train a model and save it");
   auto* checking = app.add_subcommand("evaluate", "print the accuracy");
-  auto* asking = app.add_subcommand("predict", "predict files");
+  auto* asking =
+      app.add_subcommand("predict", "predict image files or folders of images");
   auto* reporting = app.add_subcommand("report", "write a report");
   for (auto* command : {training, checking, reporting}) {
     command->fallthrough()->add_option("folder", s.folder)->required();

@@ -73,7 +73,8 @@ int main(int argc, char** argv) try {
   int64_t images = 1200, epochs = 12, size = 64, batch_size = 32;
   double lr = 3e-3;
   bool bf16 = false;
-  tern::examples::Options app("Finds the corners of a sheet of paper");
+  tern::examples::Options app(
+      "Trains a network that finds the corners of a sheet of paper");
   app.add_option("--folder", folder, "folder for the drawn images");
   app.add_number("--images", images, 20, 1'000'000, "images to draw");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");

@@ -1,7 +1,7 @@
 // %% [markdown]
 // # Background matting: replacing the background
 //
-// Places a person or an object in front of another background. The program
+// Places a person or an object in front of a different background. The program
 // needs two photos taken from the same position, one with and one without the
 // foreground; or a folder or a video of frames and one photo of the background.
 //

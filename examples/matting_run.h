@@ -16,8 +16,9 @@ struct MattingRun {
   /// Folders with {train,valid}/{pha,fgr} and with {train,valid}; or with
   /// pha and fgr and with images, without train and valid.
   std::string dataset = {}, backgrounds = {};
-  /// Names the folders checkpoint/NAME and log/NAME. Each program uses another
-  /// name, since the two networks cannot load each other's checkpoints.
+  /// Names the folders checkpoint/NAME and log/NAME. Each program uses a
+  /// different name, since the two networks cannot load each other's
+  /// checkpoints.
   std::string name = {};
   std::string backbone = "resnet50", precision = "amp";
   int64_t size = 512, batch_size = 8, workers = 2, epochs = 8;

@@ -84,7 +84,7 @@ VideoReader::VideoReader(
     std::optional<ImageSize> size)
     : video_(file.string()), size_(size) {
   if (!video_.isOpened()) {
-    throw DataError(file, "is no video that OpenCV can open");
+    throw DataError(file, "is not a video that OpenCV can open");
   }
 }
 
@@ -122,7 +122,7 @@ void VideoWriter::write(const torch::Tensor& image) {
     video_.open(file_.string(), code, rate_, frame.size());
   }
   if (!video_.isOpened()) {
-    throw DataError(file_, "is no video that OpenCV can write");
+    throw DataError(file_, "is not a video that OpenCV can write");
   }
   video_.write(frame);
 }

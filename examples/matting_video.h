@@ -14,9 +14,9 @@ torch::Tensor resized(const torch::Tensor& image, ImageSize size);
 
 /// Warps the background to the viewpoint of the scene, by a homography between
 /// matching ORB features. Pixels that the warped background does not cover are
-/// those of the scene.
+/// copied from the scene.
 /// \param src, bgr  [H, W, 3] kByte, RGB, of any sizes.
-/// \return          As `src`.
+/// \return          Like `src`.
 /// \throws c10::ValueError if too few features match.
 torch::Tensor align_background(
     const torch::Tensor& src,
@@ -45,7 +45,8 @@ class VideoReader {
 class VideoWriter {
  public:
   VideoWriter(std::filesystem::path file, double rate);
-  /// \param image  As for `save_image`: [3, H, W] or [H, W] floating in 0..1.
+  /// \param image  As for `save_image`: floating-point [3, H, W] or [H, W] in
+  ///               0..1.
   /// \throws DataError if OpenCV cannot write it.
   void write(const torch::Tensor& image);
 

@@ -3,7 +3,7 @@
 //
 // Trains a small convolutional network in mixed precision to distinguish
 // handwritten 3s from 7s. This is the program at the top of the README. Expect
-// an accuracy of about 0.97. `mnist_options.cpp` is the same program with
+// an accuracy of about 0.96. `mnist_options.cpp` is the same program with
 // command-line options.
 
 // %%

@@ -2,7 +2,7 @@
 // # Handwritten digits, with options
 //
 // `mnist.cpp` with command-line options; `./dev mnist` runs this program if any
-// option is given. Expect an accuracy of about 0.97 after one epoch on the 3s
+// option is given. Expect an accuracy of about 0.96 after one epoch on the 3s
 // and 7s, and about 0.99 after three epochs on all ten digits (`--full`).
 
 // %%

@@ -1,10 +1,10 @@
 // %% [markdown]
 // # Segmentation of street scenes
 //
-// Trains a U-Net with a ResNet body to classify each pixel of CamVid's photos
-// (`train/`, `trainannot/`, `val/`, `valannot/`). The program prints the scores
-// of each class and draws predictions over photos. `--pretrained` names a file
-// of ImageNet weights.
+// Trains a U-Net with a ResNet encoder to classify each pixel of CamVid's
+// photos (`train/`, `trainannot/`, `val/`, `valannot/`). The program prints the
+// scores of each class and draws predictions over photos. `--pretrained` names
+// a file of ImageNet weights.
 
 // %%
 #include <filesystem>
@@ -64,7 +64,7 @@ int main(int argc, char** argv) try {
   int64_t epochs = 10, height = 120;
   double lr = 1e-3;
   bool bf16 = false;
-  tern::examples::Options app("Classifies each pixel of street scenes");
+  tern::examples::Options app("Trains a segmentation network on street scenes");
   app.add_option("folder", folder, "CamVid's folder")->required();
   app.add_option("--arch", arch);
   app.add_option("--pretrained", pretrained, "weights, .pth or .safetensors");

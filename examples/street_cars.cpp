@@ -84,7 +84,7 @@ int main(int argc, char** argv) try {
   int64_t epochs = 40, height = 240;
   double lr = 1e-3;
   bool bf16 = false;
-  tern::examples::Options app("Finds cars in street scenes");
+  tern::examples::Options app("Trains a detector of cars in street scenes");
   app.add_option("folder", folder, "CamVid's folder")->required();
   app.add_option("--pretrained", pretrained, "weights, .pth or .safetensors");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");

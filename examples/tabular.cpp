@@ -2,9 +2,9 @@
 // # A table of houses
 //
 // Predicts the price of a house from a table of categories, numbers and empty
-// cells, with entity embeddings like those of fastai's `tabular_learner`. Tern
-// is a library for images and has no layers for tables; this program contains
-// all the code that a table needs.
+// cells, with entity embeddings like fastai's `tabular_learner`. Tern is a
+// library for images and has no layers for tables; this program contains all
+// the code that a table needs.
 
 // %%
 #include <algorithm>
@@ -195,7 +195,8 @@ TORCH_MODULE(Tabular);
 int main(int argc, char** argv) try {
   std::string file = "houses.csv";
   int64_t houses = 4000, epochs = 10;
-  tern::examples::Options app("Predicts prices from a table");
+  tern::examples::Options app(
+      "Trains a network that predicts prices from a table");
   app.add_option("--table", file, "file for the generated table");
   app.add_number("--houses", houses, 100, 10'000'000, "rows");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");

@@ -1,5 +1,5 @@
 // %% [markdown]
-// # Several labels for a street scene
+// # Multi-label classification of street scenes
 //
 // Trains a multi-label classifier of CamVid's photos (`train/`, `trainannot/`,
 // `val/`, `valannot/`), whose labels are taken from the masks. The program
@@ -76,7 +76,8 @@ int main(int argc, char** argv) try {
   std::string folder, arch = "resnet18", pretrained, out = ".";
   int64_t epochs = 20, height = 120;
   double lr = 3e-3;
-  tern::examples::Options app("Predicts several labels for street scenes");
+  tern::examples::Options app(
+      "Trains a multi-label classifier of street scenes");
   app.add_option("folder", folder, "CamVid's folder")->required();
   app.add_option("--arch", arch);
   app.add_option("--pretrained", pretrained, "weights, .pth or .safetensors");

@@ -388,7 +388,7 @@ gradients_of(const Tensor& gradient, const Kept& kept, bool has_other) {
   return gradients;
 }
 
-/// Calls `f` with the type that the values are stored in.
+/// Calls `f` with the C++ type of the values' dtype.
 template <class F>
 auto in_type_of(const Tensor& images, const F& f) {
   return images.scalar_type() == torch::kFloat

@@ -12,8 +12,8 @@ struct BatchNormTensors {
 };
 
 /// True if `batch_norm_relu` supports these tensors: on a CPU, in kFloat or
-/// kBFloat16, channels last. False also if single operations must stay visible,
-/// as with the layers of keep_fp32, an audit, or BatchNorm over several ranks.
+/// kBFloat16, channels last. False if single operations must stay visible: with
+/// keep_fp32, in an audit, and with BatchNorm over several ranks.
 bool fits_batch_norm_relu(
     const torch::Tensor& images,
     const torch::Tensor& other,

@@ -6,10 +6,10 @@
 
 namespace tern {
 
-/// Instruction sets of the inner loops. The binary contains all those of its
-/// architecture, so it runs on every x86-64 processor and is fast on new ones.
-/// Every aarch64 processor has NEON; there, the baseline lacks only the
-/// hand-written loops, which compilers do not vectorize.
+/// Instruction sets of the inner loops. The binary contains every instruction
+/// set of its architecture, so it runs on every x86-64 processor and is fast on
+/// new ones. Every aarch64 processor has NEON; there, the baseline lacks only
+/// the hand-written loops, which compilers do not vectorize.
 enum class CpuIsa { baseline, neon, avx2, avx512 };
 
 /// Returns the widest instruction set of this processor.

@@ -34,7 +34,7 @@ void check_device_scalar(
 void check_device(const char* where, torch::Device device);
 
 /// Returns the ElementType of kFloat, kDouble, kHalf or kBFloat16; unset for
-/// other types.
+/// other dtypes.
 inline std::optional<ElementType> element_type(at::ScalarType type) {
   switch (type) {
     case at::kFloat:

@@ -134,7 +134,7 @@ struct NmsArgs {
   bool is_double = false;
   const int64_t* classes = nullptr;  // [images, count]
   int64_t images = 0, count = 0;
-  double threshold = 0;  // representable in the boxes' type
+  double threshold = 0;  // representable in the boxes' dtype
   bool* keep = nullptr;  // [images, count], the result
   /// For CUDA, one bit per box: [images, count, count / 64] and [images, count
   /// / 64], rounded up.

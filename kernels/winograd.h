@@ -11,7 +11,7 @@ namespace tern {
 // each 4 x 4 output pixels and each pair of channels it needs 36 products; the
 // definition has 144. oneDNN computes them as 36 convolutions of 1 x 1 pixel.
 //
-// The rounding error is about ten times that of the definition: within 2e-5 of
+// The rounding error is about ten times the definition's error: within 2e-5 of
 // the largest output. An infinite or NaN input makes all 4 x 4 output pixels
 // that depend on it NaN.
 

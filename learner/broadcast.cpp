@@ -26,7 +26,7 @@ std::string contents_of(const StateDict& state) {
   return text;
 }
 
-// Uninitialized tensors with the described names, types and shapes.
+// Uninitialized tensors with the described names, dtypes and shapes.
 StateDict empty_state(const std::string& contents) {
   StateDict state;
   std::istringstream lines(contents);
@@ -74,7 +74,7 @@ broadcast_state(Communicator& ranks, const StateDict& mine, int64_t root) {
   } else {
     state = empty_state(contents);
   }
-  // As bytes, because Gloo does not support all types.
+  // As bytes, because Gloo does not support all dtypes.
   Tensors bytes;
   for (const auto& entry : state) {
     const auto size = static_cast<int64_t>(entry.value().nbytes());

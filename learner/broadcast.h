@@ -13,8 +13,8 @@ namespace tern {
 std::string
 broadcast_text(Communicator& ranks, std::string text, int64_t root = 0);
 
-/// Returns the state `mine` of rank `root`, in CPU memory. Names, types and
-/// shapes are sent too, so the other ranks need not know them. Called by all
+/// Returns the state `mine` of rank `root`, in CPU memory. Names, dtypes and
+/// shapes are sent too, so the other ranks do not need them. Called by all
 /// ranks.
 StateDict
 broadcast_state(Communicator& ranks, const StateDict& mine, int64_t root = 0);

@@ -42,10 +42,10 @@ using EventSet = std::bitset<kEventCount>;
 enum class CallbackRole {
   /// Takes part in training; receives every event.
   trains,
-  /// Only observes: prints, evaluates or averages. Receives no events of
-  /// trials, whose effects are undone (lr_find, plan, dry_run, max_batch_size).
+  /// Only observes: prints, evaluates or averages. Receives no events in dry
+  /// runs, whose effects are undone (lr_find, plan, dry_run, max_batch_size).
   watches,
-  /// As `watches`, and writes files; receives events on rank 0 only.
+  /// Like `watches`, and writes files; receives events on rank 0 only.
   writes
 };
 
@@ -99,7 +99,7 @@ class Callback {
   /// epoch is not.
   virtual void on_interrupt(Learner&) {}
   /// Called when weights or optimizer state were replaced from outside
-  /// training: by load, load_state_dict or resume, or when a trial is undone.
+  /// training: by load, load_state_dict or resume, or when a dry run is undone.
   virtual void on_load(Learner&) {}
   /// Called when an exception ends the fit. May throw a more informative
   /// exception.
@@ -116,9 +116,9 @@ class Callback {
 
   /// Returns the state that this callback needs for an exact resume.
   virtual StateDict state_dict() const { return StateDict(); }
-  /// Restores what `state_dict` returned. At the end of a trial and on resume,
-  /// this is also called with an empty state, if the state was empty when it
-  /// was saved but is not empty now.
+  /// Restores what `state_dict` returned. At the end of a dry run and on
+  /// resume, this is also called with an empty state, if the state was empty
+  /// when it was saved but is not empty now.
   virtual void load_state_dict(const StateDict&) {}
 
   /// For loggers: flushes the log and returns its position when a checkpoint is

@@ -27,10 +27,10 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t world_size() const = 0;
-  /// Replaces the tensor by its sum over ranks, in place, bit-identical on all
-  /// ranks. For a CPU tensor, the GPU is not used.
+  /// Replaces the tensor with its sum over ranks, in place, bit-identical on
+  /// all ranks. For a CPU tensor, the GPU is not used.
   virtual void all_reduce(const torch::Tensor& tensor) = 0;
-  /// Replaces the tensors of all ranks by rank `root`'s tensors, in place.
+  /// Replaces the tensors of all ranks with rank `root`'s tensors, in place.
   virtual void broadcast(const Tensors& tensors, int64_t root = 0) = 0;
   /// Throws on all ranks, with the values of the ranks, unless all ranks passed
   /// the same value.

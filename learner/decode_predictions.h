@@ -18,28 +18,30 @@ namespace tern {
 std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss);
 
 /// Applies each output's activation, in kFloat. Outputs beyond `info` are
-/// treated as numbers. For a detector, three outputs replace its four.
+/// treated as regression outputs. For a detector, three outputs replace its
+/// four.
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 
 /// True if an output of one sample, without the batch dimension, is a mask: a
 /// class for each pixel.
 bool is_mask(const torch::Tensor& output, const OutputInfo& info);
 
-/// Interprets the model's outputs for one sample. The three outputs of a
-/// detector, boxes, scores and labels, become one prediction.
+/// Interprets the model's outputs for one sample. A detector's three outputs
+/// (boxes, scores and labels) become one prediction.
 ///
 ///   Predictions preds = learn.get_preds();
 ///   fmt::print("{}\n", decode(preds, 0).label);
 ///
 /// \param outputs  Activated, without the batch dimension.
-/// \param info  Outputs beyond it are treated as numbers.
+/// \param info  Outputs beyond it are treated as regression outputs.
 Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info);
 /// The same for sample `index` of a whole dataset.
 /// \throws c10::IndexError if there is no such sample.
 Prediction decode(const Predictions& answers, int64_t index);
 
 /// Converts predictions to the form of targets: the most probable class, the
-/// classes with a probability above the threshold, or the numbers themselves.
+/// classes with a probability above the threshold, or the values of a
+/// regression.
 /// \param preds  [N, ...], activated; for classes [N, C, ...].
 torch::Tensor
 decoded(TargetKind kind, const torch::Tensor& preds, double threshold = 0.5);

@@ -7,7 +7,7 @@
 
 namespace tern {
 
-/// Returns the detections in a RetinaNet's outputs, by descending score:
+/// Returns the detections in a RetinaNet's outputs, by descending score, like
 /// torchvision's `postprocess_detections`, computed in kFloat.
 ///
 ///   const Tensors found = decode_detections(net->forward(images));
@@ -18,8 +18,8 @@ namespace tern {
 /// \return boxes [N, D, 4] kFloat, clipped to the images, scores [N, D] kFloat
 ///         and labels [N, D] kLong, D = detections_per_img. Entries after the
 ///         last detection are 0, 0 and -1.
-/// \throws c10::ValueError for outputs of another form, anchors whose levels
-///         cannot be determined, or options that are out of range.
+/// \throws c10::ValueError for outputs of a different form, anchors whose
+///         levels cannot be determined, or options that are out of range.
 Tensors decode_detections(
     const Tensors& outputs,
     const DetectionOptions& options = {});

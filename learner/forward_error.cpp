@@ -273,7 +273,7 @@ std::string advice_for(const std::string& reason, const Watch& watch) {
   }
   if (says_any(reason, {"dtype", "scalar type", "same type", "input type"})) {
     if (failed.module.empty() || failed.given.empty()) {
-      return "Convert one of them to the type of the other (y.to(x.dtype())).";
+      return "Convert one of them to the dtype of the other (y.to(x.dtype())).";
     }
     if (is_first) {
       return fmt::format(

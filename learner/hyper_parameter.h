@@ -16,7 +16,7 @@ namespace tern {
 ///   {1e-5, 1e-3}      a slice: first group 1e-5, last 1e-3, geometric between
 ///   {1e-5, 1e-4, 1e-3} with three groups: one each
 ///   {}                the Learner's learning rate for every group
-///   LearningRates::per_group({...})   one each, also for two groups
+///   LearningRates::per_group({...})   one each, even for two groups
 ///   LearningRates::up_to(1e-3)        last group 1e-3, the others 1e-4
 class LearningRates {
  public:

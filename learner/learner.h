@@ -87,8 +87,8 @@ class Learner {
   LrFind lr_find();
   LrFind lr_find(const LrFindOptions& options);
   /// Stops the running fit after the current step, with FitResult::interrupted.
-  /// Later fits return at once until `state().result` is set to another value.
-  /// May be called from any thread and from signal handlers.
+  /// Later fits return at once until `state().result` is set to a different
+  /// value. May be called from any thread and from signal handlers.
   void request_stop();
 
   // ---- Evaluation, predictions, reports ----
@@ -115,8 +115,8 @@ class Learner {
   /// Lists the model's layers, shapes and operation counts; see
   /// learner/report/model_summary.h.
   ModelSummary summary();
-  /// Describes what `fit` will do, based on measured trial steps, which are
-  /// undone; see callbacks/diagnose/plan.h.
+  /// Describes what `fit` will do. Measures a few training steps and undoes
+  /// them; see callbacks/diagnose/plan.h.
   TrainingPlan plan();
   TrainingPlan plan(const TrainingPlanOptions& options);
   /// Measures whether the model can be trained in 16 bits; see
@@ -133,7 +133,7 @@ class Learner {
   /// The same in bfloat16, which needs no loss scale.
   Learner& to_bf16();
   Learner& to_bf16(const MixedPrecisionOptions& options);
-  /// Switches to autocast with a loss scale, as `torch.amp`; the weights stay
+  /// Switches to autocast with a loss scale, like `torch.amp`; the weights stay
   /// fp32.
   Learner& to_amp();
   Learner& to_amp(const AmpOptions& options);
@@ -149,8 +149,7 @@ class Learner {
   Learner& to_parallel();
   Learner& to_parallel(const std::vector<torch::Device>& devices);
   /// Trains together with the other processes that torchrun has started. All of
-  /// them must make every call that trains. Changes nothing in a single
-  /// process.
+  /// them must make every call that trains. Does nothing in a single process.
   Learner& to_distributed();
   Learner& to_distributed(const DistributedOptions& options);
 
@@ -173,9 +172,9 @@ class Learner {
   /// Reads the files that `save` wrote, whatever the model's current precision.
   /// If training was stopped before the file was saved, only warns.
   /// \throws DataError, c10::ValueError if the files or their tensors do not
-  ///         fit. Also if the file comes from another run although a callback
-  ///         such as SaveModel saves under this name, but has not saved in this
-  ///         run. The Learner is then unchanged.
+  ///         fit, or if a callback such as SaveModel saves under this name but
+  ///         has not saved in this run, so the file comes from a different run.
+  ///         The Learner is then unchanged.
   Learner& load(const std::string& name);
   Learner& load(const std::string& name, const LoadModelOptions& options);
   /// Writes a checkpoint with everything that an exact continuation needs to
@@ -190,7 +189,7 @@ class Learner {
   /// the same fits as the original program: completed fits return at once, and
   /// the interrupted fit continues exactly.
   /// \throws CheckpointError if there is no intact checkpoint, or if it belongs
-  ///         to other data or settings. The Learner is then unchanged.
+  ///         to different data or settings. The Learner is then unchanged.
   Learner& resume(const std::filesystem::path& folder);
   Learner& resume(
       const std::filesystem::path& folder,

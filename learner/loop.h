@@ -33,7 +33,7 @@ class NoAutocast {
 };
 
 /// While it exists, redirects this thread's LibTorch warnings to a sink. Each
-/// text is sent only once. This includes warnings of GradScaler, which are
+/// warning is sent only once. This includes warnings of GradScaler, which are
 /// LibTorch warnings.
 class SinkWarnings final : public c10::WarningHandler {
  public:
@@ -217,7 +217,7 @@ void clear_batch(LearnerParts& l);
 /// under autocast after to_amp.
 void in_forward_precision(LearnerParts& l, c10::function_ref<void()> compute);
 Tensors run_model(LearnerParts& l, const Tensors& inputs);
-/// Sets the default loss for targets of this type, unless a loss is set.
+/// Sets the default loss for targets of this dtype, unless a loss is set.
 void choose_loss(LearnerParts& l, const Tensors& targets);
 /// Sets the default loss for a batch without targets: reads one target from the
 /// data, unless the data describes its classes or outputs.
@@ -361,7 +361,7 @@ StepWindow::Counts counts_of_ranks(LearnerParts& l);
 // ---- explain_out_of_memory.cpp ----
 
 /// Returns the precision in which a fit would compute: "fp32", "fp16 model,
-/// fp32 masters", ...
+/// fp32 masters", and so on.
 std::string precision_text(const LearnerParts& l);
 /// Throws a more informative error if `error` is an out-of-memory error.
 void explain_out_of_memory(

@@ -19,10 +19,10 @@ namespace tern {
 
 namespace detail {
 
-// Returns the target in the form required by losses that compare numbers:
-// floating-point, and in the shape of the prediction. The two shapes may differ
-// only in dimensions of size 1; otherwise [N, 1] and [N] would be broadcast to
-// N x N.
+// Returns the target in the form required by elementwise losses, such as
+// MSELoss and BCELoss: floating-point, and in the shape of the prediction. The
+// two shapes may differ only in dimensions of size 1; otherwise [N, 1] and [N]
+// would be broadcast to N x N.
 torch::Tensor paired_target(
     const torch::Tensor& pred,
     const torch::Tensor& target);
@@ -54,7 +54,7 @@ template <class Impl>
 concept ComparesClasses = std::same_as<Impl, torch::nn::CrossEntropyLossImpl> ||
                           std::same_as<Impl, torch::nn::NLLLossImpl>;
 
-// Losses whose mean is over all numbers in the target, not over samples.
+// Losses whose mean is over all elements of the target, not over samples.
 template <class Impl>
 concept CountsNumbers =
     ComparesNumbers<Impl> || std::same_as<Impl, torch::nn::KLDivLossImpl> ||
@@ -122,8 +122,8 @@ auto without_reduction(Holder loss) {
 ///
 /// If LearnerOptions has no loss, the Learner chooses one at the first batch:
 /// cross-entropy for kLong targets, mean squared error for floating-point
-/// targets. Loss modules that compare numbers accept targets [N] with outputs
-/// [N, 1].
+/// targets. Elementwise loss modules, such as MSELoss and BCELoss, accept
+/// targets [N] with outputs [N, 1].
 class Loss {
  public:
   /// Computes one value per sample or pixel from (pred, target).
@@ -261,10 +261,10 @@ class Loss {
 
   /// Returns the count of a batch, that is, its weight in means over batches.
   /// For class targets this is the number of targets (in segmentation, pixels)
-  /// that are not ignored, each multiplied by its class weight; for losses of
-  /// numbers, the number of values; otherwise, for example for functions and
-  /// sums, the number of samples. Can be 0. Synchronizes with the device unless
-  /// the targets are in host memory.
+  /// that are not ignored, or with class weights the sum of their weights; for
+  /// elementwise losses, the number of values; otherwise, for example for
+  /// functions and sums, the number of samples. Can be 0. Synchronizes with the
+  /// device unless the targets are in host memory.
   double count(const Tensors& outputs, const Tensors& targets) const;
   /// Returns the count of each sample, [N] kDouble, on the device of the
   /// targets. Never synchronizes.
@@ -290,7 +290,7 @@ class Loss {
 
   explicit operator bool() const { return static_cast<bool>(function_); }
 
-  /// Returns the default loss for targets of this type; BCEWithLogitsLoss if
+  /// Returns the default loss for targets of this dtype; BCEWithLogitsLoss if
   /// `DataBunch::outputs` describes several categories per sample.
   static Loss for_targets(
       const Tensors& targets,
@@ -346,7 +346,7 @@ class Loss {
   Counts counts_;       // empty: samples
   // The loss is the sum of `values_` divided by the counts.
   bool sums_values_ = false;
-  // True also if a sample has a single value, which is then a sum to be divided
+  // True even if a sample has a single value, which is then a sum to be divided
   // by the sample's count.
   bool divides_single_values_ = false;
   Activation activation_ = Activation::none;

@@ -16,7 +16,7 @@ constexpr const char* kNanBatches = "nan_batches";
 
 torch::Tensor AllReduce::or_zeros(const torch::Tensor& own) const {
   constexpr int64_t kSizes = 64;  // LibTorch's limit for dimensions
-  // For each rank: whether it has a tensor, and its device, type and sizes.
+  // For each rank: whether it has a tensor, and its device, dtype and sizes.
   const torch::Tensor kinds =
       torch::zeros({world_size_, 4 + kSizes}, torch::kLong);
   if (own.defined()) {

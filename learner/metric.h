@@ -17,7 +17,7 @@
 
 namespace tern {
 
-/// Replaces a tensor by its sum over the ranks of a distributed run.
+/// Replaces a tensor with its sum over the ranks of a distributed run.
 class AllReduce {
  public:
   template <std::invocable<const torch::Tensor&> F>
@@ -135,7 +135,7 @@ torch::Tensor has_nan(const Tensors& outputs);
 std::vector<double> read_numbers(const Tensors& numbers);
 
 /// Holds a MetricImpl; copies share it. A Learner counts in a fresh copy, so
-/// that Learners created from the same options do not share counts.
+/// Learners created from the same options do not share counts.
 ///
 /// The value of every metric is NaN if a number in the first output was NaN;
 /// otherwise a comparison with a threshold or a sort would treat NaN as a

@@ -47,7 +47,7 @@ class ModelImpl {
   /// In order of registration, each tensor once.
   virtual std::vector<ModelTensor> parameters() const = 0;
   virtual std::vector<ModelTensor> buffers() const = 0;
-  /// As Python's state_dict: for each module its parameters and buffers,
+  /// Like Python's state_dict: for each module its parameters and buffers,
   /// followed by its submodules. A tensor with two names is listed under both.
   virtual std::vector<ModelTensor> state() const = 0;
   virtual void train(bool on) = 0;
@@ -191,8 +191,8 @@ class Model {
   void to(torch::Device device) { impl_->to(device); }
   /// Returns the module; null for a TorchScript module.
   std::shared_ptr<torch::nn::Module> module() const { return impl_->module(); }
-  /// Returns a model that computes like this one, on one device, with another
-  /// module: a clone of `module()`, or `module()` itself.
+  /// Returns a model that computes like this one, on one device, with the given
+  /// module, which is a clone of `module()`, or `module()` itself.
   Model with_module(const std::shared_ptr<torch::nn::Module>& module) const {
     return Model(impl_->with_module(module));
   }
@@ -203,7 +203,7 @@ class Model {
   StateDict state_dict() const;
 
   /// Copies `state` into the parameters and buffers, converting devices and
-  /// floating-point or integer types. Two kinds of tensors may be missing:
+  /// floating-point or integer dtypes. Two kinds of tensors may be missing:
   /// `num_batches_tracked`, which PyTorch before 0.4 did not have, and a tensor
   /// that `state` contains under another of its names.
   ///

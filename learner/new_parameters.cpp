@@ -98,9 +98,9 @@ void loop::follow_model(LearnerParts& l) {
                                                      : nullptr;
   TERN_CHECK_VALUE(
       !owner,
-      "[Learner] the model's parameters have changed: {}; expected the "
-      "parameters that {} started with. Add and replace modules before calling "
-      "it.",
+      "[Learner] the model's parameters have changed: {0}; expected the "
+      "parameters that {1} started with. Add or replace modules before you use "
+      "{1}.",
       changes.to_string(),
       owner);
   l.model.to(l.data.device);
@@ -119,7 +119,7 @@ void loop::follow_first_forward(LearnerParts& l) {
   const Changes changes = changes_of(l);
   if (changes.is_empty()) return;
   const char* const why =
-      l.state.is_trial    ? "a trial cannot undo that"
+      l.state.is_trial    ? "a dry run such as lr_find cannot undo this change"
       : l.stepped_weights ? "the 16-bit model has no master weights for them"
       : l.step.runner     ? "to_cuda_graph and MultiOptimizer do not allow that"
       : l.ranks.communicator ? "the ranks do not share such a change"

@@ -71,12 +71,12 @@ struct TtaOptions {
 /// fields describe the first.
 struct Prediction {
   /// For display: the most likely class, the classes above the threshold, or
-  /// the numbers; empty for a mask.
+  /// the values of a regression; empty for a mask.
   std::string label;
   int64_t index = -1;           // of the most likely class; -1: none
   torch::Tensor probabilities;  // the activated output, on the CPU
   TargetKind kind = TargetKind::category;
-  std::vector<std::string> labels;  // the class, or those above the threshold
+  std::vector<std::string> labels;  // the class, or all above the threshold
   std::vector<int64_t> indices;     // of these classes
   std::vector<double> numbers;      // of a regression
   torch::Tensor mask;  // [H, W] kLong, the class of each pixel; [C, H, W] of 0
@@ -88,7 +88,7 @@ struct Prediction {
   /// preprocesses; otherwise pixels of the model's input.
   torch::Tensor boxes;
   std::vector<double> scores;  // of these boxes
-  torch::Tensor points;        // [P, 2] kFloat, x, y in pixels, as `boxes`
+  torch::Tensor points;        // [P, 2] kFloat, x, y in pixels, like `boxes`
   /// The predictions of all outputs, including the first. In these, `outputs`
   /// is empty.
   std::vector<Prediction> outputs;

@@ -40,8 +40,8 @@ struct CallRecord {
 ///   }
 ///
 /// The epoch's metric is the mean over its training batches. Values logged in
-/// validation batches, also during `validate`, are averaged over samples; a
-/// value logged in on_epoch_end is used directly. A tensor is copied and read
+/// validation batches, including during `validate`, are averaged over samples;
+/// a value logged in on_epoch_end is used directly. A tensor is copied and read
 /// together with the losses, so that no batch synchronizes with the device. All
 /// ranks must log the same names; the mean over ranks is used.
 ///

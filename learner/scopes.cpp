@@ -44,7 +44,7 @@ void check_has_batches(
       name,
       loader.dataset().size(),
       loader.options().batch_size,
-      loader.options().drop_last ? ", the short last batch left out" : "",
+      loader.options().drop_last ? ", the short last batch dropped" : "",
       other_cure);
 }
 

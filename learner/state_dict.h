@@ -25,8 +25,8 @@ struct StateDict : torch::OrderedDict<std::string, torch::Tensor> {
 
 /// How a state dict is loaded into a model.
 struct LoadOptions {
-  /// Require that the state dict has every tensor of the model, and no others.
-  /// If false, tensors that are missing keep their values.
+  /// Require that the state dict has every tensor of the model, and no other
+  /// tensors. If false, tensors that are missing keep their values.
   bool strict = true;
 
   /// Load only names with this prefix, and remove it from them: "backbone."
@@ -62,7 +62,7 @@ struct LoadReport {
   /// Names in the state dict that are skipped on purpose; see
   /// VisionArch::load_pretrained.
   std::vector<std::string> skipped;
-  /// As StateDict::unverified.
+  /// Like StateDict::unverified.
   bool unverified = false;
 
   /// True if model and state dict have the same names with matching tensors.

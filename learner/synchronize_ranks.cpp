@@ -138,7 +138,7 @@ void loop::check_same_weights(LearnerParts& l, const std::string& when) {
       parameters.size(),
       name);
   throw DistributedError(fmt::format(
-      "[Learner::fit] {} the weights of rank {} differ from those of rank 0: "
+      "[Learner::fit] {} the weights of rank {} differ from rank 0's weights: "
       "{} differ. Only one rank has changed them: look for a callback that "
       "changes weights, loads or steps on a condition. "
       "DistributedOptions::check_weights = false turns this check off.",

@@ -96,8 +96,8 @@ struct TrainState {
   /// accumulation window. The loop writes it before on_backward_begin, with the
   /// same value on all ranks.
   bool accumulating = false;
-  /// True if this fit is a trial whose effects are undone (lr_find). Callbacks
-  /// that only observe then receive no events. Written by the loop.
+  /// True if this fit is a dry run, whose effects are undone, as in lr_find.
+  /// Callbacks that only observe then receive no events. Written by the loop.
   bool is_trial = false;
 
   // ---- Precision; written by MixedPrecision and Amp ----

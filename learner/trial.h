@@ -4,9 +4,9 @@
 
 namespace tern {
 
-/// As an extra callback of a fit, makes the fit a trial whose effects will be
-/// undone: the fit does not validate, and callbacks that only observe receive
-/// no events. Private to Tern.
+/// As an extra callback of a fit, makes the fit a dry run, whose effects will
+/// be undone: the fit does not validate, and callbacks that only observe
+/// receive no events. Private to Tern.
 class Trial final : public Callback {};
 
 }  // namespace tern

@@ -118,7 +118,7 @@ int main(int argc, char** argv) try {
   app.add_option("out", out, "file to write: .safetensors or .pth");
   app.add_option("--key", key, "key of the state dict in a checkpoint");
   app.add_flag("--sha256", sum, "also write OUT.sha256, for sha256sum -c");
-  auto* list = app.add_subcommand("list", "list names, types and shapes");
+  auto* list = app.add_subcommand("list", "list names, dtypes and shapes");
   auto* verify =
       app.add_subcommand("verify", "read everything and check all checksums");
   for (CLI::App* command : {list, verify}) {

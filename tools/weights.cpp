@@ -84,7 +84,7 @@ bool verify_all(
 int main(int argc, char** argv) try {
   std::vector<std::string> names;
   std::string folder, mirror;
-  CLI::App app{"Downloads and checks the published weights of networks"};
+  CLI::App app{"Downloads and checks the pretrained weights of networks"};
   const auto command = [&](const char* name, const char* what) {
     CLI::App* made = app.add_subcommand(name, what);
     made->add_option(

@@ -323,7 +323,7 @@ std::shared_ptr<const Sampler> sampler_of(
         index >= 0 && index < images.size(),
         "[ImageDataBunch] the sampler returned the index {} for {} training "
         "images; expected 0 to {}. Indices count only training images, in the "
-        "order of ImageDataset::paths, without those of validation.",
+        "order of ImageDataset::paths, without the validation images.",
         index,
         images.size(),
         images.size() - 1);

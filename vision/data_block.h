@@ -55,7 +55,7 @@ struct ImageDataBunchOptions {
   /// see `augment_batch`.
   Transforms batch_transforms = {};
   /// How images are resized to `size` and padded. `ResizeMethod::crop` crops
-  /// the center unless a transform such as `rand_crop` chooses another
+  /// the center unless a transform such as `rand_crop` chooses a different
   /// position.
   ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
@@ -121,8 +121,8 @@ struct DataBlock {
   TargetKind target = TargetKind::category;
   /// Class names in the order of their indices; empty: the labels of the
   /// training images, sorted. With masks, these are the names of the pixel
-  /// classes; empty: pixel classes are not checked. With numbers and points,
-  /// these are their names; may be empty.
+  /// classes; empty: pixel classes are not checked. For regression and points,
+  /// these are the names of the values or points; may be empty.
   std::vector<std::string> classes = {};
   /// Returns the boxes of an image. If set, the targets are BoxTargets, and
   /// `label` and `target` are not used.
@@ -156,8 +156,8 @@ struct DataBlock {
 /// same fold. Stratification uses the classes of the images, which requires
 /// TargetKind::category. No image is decoded.
 ///
-/// \throws c10::ValueError as `k_folds` of a DataBunch, and if
-///         `options.sampler` is set; DataError as `DataBlock::bunch`.
+/// \throws the errors of `k_folds` of a DataBunch and of `DataBlock::bunch`;
+///         c10::ValueError if `options.sampler` is set.
 std::vector<DataBunch> k_folds(
     const DataBlock& block,
     int64_t folds,

@@ -32,14 +32,14 @@ Learner detection_learner(
     const DetectionLearnerOptions& options) {
   TORCH_CHECK_VALUE(
       !data.outputs.empty() && data.outputs[0].kind == TargetKind::boxes,
-      "[detection_learner] the data have no boxes, according to "
+      "[detection_learner] the data has no boxes, according to "
       "data.outputs[0].kind; expected TargetKind::boxes. Give the DataBlock a "
       "labeller for boxes, or describe your own data in data.outputs.");
   const int64_t classes =
       options.classes != 0 ? options.classes : std::ssize(data.classes);
   TERN_CHECK_VALUE(
       classes > 0,
-      "[detection_learner] classes is {} and the data have {} class names; "
+      "[detection_learner] classes is {} and the data has {} class names; "
       "expected at least one class. Set .classes.",
       options.classes,
       data.classes.size());

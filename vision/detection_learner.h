@@ -11,7 +11,7 @@
 namespace tern {
 
 struct DetectionLearnerOptions {
-  /// Pretrained weights of the detector. Its body then starts frozen.
+  /// Pretrained weights of the detector. Its backbone then starts frozen.
   DetectorWeights pretrained = DetectorWeights::none;
   /// A file with these weights; empty: downloads them, see `fetch_weights`.
   std::filesystem::path file = {};
@@ -31,7 +31,8 @@ struct DetectionLearnerOptions {
 };
 
 /// Creates a Learner for object detection. It has three layer groups: the first
-/// part of the body, the second part, and the feature pyramid with the heads.
+/// part of the backbone, the second part, and the feature pyramid with the
+/// heads.
 ///
 ///   BoxAnnotations coco = read_coco("instances.json", "images");
 ///   DataBlock cars{
@@ -49,7 +50,7 @@ struct DetectionLearnerOptions {
 /// detections with a score of at least `data.outputs[0].threshold`.
 ///
 /// \param name  One of `detection_models()`.
-/// \throws c10::ValueError if the targets of the data are not boxes, and as
+/// \throws c10::ValueError if the data's targets are not boxes; the errors of
 ///         `detection_model`.
 Learner detection_learner(
     const DataBunch& data,

@@ -28,7 +28,7 @@ struct ImageCsv {
   /// are named "0", "1" and so on. Unset: true, unless the first cell is the
   /// path of an existing image.
   std::optional<bool> header = {};
-  /// Separator of several labels in a cell, such as " "; empty: one class per
+  /// Separator of multiple labels in a cell, such as " "; empty: one class per
   /// image.
   std::string label_delimiter = "";
   /// Column that marks validation images; empty: a random split.
@@ -82,8 +82,9 @@ struct ImageDataBunch {
   /// shuffled. As in fastai, an incomplete last batch is dropped, unless it is
   /// the only batch.
   ///
-  /// \throws DataError as `scan_image_folder` and ImageDataset, and if only one
-  ///         of train and valid exists; c10::ValueError for an invalid option.
+  /// \throws the errors of `scan_image_folder` and ImageDataset; DataError if
+  ///         only one of train and valid exists; c10::ValueError for an invalid
+  ///         option.
   static DataBunch from_folder(
       const std::filesystem::path& path,
       const ImageDataBunchOptions& options = {});
@@ -111,7 +112,7 @@ struct ImageDataBunch {
 
   /// Creates a DataBunch from files with one label each, split at random.
   /// Integer labels are classes in numerical order; floating-point labels are
-  /// numbers to predict (TargetKind::number).
+  /// regression targets (TargetKind::number).
   static DataBunch from_lists(
       const std::vector<std::string>& paths,
       const std::vector<std::string>& labels,
@@ -134,7 +135,7 @@ struct ImageDataBunch {
   ///
   /// \param images  std::vector<cv::Mat> or a tensor [N, H, W, C]; see
   ///                `items_from_images`, which creates items for a DataBlock.
-  /// \throws c10::ValueError if an image has an unsupported type, or if the
+  /// \throws c10::ValueError if an image has an unsupported dtype, or if the
   ///         number of labels differs from the number of images.
   template <class Images, class Label>
   static DataBunch from_images(
@@ -146,7 +147,7 @@ struct ImageDataBunch {
   /// Creates a DataBunch from tensors of images and labels, split at random.
   /// \param images  [N, H, W] or [N, H, W, 1 or 3] kByte, RGB.
   /// \param labels  [N]: integers are classes, floating-point labels are
-  ///                numbers to predict.
+  ///                regression targets.
   static DataBunch from_images(
       const torch::Tensor& images,
       const torch::Tensor& labels,
@@ -165,10 +166,10 @@ struct ImageDataBunch {
   /// \param train, valid  See `expand_shards`; URLs are downloaded. If `valid`
   ///                      is empty, a fraction `options.valid_pct` of the
   ///                      images is drawn for validation.
-  /// \throws as `TarShards::open`; DataError if a sample has no image or label,
-  ///         or an invalid label, and naming sample and field if boxes are
-  ///         damaged, reach beyond the image, have no area or have an unknown
-  ///         class.
+  /// \throws the errors of `TarShards::open`; DataError if a sample has no
+  ///         image or label, or an invalid label, and naming sample and field
+  ///         if boxes are damaged, reach beyond the image, have no area or have
+  ///         an unknown class.
   static DataBunch from_tar(
       const std::vector<std::string>& train,
       const std::vector<std::string>& valid,

@@ -98,8 +98,8 @@ std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
       if (label < 0 || label >= limit) {
         throw_data_error(
             sample.describe(),
-            "is of class {}; expected a number from 0 to {}. Create the shard "
-            "with other numbers, or name all classes.",
+            "is of class {}; expected an index from 0 to {}. Create the shard "
+            "with class indices in this range, or name all classes.",
             label,
             limit - 1);
       }

@@ -24,8 +24,8 @@ DataBunch normalized(DataBunch data, bool is_pretrained) {
   return data;
 }
 
-// True if images have several classes: the targets are then floating numbers
-// although the data has class names.
+// True if images have several classes: the targets are then floating-point
+// numbers although the data has class names.
 bool has_class_vectors(const DataBunch& data) {
   if (data.classes.empty() || !data.train) return false;
   const ImageDataset* const images = find_images(data.train->dataset());
@@ -64,7 +64,7 @@ int64_t outputs_for(const DataBunch& data, int64_t given) {
                                              : std::ssize(data.classes);
   TERN_CHECK_VALUE(
       outputs > 0,
-      "[vision_learner] outputs is {} and the data have {} class names; "
+      "[vision_learner] outputs is {} and the data has {} class names; "
       "expected a number of outputs. Set .outputs, for regression to the "
       "number of values per image.",
       given,
@@ -72,7 +72,7 @@ int64_t outputs_for(const DataBunch& data, int64_t given) {
   return outputs;
 }
 
-// Loads pretrained weights, if any. Downloads published weights; progress
+// Loads pretrained weights, if any, and downloads them if necessary; progress
 // messages go to the Learner's sink.
 void load(
     const VisionArch& arch,

@@ -12,7 +12,7 @@
 
 namespace tern {
 
-/// The initial weights of a network: random, published, or from a file.
+/// The initial weights of a network: random, pretrained, or from a file.
 ///
 ///   vision_learner(data, "resnet18", {.pretrained = true});
 ///   vision_learner(data, "resnet18", {.pretrained = "resnet18.pth"});
@@ -27,7 +27,7 @@ class Pretrained {
   Pretrained(Path file) : file_(std::move(file)) {}
   // NOLINTEND
 
-  /// True for published weights or a file.
+  /// True for downloaded weights or a file.
   explicit operator bool() const { return is_published_ || !file_.empty(); }
   bool is_published() const { return is_published_; }
   /// Returns the path of the weights, or an empty path.
@@ -39,7 +39,7 @@ class Pretrained {
 };
 
 struct VisionOptions {
-  /// Pretrained weights of the body: `true` for the published weights (see
+  /// Pretrained weights of the body: `true` to download them (see
   /// VisionArch::published and `fetch_weights`), or a file (see
   /// VisionArch::load_pretrained). The body then starts frozen. Without
   /// pretrained weights nothing is frozen.
@@ -49,8 +49,8 @@ struct VisionOptions {
   int64_t in_channels = 3;
   HeadOptions head = {};
   /// The default loss depends on the targets: cross-entropy for one class per
-  /// image, binary cross-entropy for several, mean squared error for numbers,
-  /// `points_loss` for points.
+  /// image, binary cross-entropy for multi-label targets, mean squared error
+  /// for regression, `points_loss` for points.
   LearnerOptions learner = {};
 };
 
@@ -70,8 +70,8 @@ struct VisionOptions {
 /// transforms, images are normalized with ImageNet's statistics.
 ///
 /// \throws c10::ValueError if the number of outputs is unknown, if there are no
-///         published weights, or if the weights do not fit the network;
-///         DataError and IoError as `load_weights` and `fetch_weights`.
+///         pretrained weights, or if the weights do not fit the network;
+///         DataError and IoError of `load_weights` and `fetch_weights`.
 Learner vision_learner(
     const DataBunch& data,
     const VisionArch& arch,
@@ -104,7 +104,7 @@ struct UnetLearnerOptions {
 /// Layer groups and freezing are as for `vision_learner`; the last group is the
 /// decoder.
 ///
-/// \throws as `vision_learner`.
+/// \throws the errors of `vision_learner`.
 Learner unet_learner(
     const DataBunch& data,
     const VisionArch& arch,

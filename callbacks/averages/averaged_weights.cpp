@@ -89,7 +89,7 @@ void WeightAverage::check_are_of(
   }
   TERN_CHECK_VALUE(
       fits,
-      "[WeightAverage] the averages, of {} tensors, belong to a different "
+      "[WeightAverage] the averaged weights ({} tensors) belong to a different "
       "model; expected the names and shapes of this model's {} tensors. Load "
       "the state that was saved with this model.",
       averages_.size(),

@@ -16,7 +16,7 @@ namespace tern {
 /// weights and swaps them into the model.
 ///
 /// In half precision it averages the fp32 master weights; a swap also writes
-/// the rounded 16-bit weights. Floating buffers of the model's state
+/// the rounded 16-bit weights. Floating-point buffers of the model's state
 /// (BatchNorm's running statistics) are averaged too. Other buffers and the
 /// frozen weights of `add_lora` are not averaged.
 class WeightAverage : public Callback {
@@ -33,8 +33,8 @@ class WeightAverage : public Callback {
 
   /// Called at the start of a fit: finds the weights that
   /// `move_towards_weights` reads.
-  /// \throws c10::ValueError if the averages belong to another model; `apply`
-  ///         throws it too.
+  /// \throws c10::ValueError if the averages belong to a different model;
+  ///         `apply` throws it too.
   void follow(Learner& learn);
   /// averages += (weights - averages) * share; the first call copies the
   /// weights.

@@ -19,7 +19,7 @@ namespace tern {
 namespace {
 
 // True if the model has BatchNorm, whose statistics depend on its weights.
-// Checks that they can be computed for the mean weights.
+// Checks that they can be computed for the averaged weights.
 bool needs_statistics(const char* where, Learner& learn) {
   const Model& model = learn.model();
   const bool has_batch_norm = std::ranges::count(
@@ -30,13 +30,13 @@ bool needs_statistics(const char* where, Learner& learn) {
       model.module() || !has_batch_norm,
       fmt::format(
           "[{}] the model is a TorchScript module with BatchNorm, whose "
-          "statistics cannot be computed for the mean weights; expected a "
+          "statistics cannot be computed for the averaged weights; expected a "
           "model of nn::Module.",
           where));
   TERN_CHECK_VALUE(
       !has_batch_norm ||
           !learn.data().loader(Split::train).dataset().can_end_early(),
-      "[{}] the model has BatchNorm, whose statistics for the mean weights "
+      "[{}] the model has BatchNorm, whose statistics for the averaged weights "
       "need a pass over the training data, but the data is a stream that "
       "cannot restart; expected data that can be read again. Use Ema, or let "
       "the stream restart (StreamDataset::can_restart).",

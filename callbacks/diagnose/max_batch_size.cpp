@@ -50,8 +50,8 @@ class BatchSizes {
 
  private:
   // Activations grow linearly with the batch, so this extrapolates from the
-  // last two trials. A size that is expected not to fit is not tried, because
-  // on a CPU it would kill the program.
+  // last two measurements. A size that is expected not to fit is not tried,
+  // because on a CPU it would kill the program.
   double expected_bytes(int64_t batch_size) const {
     if (measured_.empty()) return 0;
     const auto size = static_cast<double>(batch_size);

@@ -21,7 +21,8 @@ struct MaxBatchSizeOptions {
 };
 
 /// Returns the largest batch size whose training step fits into memory, within
-/// 5%. Finds it by trial steps, and restores the Learner's state afterwards.
+/// 5%. Runs training steps to find it, and restores the Learner's state
+/// afterwards.
 /// \throws c10::ValueError if not even one sample fits.
 int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options = {});
 

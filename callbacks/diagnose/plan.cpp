@@ -127,7 +127,7 @@ void find_problems(Learner& learn, TrainingPlan& plan) {
   const bool drops = learn.data().train->options().drop_last;
   if (drops && left_out * 10 > plan.samples) {
     plan.problems.push_back(fmt::format(
-        "{} of {} samples of each epoch are left out as a short last batch; "
+        "{} of {} samples of each epoch are dropped as a short last batch; "
         "use a smaller batch size",
         left_out,
         plan.samples));
@@ -195,13 +195,13 @@ void advise_precision(TrainingPlan& plan, bool is_cuda) {
 #if defined(__x86_64__)
   if (multiplies_bfloat16() && plan.step_milliseconds > 20) {
     plan.advice.emplace_back(
-        "this processor computes in bfloat16: try to_bf16() or to_amp()");
+        "this processor has bfloat16 instructions: try to_bf16() or to_amp()");
   }
 #endif
 }
 
-// Measures the trial run of the plan. A normal Profiler has
-// CallbackRole::watches, and such callbacks receive no events of trials.
+// Measures the dry run of the plan. A normal Profiler has
+// CallbackRole::watches, and such callbacks receive no events in dry runs.
 class TrialProfiler final : public Profiler {
  public:
   TrialProfiler() : Profiler(Options{.show = false}) {}

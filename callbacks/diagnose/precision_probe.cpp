@@ -69,7 +69,7 @@ double norm_of(const torch::Tensor& numbers) {
   return numbers.to(torch::kDouble).norm().item<double>();
 }
 
-// For an operation with floating inputs.
+// For an operation with floating-point inputs.
 torch::ScalarType type_of_result(
     const std::string& operation,
     const Tensors& inputs) {
@@ -259,7 +259,7 @@ PrecisionProbe::Call PrecisionProbe::describe(
   return call;
 }
 
-// Rounds the result of an emulated operation once to its 16-bit type.
+// Rounds the result of an emulated operation once to its 16-bit dtype.
 // \return the unrounded result, in fp32.
 c10::IValue PrecisionProbe::round_result(
     const Call& call,

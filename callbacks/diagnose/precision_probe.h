@@ -58,7 +58,7 @@ class PrecisionProbe {
   double faintest_gradient() const { return faintest_; }
 
   /// Records a fault of the module and adds it to `keep_fp32` of the last
-  /// pass's type.
+  /// pass's dtype.
   void blame(ModuleAudit& module, const std::string& fault);
 
   /// Called by LibTorch's dispatcher: runs an operation and records it.

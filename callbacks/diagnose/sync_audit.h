@@ -15,7 +15,7 @@ namespace tern {
 ///
 ///   learn.add<SyncAudit>().fit(1);
 ///
-///   SyncAudit: 61 steps, where the host waits for the device:
+///   SyncAudit: 61 steps, where the host synchronizes with the device:
 ///   LossLogger in on_batch_end: aten::_local_scalar_dense, 61 times
 ///
 /// On a GPU it reports the synchronizations that LibTorch detects. On a CPU it

@@ -36,7 +36,7 @@ class HtmlReport final : public Callback {
   OptionValues option_values() const override;
 
  private:
-  // A failed write is an error at the start of the fit, and a warning later.
+  // If `is_first`, throws unless the disk is full. Otherwise logs one warning.
   void write_or_warn(Learner& learn, bool is_running, bool is_first = false);
 
   Options options_;

@@ -38,7 +38,7 @@ class LogFile {
 
   /// Appends all of `bytes` or nothing.
   void write(std::string_view bytes);
-  /// The same, but buffered: written once a second, in blocks of up to 256 KiB,
+  /// The same, but buffered, up to 256 KiB. The buffer is written once a second
   /// and by `flush`.
   void add(std::string_view record);
   void flush();

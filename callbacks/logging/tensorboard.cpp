@@ -309,8 +309,8 @@ TensorBoard::TensorBoard(Options options)
 TensorBoardWriter& TensorBoard::writer() {
   TORCH_CHECK(
       writer_,
-      "[TensorBoard::writer] there is no file before the first fit; call it "
-      "in or after a fit.");
+      "[TensorBoard::writer] there is no event file before the first fit; call "
+      "writer() during or after a fit.");
   return *writer_;
 }
 

@@ -16,8 +16,8 @@ namespace tern {
 ///   TensorBoardWriter writer("runs/first");
 ///   writer.add_scalar("loss", 0.5, /*step=*/1);
 ///
-/// Events are buffered and written once a second, in blocks of up to 256 KiB,
-/// by `flush` and by the destructor. If the disk is full, the sink gets one
+/// Events are buffered, up to 256 KiB. The buffer is written once a second, by
+/// `flush` and by the destructor. If the disk is full, the sink gets one
 /// warning and the events that do not fit are dropped.
 class TensorBoardWriter {
  public:
@@ -29,8 +29,8 @@ class TensorBoardWriter {
       const Sink& sink = {});
 
   void add_scalar(const std::string& tag, double value, int64_t step);
-  /// Adds a histogram of all finite elements of a floating tensor. Reads from
-  /// the device once.
+  /// Adds a histogram of all finite elements of a floating-point tensor.
+  /// Synchronizes with the device once.
   void add_histogram(
       const std::string& tag,
       const torch::Tensor& values,
@@ -39,7 +39,7 @@ class TensorBoardWriter {
   /// \throws c10::ValueError if they are not a PNG file.
   void
   add_image(const std::string& tag, std::span<const uint8_t> png, int64_t step);
-  /// Adds a text, shown as Markdown.
+  /// Adds text, rendered as Markdown.
   void add_text(const std::string& tag, const std::string& text, int64_t step);
 
   void flush() { file_->flush(); }
@@ -78,7 +78,7 @@ class TensorBoard final : public Logger {
     int64_t every = 1;
     /// Histograms of the weights.
     bool histograms = false;
-    /// Histograms of the gradients that the steps use, unscaled.
+    /// Histograms of the unscaled gradients that the optimizer uses.
     bool gradient_histograms = false;
     /// Interval between histograms, in training batches. 0: one per epoch, of
     /// the weights at its end and the gradients of its last batch.

@@ -9,7 +9,7 @@ namespace tern {
 
 /// Computes metrics on the training batches, from the outputs of each training
 /// step, and logs them once per epoch, for example as "train_accuracy".
-/// Compared with the validation metrics, they show overfitting. fastai's
+/// Compared with the validation metrics, they show overfitting. Like fastai's
 /// Recorder(train_metrics=True).
 ///
 ///   learn.add<TrainMetrics>().fit(3);

@@ -25,7 +25,7 @@ struct AmpOptions {
   bool loss_fp32 = true;
   /// False: evaluation and inference run in fp32.
   bool amp_in_valid = true;
-  /// As MixedPrecisionOptions::keep_fp32.
+  /// Like MixedPrecisionOptions::keep_fp32.
   std::vector<std::string> keep_fp32 = {};
 };
 

@@ -19,8 +19,8 @@ namespace tern {
 class MasterWeights;  // learner/amp/master_weights.h
 
 /// Options of `Learner::to_fp16`, which trains a half or bfloat16 model with
-/// fp32 master weights and converts floating inputs. Names and defaults are
-/// fastai v1's where it has them.
+/// fp32 master weights and converts floating-point inputs. Names and defaults
+/// are fastai v1's where it has them.
 struct MixedPrecisionOptions {
   // ---- Loss scale (bfloat16 uses none) ----
 
@@ -94,7 +94,7 @@ class MixedPrecision : public PrecisionPolicy {
  public:
   /// Like `to_fp16` and `to_bf16`.
   /// \param dtype  kHalf or kBFloat16, on any device.
-  /// \throws c10::ValueError for another dtype, or if an option is out of
+  /// \throws c10::ValueError for any other dtype, or if an option is out of
   ///         range.
   explicit MixedPrecision(
       torch::ScalarType dtype = torch::kHalf,

@@ -46,7 +46,7 @@ void on_signal(int signal) {
   ::raise(signal);
 }
 
-// Makes SIGTERM and SIGINT stop each fit, including trials, like
+// Makes SIGTERM and SIGINT stop each fit, including dry runs, like
 // `request_stop`. The program's own handlers are restored after the fit, or on
 // a second signal. Only one instance is active at a time; all others do
 // nothing.

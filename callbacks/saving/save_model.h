@@ -23,7 +23,7 @@ namespace tern {
 /// end training: in both cases the sink gets one warning, and the files saved
 /// before are kept. The model keeps its last weights if the last epoch is the
 /// best and could not be saved. It also keeps them, with a warning, if the
-/// value was NaN or missing in every epoch, so that none was the best.
+/// value was NaN or missing in every epoch, so no epoch was the best.
 ///
 /// After a fit without a best epoch, `learn.load("best")` fails with the same
 /// explanation, even if an earlier run left a file of this name. After a stop

@@ -244,7 +244,7 @@ class Transfer {
       case CURLE_TOO_MANY_REDIRECTS:
         raise(
             Kind::refused,
-            "redirects to an address that is not https (" + reason +
+            "redirects to a URL that is not https (" + reason +
                 "); expected https");
       case CURLE_FILE_COULDNT_READ_FILE:
         raise(Kind::refused, "there is no such file. Check the URL");
@@ -325,7 +325,8 @@ void fill(
     } catch (const DownloadError& error) {
       may_pass = transfer.may_pass();
       if (error.kind() == Kind::wrong_content) {
-        // Data from an earlier call may belong to another version of the file.
+        // Data from an earlier call may belong to a different version of the
+        // file.
         part.clear();
         may_pass = transfer.resumed();
       }

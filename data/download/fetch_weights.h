@@ -18,8 +18,8 @@ struct PublishedWeights {
 };
 
 struct FetchWeightsOptions {
-  /// Folder with weight files, for a machine without a network; if set, nothing
-  /// is downloaded. Empty: TERN_WEIGHTS from the environment, or none.
+  /// Folder with weight files, for a machine without internet access; if set,
+  /// nothing is downloaded. Empty: TERN_WEIGHTS from the environment, or none.
   std::filesystem::path folder = {};
   /// Folder for downloads, which go to its subfolder "weights". Empty:
   /// TERN_CACHE if set, else XDG_CACHE_HOME/tern/data if set, else
@@ -30,8 +30,8 @@ struct FetchWeightsOptions {
   Sink sink = {};
 };
 
-/// Returns the path of published weights: in the folder given by the options or
-/// TERN_WEIGHTS, or else in the cache. Files missing from the cache are
+/// Returns the path of pretrained weights: in the folder given by the options
+/// or TERN_WEIGHTS, or else in the cache. Files missing from the cache are
 /// downloaded, resuming an interrupted download. Each call verifies the file's
 /// SHA-256.
 ///
@@ -42,16 +42,16 @@ struct FetchWeightsOptions {
 /// to `FILE.sha256` beside the file, in the format of `sha256sum -c`; later
 /// downloads must match it.
 ///
-/// \throws DataError if the folder lacks the file or its SHA-256 is wrong;
-///         DownloadError as `download`; IoError. The messages say what to do.
+/// \throws DataError if the folder lacks the file or its SHA-256 is wrong; the
+///         errors of `download`; IoError. The messages say what to do.
 std::filesystem::path fetch_weights(
     const PublishedWeights& weights,
     const FetchWeightsOptions& options = {});
 
-/// Downloads published weights into a folder, unless the folder already has
-/// them.
+/// Downloads pretrained weights into a folder, unless the folder already
+/// contains them.
 /// \return The file's path.
-/// \throws as fetch_weights.
+/// \throws the errors of `fetch_weights`.
 std::filesystem::path download_weights(
     const PublishedWeights& weights,
     const std::filesystem::path& folder,

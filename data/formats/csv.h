@@ -47,7 +47,7 @@ CsvTable parse_csv(
     std::string path,
     const CsvOptions& options = {});
 
-/// \throws IoError, and as `parse_csv`.
+/// \throws IoError, and the errors of `parse_csv`.
 CsvTable read_csv(
     const std::filesystem::path& path,
     const CsvOptions& options = {});

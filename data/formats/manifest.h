@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// The list of a checkpoint's files with their hashes. Its last line holds its
-/// own hash, so that any flipped bit or missing byte is detected.
+/// Lists a checkpoint's files with their hashes. The last line is a hash of all
+/// lines above it, which detects any flipped bit or missing byte.
 ///
 ///   tern-checkpoint 1
 ///   run 0f63c1d2a8b94e57

@@ -81,7 +81,7 @@ std::filesystem::path sum_file(const std::filesystem::path& path);
 /// \throws DataError if it lists another file, and as read_sha256sums.
 std::string sum_beside(const std::filesystem::path& path);
 
-/// \throws as `parse_sha256sums`; IoError.
+/// \throws the errors of `parse_sha256sums`; IoError.
 Sha256Sums read_sha256sums(
     const std::filesystem::path& path,
     SumNames names = SumNames::files);

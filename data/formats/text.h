@@ -8,7 +8,7 @@
 namespace tern {
 
 /// Quotes a name from a file for a terminal: control characters and invalid
-/// UTF-8 become \xNN, and the text is cut after 200 bytes.
+/// UTF-8 become \xNN, and the name is truncated to 200 bytes.
 std::string printable(std::string_view name);
 
 /// Returns why an archive must not contain a file of this name, such as "has an
@@ -27,7 +27,8 @@ size_t utf8_length(std::string_view text);
 std::string_view trimmed(std::string_view text);
 
 /// Parses `text` as a decimal number, "nan" or "inf", with optional spaces
-/// around it. Unset for any other text, or a number out of the range of double.
+/// around it. Returns nullopt for any other text, or for a number outside the
+/// range of double.
 std::optional<double> parse_number(std::string_view text);
 
 /// Returns two lower-case hexadecimal digits for each byte, such as "c3a9".

@@ -109,7 +109,7 @@ struct TarDatasetOptions {
 /// such as from a pipe, see StreamDataset.
 class TarDataset final : public Dataset {
  public:
-  /// \throws as `TarShards::open`.
+  /// \throws the errors of `TarShards::open`.
   static std::shared_ptr<const TarDataset> from(
       const std::vector<std::string>& shards,
       TarDatasetOptions options = {});

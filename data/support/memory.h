@@ -44,7 +44,7 @@ std::string bytes_text(int64_t bytes);
 /// Called once per process, by the first Learner on a CPU. From then on freed
 /// memory stays with the process, even if it is fragmented; the destructor of a
 /// Learner returns unused memory. Does nothing if the environment sets a
-/// MALLOC_ variable or GLIBC_TUNABLES, or with another C library.
+/// MALLOC_ variable or GLIBC_TUNABLES, or with a different C library.
 void keep_freed_memory();
 
 }  // namespace tern

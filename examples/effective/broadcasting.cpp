@@ -18,7 +18,7 @@
 // %% [markdown]
 // ## Merging features
 //
-// This module combines the features of an item with those of its group. Below
+// This module combines the features of an item with its group's features. Below
 // it gets 64 groups of 128 items each.
 
 // %%

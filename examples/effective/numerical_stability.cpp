@@ -67,7 +67,8 @@ std::string text(const Tensor& tensor) {
 using Function = Tensor (*)(const Tensor&);
 
 // Prints the value of `f` in `dtype` and the gradient of its first element.
-// Returns true if both agree with those of `exact` in fp64, up to rounding.
+// Returns true if both agree with the results of `exact` in fp64, up to
+// rounding.
 bool show(
     const char* name,
     Function f,

@@ -63,7 +63,7 @@ double milliseconds(const F& function) {
 // ## A model in a file
 
 // %%
-// Writes a file like that of torch.jit.script(net).save(file) in Python.
+// Writes the same kind of file as torch.jit.script(net).save(file) in Python.
 void write_model(const std::string& file) {
   torch::jit::Module net("Net");
   net.register_attribute("training", c10::BoolType::get(), true);

@@ -361,8 +361,8 @@ void nms_cpu(const NmsArgs& args) {
   });
 }
 
-// Returns the largest value of the boxes' type that is not above the threshold.
-// An IoU of that type exceeds either both or neither.
+// Returns the largest value of the boxes' dtype that is not above the
+// threshold. An IoU of that dtype exceeds either both or neither.
 double threshold_of(double threshold, bool is_double) {
   if (is_double) return threshold;
   const auto near = static_cast<float>(threshold);
@@ -387,7 +387,7 @@ bool has_shape_of_boxes(
          tensor.device() == like.device();
 }
 
-// \param boxes    [N, K, 4], floating.
+// \param boxes    [N, K, 4], floating-point.
 // \param classes  [N, K] kLong.
 at::Tensor keep_mask(
     const char* where,
@@ -439,8 +439,8 @@ at::Tensor kept_indices(
   TERN_CHECK_VALUE(
       boxes.dim() == 2 && has_shape_of_boxes(scores, {boxes.size(0)}, boxes) &&
           scores.is_floating_point(),
-      "[{}] boxes is {} and scores is {}; expected [K, 4] and [K], floating, "
-      "on one device.",
+      "[{}] boxes is {} and scores is {}; expected [K, 4] and [K], "
+      "floating-point, on one device.",
       where,
       describe(boxes),
       describe(scores));
@@ -475,7 +475,7 @@ torch::Tensor batched_nms(
       has_shape_of_boxes(classes, {boxes.size(0)}, boxes) &&
           at::isIntegralType(classes.scalar_type(), /*includeBool=*/false),
       "[batched_nms] boxes is {} and classes is {}; expected [K, 4] and [K] of "
-      "an integer type, on one device.",
+      "an integer dtype, on one device.",
       describe(boxes),
       describe(classes));
   // Here negative classes are normal classes.

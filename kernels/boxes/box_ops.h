@@ -8,8 +8,8 @@
 // Operations on boxes {x1, y1, x2, y2} in pixels, with the names and results of
 // torchvision.ops. Boxes are kFloat, kDouble, kHalf or kBFloat16 tensors [...,
 // 4]; 16-bit boxes are computed in kFloat and give kFloat results, unless a
-// function says otherwise. All throw c10::ValueError for other types or shapes,
-// or if the tensors are on several devices.
+// function says otherwise. All throw c10::ValueError for other dtypes or
+// shapes, or if the tensors are on several devices.
 namespace tern {
 
 /// Returns the area of each box: [..., 4] -> [...]. Differentiable.
@@ -79,8 +79,8 @@ torch::Tensor decode_boxes(
 /// Synchronizes with the device, since the size of the result depends on the
 /// values.
 /// \param boxes   [K, 4].
-/// \param scores  [K], floating.
-/// \throws c10::ValueError also if iou_threshold is not in 0..1.
+/// \param scores  [K], floating-point.
+/// \throws c10::ValueError if iou_threshold is outside 0..1.
 torch::Tensor nms(
     const torch::Tensor& boxes,
     const torch::Tensor& scores,
@@ -90,7 +90,7 @@ torch::Tensor nms(
 /// Compares the boxes unchanged; torchvision moves the classes of up to 1000
 /// boxes apart, which rounds them and lets negative coordinates overlap with
 /// another class.
-/// \param classes  [K], an integer type.
+/// \param classes  [K], of an integer dtype.
 torch::Tensor batched_nms(
     const torch::Tensor& boxes,
     const torch::Tensor& scores,
@@ -101,7 +101,7 @@ torch::Tensor batched_nms(
 /// once: [N, K] kBool. Never synchronizes with the device.
 /// \param boxes    [N, K, 4], by descending score in each image.
 /// \param classes  [N, K] kLong; negative: padding, which is not kept.
-/// \throws as `nms`.
+/// \throws the errors of `nms`.
 torch::Tensor nms_mask(
     const torch::Tensor& boxes,
     const torch::Tensor& classes,

@@ -9,8 +9,8 @@ struct CUstream_st;
 
 // Arguments that augment_images.cpp, which works with tensors, passes to the
 // kernels, which work with pointers; and the code for one pixel, shared by CPU
-// and CUDA. The sampling is that of warp_image, except for the rounding of
-// coordinates. Includes nothing from LibTorch or CUDA.
+// and CUDA. The sampling is the same as in warp_image, except for the rounding
+// of coordinates. Includes nothing from LibTorch or CUDA.
 namespace tern {
 
 /// An ImageChange (augment_images.h) without the fields of varying size.

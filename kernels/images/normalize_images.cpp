@@ -83,21 +83,22 @@ void check_normalization(
       describe(images));
   TERN_CHECK_VALUE(
       std::ranges::all_of(mean, [](double v) { return std::isfinite(v); }),
-      "[{}] mean is [{}]; expected finite values, for pixels from 0 to 1.",
+      "[{}] mean is [{}]; expected finite values on the scale of pixels "
+      "divided by 255.",
       where,
       fmt::join(mean, ", "));
   TERN_CHECK_VALUE(
       std::ranges::all_of(
           stddev,
           [](double v) { return std::isfinite(v) && v > 0; }),
-      "[{}] stddev is [{}]; expected values > 0, for pixels from 0 to 1. Use 1 "
-      "for a constant channel.",
+      "[{}] stddev is [{}]; expected values > 0 on the scale of pixels divided "
+      "by 255. Use 1 for a constant channel.",
       where,
       fmt::join(stddev, ", "));
   TERN_CHECK_VALUE(
       dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
       "[{}] dtype is k{}; expected kFloat, kHalf or kBFloat16. Convert the "
-      "result for other types.",
+      "result for other dtypes.",
       where,
       c10::toString(dtype));
 }

@@ -12,7 +12,7 @@ namespace tern {
 /// \param stddev  C values in units of 0..1, all > 0.
 /// \param dtype   kFloat, kHalf or kBFloat16.
 /// \return        [N, C, H, W] of `dtype`, channels-last, same device.
-/// \throws c10::ValueError if a shape, type or value differs from the above.
+/// \throws c10::ValueError if a shape, dtype or value differs from the above.
 ///
 /// Computes in float and rounds once. Reads and writes the batch once, since
 /// [N, H, W, C] in memory already is the channels-last layout of [N, C, H, W].
@@ -23,7 +23,7 @@ torch::Tensor normalize_images(
     torch::ScalarType dtype = torch::kFloat);
 
 /// Checks the arguments of a normalization of [N, H, W, C] images.
-/// \throws c10::ValueError as normalize_images, with `where` as its prefix.
+/// \throws the errors of normalize_images, with the prefix `where`.
 void check_normalization(
     const char* where,
     const torch::Tensor& images,

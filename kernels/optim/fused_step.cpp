@@ -118,8 +118,9 @@ class StepUnpacker {
     } else {
       TERN_CHECK_VALUE(
           !has_weight,
-          "[{}] params[{}] is kBFloat16 and weights[{}] is defined; expected "
-          "weights only for kFloat parameters, which are master weights.",
+          "[{}] params[{}] is kBFloat16, but weights[{}] is defined; `weights` "
+          "holds the 16-bit copies of kFloat master weights. Leave it "
+          "undefined for a kBFloat16 parameter.",
           where_,
           i,
           i);
@@ -353,7 +354,7 @@ void run(
     }
     TERN_CHECK_VALUE(
         of_8bit == 0 || of_8bit == used,
-        "[{}] {} of {} moments of params[{}] have 8 bits; expected all or "
+        "[{}] {} of {} moments of params[{}] are 8-bit; expected all or "
         "none.",
         where,
         of_8bit,

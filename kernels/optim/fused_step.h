@@ -72,7 +72,7 @@ torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
 ///                          numbers there when it runs, and uses `args` only to
 ///                          decide whether there is momentum. For steps that
 ///                          are captured and replayed.
-/// \throws c10::ValueError if a size, type, device or layout differs from the
+/// \throws c10::ValueError if a size, dtype, device or layout differs from the
 ///         above; nothing is written then.
 void fused_sgd_(
     const OptimizerTensors& tensors,
@@ -84,10 +84,10 @@ void fused_sgd_(
 /// Applies one step of Adam, AdamW, RAdam or LAMB to all tensors in one pass
 /// over memory; LAMB reads everything once more for the norms.
 ///
-/// \param exp_avgs, exp_avg_sqs  kFloat like `params`, or 8 bits; the moments.
+/// \param exp_avgs, exp_avg_sqs  kFloat like `params`, or 8-bit; the moments.
 /// \param max_exp_avg_sqs        The same for amsgrad, otherwise empty.
 /// \param args_on_device  As for `fused_sgd_`; `args` decides about amsgrad.
-/// \throws c10::ValueError if a size, type, device or layout differs from the
+/// \throws c10::ValueError if a size, dtype, device or layout differs from the
 ///         above; nothing is written then.
 ///
 /// With half gradients and weights and fp32 master weights this moves 28 bytes

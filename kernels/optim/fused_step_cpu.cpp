@@ -17,7 +17,7 @@ namespace {
 static_assert(kStepBlock % kMapBlock == 0);
 
 // Gradients are converted and unscaled, and weights rounded, one block at a
-// time. This allows one loop for all types, and a block of every list stays in
+// time. This allows one loop for all dtypes, and a block of every list stays in
 // L1.
 
 /// Returns 1 / scale if that is exact (for a power of two, as loss scales are),

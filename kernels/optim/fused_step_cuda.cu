@@ -115,7 +115,7 @@ __device__ __forceinline__ Pack<float, kPack> load_params(
 }
 
 /// Updates kPack elements starting at `i`: all loads, the arithmetic, and all
-/// stores except those of the moments.
+/// stores except the moments.
 template <class Grad, class Weight, int kPack, class Tensor, class Step>
 __device__ __forceinline__ void update_pack(
     const Tensor& tensor,

@@ -23,9 +23,9 @@ namespace {
 /// cost of starting one is negligible.
 constexpr int64_t kBlock = 4096;
 
-/// The bits of a type, and those of its infinity: an element is not finite if
-/// its bits without the sign are at least these. With a `factor`, the elements,
-/// which must then have an arithmetic type, are also multiplied.
+/// The bits of a dtype, and the bits of its infinity: an element is not finite
+/// if its bits without the sign are at least these. With a `factor`, the
+/// elements, which must then have an arithmetic C++ type, are also multiplied.
 template <class Bits, Bits kInfinity, class T = Bits, bool kScales = false>
 TERN_CPU_LOOP bool
 has_non_finite(void* data, int64_t size, [[maybe_unused]] float factor) {

@@ -13,7 +13,7 @@ namespace tern {
 /// \param found_inf  0-dim (or one element) kFloat on that device; set to 1 if
 ///                   an element of a gradient is NaN or infinite *before* the
 ///                   multiplication, otherwise unchanged.
-/// \throws c10::ValueError if a type, device or shape differs from the above.
+/// \throws c10::ValueError if a dtype, device or shape differs from the above.
 ///
 /// As in `torch._amp_foreach_non_finite_check_and_unscale_`, gradients are
 /// multiplied even if one of them is NaN or infinite; `inv_scale == 1` leaves

@@ -121,9 +121,9 @@ ActivationCheckpointImpl::ActivationCheckpointImpl(
   TERN_CHECK_VALUE(
       module_->parameters(/*recurse=*/false).empty() &&
           module_->buffers(/*recurse=*/false).empty(),
-      "[ActivationCheckpoint] {} has parameters or buffers itself; expected a "
-      "module with only submodules, such as a Sequential. Wrap it in a "
-      "Sequential, together with its neighbors.",
+      "[ActivationCheckpoint] {} has parameters or buffers of its own; "
+      "expected a module with submodules only, such as a Sequential. Wrap it "
+      "in a Sequential, together with its neighbors.",
       module_->name());
   for (const auto& child : module_->named_children()) {
     register_module(child.key(), child.value());

@@ -22,7 +22,7 @@ torch::ScalarType checked(torch::ScalarType dtype, bool enabled) {
   TERN_CHECK_VALUE(
       !enabled || dtype == torch::kHalf || dtype == torch::kBFloat16,
       "[AutocastGuard] dtype is {}; expected kHalf or kBFloat16. To train in a "
-      "different type, convert the model.",
+      "different dtype, convert the model.",
       c10::toString(dtype));
   return dtype;
 }
@@ -127,7 +127,7 @@ CastInputs::CastInputs(torch::Device device, torch::ScalarType dtype)
           at::autocast::is_autocast_cache_enabled()) {
   TERN_CHECK_VALUE(
       c10::isFloatingType(dtype),
-      "[amp::CastInputs] dtype is {}; expected a floating type.",
+      "[amp::CastInputs] dtype is {}; expected a floating-point dtype.",
       c10::toString(dtype));
 }
 

@@ -124,7 +124,7 @@ class BackwardGuard {
 /// nothing. Python: `custom_fwd(cast_inputs=...)`.
 class CastInputs {
  public:
-  /// \param dtype  Any floating-point type.
+  /// \param dtype  Any floating-point dtype.
   CastInputs(torch::Device device, torch::ScalarType dtype);
 
   /// Converts `tensor` to `dtype` if it is a floating-point tensor of this

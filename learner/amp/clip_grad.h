@@ -28,7 +28,7 @@ torch::Tensor joint_norm(const Tensors& tensors);
 ///
 /// \param parameters  Parameters without a gradient are skipped.
 /// \param max_norm  > 0.
-/// \return the norm before clipping, as `joint_norm`.
+/// \return the norm before clipping, like `joint_norm`.
 /// \throws c10::ValueError for a sparse gradient.
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm);
 
@@ -46,7 +46,7 @@ void clip_grad_value_(const Tensors& parameters, double max_value);
 void clip_grad_value_(torch::optim::Optimizer& optimizer, double max_value);
 
 /// Returns the factor in (0, 1] that scales a norm to at most `max_norm`, in
-/// the norm's type.
+/// the norm's dtype.
 torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm);
 
 }  // namespace tern

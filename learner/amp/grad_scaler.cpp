@@ -107,7 +107,8 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
   TORCH_CHECK(
       record.stage != Stage::stepped,
       "[GradScaler] step() has already been called since the last update(). "
-      "Call update() once an iteration, after every optimizer's step().");
+      "Call update() once per iteration, after the step() of the last "
+      "optimizer.");
   auto* amp_aware = dynamic_cast<AmpAware*>(&optimizer);
   const bool is_scaled = record.stage == Stage::ready;
   if (is_scaled) {
@@ -204,7 +205,7 @@ void GradScaler::check_scaled(const char* method) const {
   TORCH_CHECK(
       packed_.defined(),
       fmt::format(
-          "[GradScaler] Attempted {} but _scale is None. Call "
+          "[GradScaler] {} was called before scale(). Call "
           "scaler.scale(loss).backward() first.",
           method));
 }

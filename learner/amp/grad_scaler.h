@@ -122,8 +122,8 @@ class GradScaler {
   /// (FusedOptimizer::grad_scale) is included in the norm. The last bits may
   /// differ from the results of `unscale_`, `clip_grad_norm_` and `step`.
   /// \param max_norm  > 0. A disabled scaler clips as well.
-  /// \throws as `step`; c10::Error after `unscale_`; c10::ValueError for an
-  ///         optimizer that is not AmpAware.
+  /// \throws the errors of `step`; c10::Error after `unscale_`; c10::ValueError
+  ///         for an optimizer that is not AmpAware.
   StepResult step_clipped(torch::optim::Optimizer& optimizer, double max_norm);
 
   /// Updates the scale. Call it once per iteration, after all optimizers have

@@ -40,11 +40,11 @@ bool autocast_is_on() {
 }
 
 enum class Kind {
-  weighted,    // inputs of one type; weights, if any, are last
-  product,     // inputs of one type; any of them may be a weight
+  weighted,    // inputs of one dtype; weights, if any, are last
+  product,     // inputs of one dtype; any of them may be a weight
   statistics,  // BatchNorm accepts any input with fp32 weights
   embedding,   // floating-point weights, indices
-  conversion,  // the program specifies the type
+  conversion,  // the program specifies the dtype
   other
 };
 
@@ -122,7 +122,7 @@ struct Computation {
   bool is_in_kept_layer = false;  // after this operation
   bool is_in_attention = false;   // the same, after the projections
   bool is_about_to_mask = false;  // its result is scores to be masked
-  // The type to which its floating-point arguments are converted; for
+  // The dtype to which its floating-point arguments are converted; for
   // BatchNorm, only the first one.
   std::optional<torch::ScalarType> type = {};
 };
@@ -297,7 +297,7 @@ void convert_arguments(
     const c10::OperatorHandle& operation,
     const Computation& c,
     torch::jit::Stack& stack) {
-  // An operation in place keeps the type of its output.
+  // An in-place operation keeps the dtype of its output.
   if (!c.type || operation.schema().is_mutable()) return;
   const auto all = std::span(stack).last(operation.schema().arguments().size());
   const bool is_first_alone = c.kind == Kind::statistics && !c.is_kept;

@@ -87,7 +87,7 @@ void to_type(torch::ScalarType type, torch::jit::Stack& stack, size_t count);
 /// sums. Operations that a module runs before it uses its first weight are not
 /// recognized as part of it.
 ///
-/// After a kept layer, a 16-bit layer converts its inputs to the type of its
+/// After a kept layer, a 16-bit layer converts its inputs to the dtype of its
 /// weights (BatchNorm, whose weights are fp32, to `dtype`). Results of a kept
 /// layer are rounded where they are combined with 16-bit tensors: in the sum of
 /// a later residual block, or where features are concatenated. Under autocast,
@@ -123,7 +123,7 @@ class KeepFp32Guard {
   static std::optional<Point> point(const torch::Tensor& x);
 
   /// Converts the arguments of an operation, which are the last values of the
-  /// stack, to the types in which the innermost guard computes it.
+  /// stack, to the dtypes in which the innermost guard computes it.
   static void convert(
       const c10::OperatorHandle& operation,
       torch::jit::Stack& stack);

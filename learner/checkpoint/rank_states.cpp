@@ -64,7 +64,7 @@ std::string hash_of(const torch::Tensor& tensor) {
       {static_cast<const uint8_t*>(bytes.const_data_ptr()), bytes.nbytes()});
 }
 
-// Returns one line; two lines are equal if and only if name, type, shape and
+// Returns one line; two lines are equal if and only if name, dtype, shape and
 // values are equal.
 std::string description(const std::string& name, const torch::Tensor& tensor) {
   return fmt::format(

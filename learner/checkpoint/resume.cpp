@@ -273,7 +273,8 @@ class ResumePlan final : public Continuation {
       }
       --fits_to_skip_;
       learner.options().sink->line(fmt::format(
-          "This fit was complete before step {}.",
+          "Skipping this fit: it was already complete at the checkpoint of "
+          "step {}.",
           checkpoint_.step));
       learner.state().result =
           was_pruned ? FitResult::pruned : FitResult::completed;
@@ -462,7 +463,7 @@ Checkpoint capture_checkpoint(Learner& learner) {
           learner.state().result != FitResult::interrupted,
       "[Learner::save_checkpoint] the last fit was interrupted, and the state "
       "of its callbacks is lost; call save_checkpoint in on_interrupt, or add "
-      "SaveCheckpoint, which does so.");
+      "SaveCheckpoint, which calls it there.");
   if (!learner.state().is_fitting) loop::follow_model(parts_of(learner));
   return capture_state(learner);
 }

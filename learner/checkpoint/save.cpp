@@ -217,13 +217,13 @@ bool may_load(Learner& learn, const std::string& name) {
   if (!is_unsaved || known->second.empty()) return true;
   throw DataError(
       file.string(),
-      is_there
-          ? fmt::format(
-                "the file is from a different run, and this run has saved no "
-                "such file: {}. To load it anyway, remove the callback that "
-                "saves under this name first, or rename the file.",
-                known->second)
-          : fmt::format("there is no such file: {}.", known->second));
+      is_there ? fmt::format(
+                     "the file was written by a different run, and this run "
+                     "has not saved it: {}. To load it anyway, remove the "
+                     "callback that saves under this name, or rename the file "
+                     "and load it by its new name.",
+                     known->second)
+               : fmt::format("there is no such file: {}.", known->second));
 }
 
 // Adds the file name to errors of `act` about tensors.

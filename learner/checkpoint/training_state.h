@@ -26,7 +26,7 @@ struct StatePart {
 };
 
 /// Returns all parts of a Learner's state, in the order in which they are
-/// restored. Checkpoints, snapshots of trials and `resume` iterate over this
+/// restored. Checkpoints, snapshots of dry runs and `resume` iterate over this
 /// list.
 std::vector<StatePart> state_parts(Learner& learner);
 
@@ -36,7 +36,7 @@ std::vector<StatePart> state_parts(Learner& learner);
 void apply_model(Learner& learner, const Checkpoint& checkpoint);
 /// Restores the other parts.
 /// \param with_trained  Also restore which parameters are trainable.
-/// \throws as load_state_dict of the callbacks.
+/// \throws the errors of the callbacks' load_state_dict.
 void apply_training(
     Learner& learner,
     const Checkpoint& checkpoint,

@@ -67,7 +67,7 @@ Snapshot snapshot_of(Learner& learner) {
   return result;
 }
 
-// Callbacks may have added and removed other callbacks during the trial.
+// Callbacks may have added and removed other callbacks during the dry run.
 void restore_callbacks(Learner& learner, const Callbacks& before) {
   const auto is_in = [](const Callbacks& list, const CallbackHandle& callback) {
     return std::ranges::find(list, callback) != list.end();
@@ -81,8 +81,8 @@ void restore_callbacks(Learner& learner, const Callbacks& before) {
   parts_of(learner).callbacks.all = before;  // restores the order of equals
 }
 
-// A forward pass that creates layers ends a trial with an error, but the layers
-// stay in the model. Adds their tensors to the saved `state`.
+// A forward pass that creates layers ends a dry run with an error, but the
+// layers stay in the model. Adds their tensors to the saved `state`.
 // \return true if there are any.
 bool add_new_tensors(Learner& learner, StateDict& state) {
   bool has_some = false;
@@ -121,7 +121,7 @@ void restore(Learner& learner, Snapshot& before) {
   }
   const FitResult result = l.state.result;
   l.state = before.state;
-  // A stop also applies to the rest of the program, not only to the trial.
+  // A stop also applies to the rest of the program, not only to the dry run.
   if (result == FitResult::interrupted) l.state.result = result;
   l.position.first_batch = 0;
   l.position.fit_settings = before.fit_settings;
@@ -132,8 +132,8 @@ void restore(Learner& learner, Snapshot& before) {
 }  // namespace
 
 void undo(Learner& learn, const std::function<void()>& body) {
-  // Removed from the Learner during the trial, because it applies only to real
-  // fits.
+  // Removed from the Learner during the dry run, because it applies only to
+  // real fits.
   auto& continuation = parts_of(learn).position.continuation;
   const auto put_back = c10::make_scope_exit(
       [&continuation, kept = std::move(continuation)]() mutable {

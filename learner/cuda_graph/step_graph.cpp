@@ -269,7 +269,7 @@ Learner& Learner::to_cuda_graph() {
 Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
   TERN_CHECK_VALUE(
       parts_->data.device.is_cuda(),
-      "[Learner::to_cuda_graph] the data are on {}; a CUDA graph needs a CUDA "
+      "[Learner::to_cuda_graph] the data is on {}; a CUDA graph needs a CUDA "
       "device. Leave the call out, or train on a GPU: data.device = "
       "torch::kCUDA.",
       parts_->data.device.str());

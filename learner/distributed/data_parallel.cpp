@@ -108,7 +108,7 @@ void check_values(
             "[parallel_model] a clone of the model does not have \"{}\": {} "
             "cannot be cloned. Derive it from torch::nn::Cloneable, with a "
             "reset() that registers its parameters and modules, or implement "
-            "clone() in the module around it.",
+            "clone() in its parent module.",
             t.key(),
             owner_of(module, t.key())));
   }

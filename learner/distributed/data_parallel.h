@@ -28,7 +28,7 @@ namespace tern {
 ///               devices are not used.
 /// \param devices  The first one must be the model's. Unset: all CUDA devices.
 /// \return the concatenated output, on the first device.
-/// \throws as parallel_model.
+/// \throws the errors of parallel_model.
 torch::Tensor data_parallel(
     const Model& model,
     const torch::Tensor& input,

@@ -53,7 +53,7 @@ class GradientReducer {
  public:
   /// \param parameters  Parameters that require a gradient, in the same order
   ///                    on all ranks. Their values are set to rank 0's values.
-  /// \throws DistributedError if shapes or types differ between ranks;
+  /// \throws DistributedError if shapes or dtypes differ between ranks;
   ///         c10::ValueError if there are no parameters, a parameter requires
   ///         no gradient, or an option is out of range.
   GradientReducer(

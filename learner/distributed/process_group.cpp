@@ -372,7 +372,7 @@ void ProcessGroup::all_reduce(const torch::Tensor& tensor) {
 }
 
 std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
-  return all_gather(text, "a text");
+  return all_gather(text, "a string");
 }
 
 std::vector<std::string> ProcessGroup::all_gather(
@@ -380,7 +380,8 @@ std::vector<std::string> ProcessGroup::all_gather(
     const std::string& what) {
   TERN_CHECK_VALUE(
       text.size() <= kMaxText,
-      "[ProcessGroup::all_gather] the text has {} bytes; expected at most {}.",
+      "[ProcessGroup::all_gather] the string has {} bytes; expected at most "
+      "{}.",
       text.size(),
       kMaxText);
   std::vector<std::string> all;

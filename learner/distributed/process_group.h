@@ -57,7 +57,7 @@ class ProcessGroup final : public Communicator {
   /// tensors may have different dtypes and devices and are sent together.
   void broadcast(const Tensors& tensors, int64_t root = 0) override;
   void all_reduce(const torch::Tensor& tensor) override;
-  /// Returns the texts of all ranks, ordered by rank; each at most 16 MiB.
+  /// Returns the strings of all ranks, ordered by rank; each at most 16 MiB.
   std::vector<std::string> all_gather(const std::string& text);
   void barrier();
 

@@ -192,11 +192,11 @@ torch::Tensor sync_batch_norm(
       ranks && input.defined() && input.is_floating_point() &&
           input.dim() >= 2 && input.numel() > 0,
       "[sync_batch_norm] the input is [{}] and the process group is {}; "
-      "expected a floating [N, C, ...] with at least one value per channel on "
-      "every rank, and a process group.",
+      "expected a floating-point tensor [N, C, ...] with at least one value "
+      "per channel on every rank, and a process group.",
       input.defined() ? fmt::format("{}", fmt::join(input.sizes(), ", "))
                       : "undefined",
-      ranks ? "there" : "null");
+      ranks ? "not null" : "null");
   const Statistics statistics = joint_statistics(input, *ranks);
   move_running(running_mean, statistics.mean, momentum);
   move_running(

@@ -15,7 +15,8 @@ inline constexpr const char* kGraph = "torchscript";
 
 /// Returns the model in eval mode and fp32 as a TorchScript file, [bytes]
 /// kByte, traced with two samples of the data.
-/// \param half  Store weights in fp16 where they fit; norms stay fp32.
+/// \param half  Store weights in fp16 where they fit; normalization layers stay
+///              fp32.
 /// \throws c10::ValueError if the graph's outputs for one sample differ from
 ///         the model's.
 torch::Tensor graph_of(Learner& learn, bool half);

@@ -69,7 +69,7 @@ void check_python_loader(const ModelCard& card) {
         output.kind != TargetKind::boxes && output.kind != TargetKind::points,
         "[Learner::export_model] python_loader is set, but the model predicts "
         "boxes or points, which the Python program cannot map to pixels of the "
-        "original image; expected classes, masks or numbers. Leave "
+        "original image; expected classes, masks or regression. Leave "
         "python_loader out and use Predictor, or export_onnx.");
   }
   if (card.architecture.name == kGraph) return;

@@ -13,8 +13,8 @@ namespace tern {
 ///
 ///   learn.export_model("pets.tern.safetensors", {.half = true});
 struct ExportOptions {
-  /// Store floating-point weights in fp16, which halves the file. Norms and
-  /// weights beyond fp16's range stay fp32.
+  /// Store floating-point weights in fp16, which halves the file. Normalization
+  /// layers, and weights outside fp16's range, stay fp32.
   bool half = false;
   /// Also write a Python program, `path` with the extension .py, that computes
   /// the same predictions with torch and torchvision. Supports torchvision's
@@ -34,7 +34,7 @@ struct ExportOptions {
   bool sha256_file = false;
   /// Preprocessing of images for the model. Unset: the DataBunch's.
   std::optional<ImagePreprocessing> preprocessing = {};
-  /// Custom texts by name, such as a vocabulary or the statistics of a table.
+  /// Custom strings by name, such as a vocabulary or the statistics of a table.
   /// They are stored in the file, and a Predictor returns them as
   /// `card().metadata`. UTF-8, at most 8 MiB in total.
   std::map<std::string, std::string> metadata = {};

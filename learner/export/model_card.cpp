@@ -22,9 +22,9 @@ namespace {
 
 constexpr const char* kCardVersion = "1";
 constexpr const char* kChecksum = "tern.card";
-// Prefix of custom texts, so that they cannot collide with Tern's keys.
+// Prefix of custom strings' keys, so that they cannot collide with Tern's keys.
 constexpr std::string_view kUserKeys = "tern.user.";
-// Limit for these texts; readers accept headers of up to 16 MiB.
+// Limit for these strings; readers accept headers of up to 16 MiB.
 constexpr size_t kMaxUserBytes = size_t{8} << 20;
 
 constexpr std::array<std::pair<const char*, Activation>, 5> kActivations = {{
@@ -97,8 +97,8 @@ void check_own_texts(const std::map<std::string, std::string>& own) {
     TERN_CHECK_VALUE(
         !name.empty() && is_utf8(name) && is_utf8(text),
         "[Learner::export_model] ExportOptions::metadata has the name {} with "
-        "a text of {} bytes, and one of the two is {}; expected a name that is "
-        "not empty, and UTF-8 in both. Write bytes as hexadecimal digits.",
+        "a string of {} bytes, and one of the two is {}; expected a name that "
+        "is not empty, and UTF-8 in both. Write bytes as hexadecimal digits.",
         printable(name),
         text.size(),
         name.empty() ? "empty" : "not UTF-8");

@@ -26,7 +26,7 @@ struct ModelCard {
   std::optional<ImagePreprocessing> preprocessing = {};
   /// Losses and metrics of the last training epoch.
   std::vector<MetricValue> metrics = {};
-  /// Custom texts from `ExportOptions::metadata`.
+  /// Custom strings from `ExportOptions::metadata`.
   std::map<std::string, std::string> metadata = {};
 };
 
@@ -34,10 +34,10 @@ struct ModelCard {
 const char* kind_name(TargetKind kind);
 
 /// Returns the card as the metadata of a safetensors file. Keys begin with
-/// "tern.", keys of custom texts with "tern.user."; "format" is "pt", as in
+/// "tern.", keys of custom strings with "tern.user."; "format" is "pt", as in
 /// Python. Options, classes, outputs, metrics and preprocessing are JSON, all
 /// other values plain text.
-/// \throws c10::ValueError if a class name is not UTF-8, or if a custom text
+/// \throws c10::ValueError if a class name is not UTF-8, or if a custom string
 ///         has no name, is not UTF-8, or is too long.
 std::map<std::string, std::string> to_metadata(const ModelCard& card);
 

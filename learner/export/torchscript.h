@@ -32,7 +32,7 @@ struct TorchScriptOptions {
 /// A trace records one path: a decision that `forward` bases on tensor values
 /// is fixed in the file. The same would apply to numbers that it computes from
 /// the batch size, such as the rows of the initial state that an LSTM, GRU or
-/// RNN creates. The model is therefore also traced with other numbers of
+/// RNN creates. The model is therefore also traced with different numbers of
 /// samples, and the file computes the numbers that differ from the batch size.
 /// It is an error if the control flow differs, or if such a number is not a
 /// multiple of a size; use -1 in view and reshape, or export for a single

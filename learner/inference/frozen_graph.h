@@ -21,7 +21,7 @@ void check_made_tensors(
 /// computed. Private to Tern, for exports and Predictor.
 /// \param forward  The graph of the trace's `forward`, or a modified copy of
 ///                 it. It is copied.
-/// \throws as `check_made_tensors`.
+/// \throws the errors of `check_made_tensors`.
 std::shared_ptr<torch::jit::Graph> constant_graph(
     const torch::jit::Module& trace,
     torch::jit::Graph& forward,

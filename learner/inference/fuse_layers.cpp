@@ -77,8 +77,8 @@ std::optional<torch::ScalarType> type_of(const jit::Value& value) {
   return type ? type->scalarType() : std::nullopt;
 }
 
-/// True if oneDNN supports weights of this type and the input has the same
-/// type.
+/// True if oneDNN supports weights of this dtype and the input has the same
+/// dtype.
 bool is_computed(torch::ScalarType weights, const jit::Value& input) {
   return (weights == torch::kFloat || weights == torch::kBFloat16) &&
          type_of(input) == weights;
@@ -161,7 +161,7 @@ bool may_overwrite(const jit::Value& operand, const jit::Node& sum) {
          });
 }
 
-/// True for an addition of a tensor of the same size and type.
+/// True for an addition of a tensor of the same size and dtype.
 bool is_plain_sum(const jit::Node& node) {
   if (node.kind() != c10::aten::add && node.kind() != c10::aten::add_) {
     return false;

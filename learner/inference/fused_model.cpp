@@ -85,7 +85,7 @@ void insert_full_weights(jit::Graph& graph, const NamedWeights& weights) {
   }
 }
 
-/// Converts constant weights of convolutions to the type of their inputs.
+/// Converts constant weights of convolutions to the dtype of their inputs.
 void round_weights(jit::Graph& graph) {
   for (jit::Node* node : graph.nodes()) {
     if (node->kind() != c10::aten::_convolution) continue;
@@ -267,7 +267,7 @@ class FusedModel final : public ModelAround {
       program.add_checked(more[0].size(0));
       return true;
     } catch (const c10::Error&) {          // tracing failed
-    } catch (const std::runtime_error&) {  // or running with another size
+    } catch (const std::runtime_error&) {  // or running with a different size
     }
     return false;
   }

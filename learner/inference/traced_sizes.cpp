@@ -90,7 +90,7 @@ SizeDifference other_path(const jit::Node& first, const jit::Node& second) {
     difference.second = name_of(second) + " is";
   } else if (difference.first == difference.second) {
     difference.first = "takes the result of one operator";
-    difference.second = "that of another";
+    difference.second = "the result of another";
   }
   return difference;
 }
@@ -111,7 +111,7 @@ std::vector<int64_t> sizes_of(const jit::Value* value) {
   return type->sizes().concrete_sizes().value_or(std::vector<int64_t>());
 }
 
-/// Returns an integer, also if it is written as a float: 6 or 6.0.
+/// Returns an integer, even if it is written as a float: 6 or 6.0.
 std::optional<int64_t> whole_number(const c10::IValue& value) {
   if (value.isInt()) return value.toInt();
   constexpr double kLargest = 0x1p53;

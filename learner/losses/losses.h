@@ -14,7 +14,7 @@ namespace tern {
 ///
 ///   (1 - eps) * -log p[target] + eps * mean over classes of -log p
 ///
-/// As fastai's LabelSmoothingCrossEntropy and PyTorch's label_smoothing.
+/// Like fastai's LabelSmoothingCrossEntropy and PyTorch's label_smoothing.
 /// \param eps  In [0, 1]; fastai's default.
 /// \throws c10::ValueError if eps is outside [0, 1].
 Loss label_smoothing_cross_entropy(double eps = 0.1);
@@ -35,9 +35,9 @@ struct FocalLossOptions {
 ///
 ///   ce = weight[target] * -log p[target];  mean of (1 - exp(-ce))^gamma * ce
 ///
-/// As fastai v2's FocalLoss with its default, except that the mean excludes
-/// targets of -100, and is 0 if no others remain. Predictions are [N, C, ...],
-/// targets [N, ...] kLong.
+/// Like fastai v2's FocalLoss with its default, except that the mean excludes
+/// targets of -100, and is 0 if no other targets remain. Predictions are [N, C,
+/// ...], targets [N, ...] kLong.
 /// \throws c10::ValueError unless gamma is finite and >= 0.
 Loss focal_loss(FocalLossOptions options = {});
 
@@ -62,11 +62,11 @@ struct DiceCELossOptions {
 ///   lambda_dice * mean over samples and classes of 1 - 2 |A and B| / (|A| +
 ///   |B|), with probabilities for A, + lambda_ce * cross-entropy
 ///
-/// As MONAI's DiceCELoss(softmax=True, to_onehot_y=True) with its defaults, and
-/// as fastai's DiceLoss(reduction="mean") with cross-entropy. Samples whose
-/// pixels are all ignored are left out; a batch of such samples has loss 0.
-/// Predictions are [N, C, ...] logits of at least two classes, targets [N, ...]
-/// kLong.
+/// Like MONAI's DiceCELoss(softmax=True, to_onehot_y=True) with its defaults,
+/// and like fastai's DiceLoss(reduction="mean") with cross-entropy. Samples
+/// whose pixels are all ignored are left out; a batch of such samples has loss
+/// 0. Predictions are [N, C, ...] logits of at least two classes, targets [N,
+/// ...] kLong.
 ///
 /// In a mean over batches, each batch is weighted as for cross-entropy, by its
 /// pixels (by its samples if lambda_ce is 0). Because the loss is the sum of

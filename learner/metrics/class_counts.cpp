@@ -34,7 +34,7 @@ torch::Tensor class_of_one_hot(
       "[{}] the targets {} have the shape of the outputs, but not exactly one "
       "of a sample's {} numbers is 1; expected one-hot targets, or one class "
       "index per sample. Use accuracy_multi() and the other multi-label "
-      "metrics for several labels per sample.",
+      "metrics for multi-label targets.",
       metric,
       shape(target),
       target.size(axis));
@@ -45,7 +45,7 @@ void check_class_type(const std::string& metric, const torch::Tensor& target) {
   TERN_CHECK_VALUE(
       !target.is_floating_point() && !target.is_complex(),
       "[{}] targets {} are {}; expected class indices. Use target.argmax(1) "
-      "for one-hot targets, accuracy_multi() for several labels per sample.",
+      "for one-hot targets, accuracy_multi() for multi-label targets.",
       metric,
       shape(target),
       c10::toString(target.scalar_type()));

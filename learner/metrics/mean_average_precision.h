@@ -98,7 +98,7 @@ class BoxEvaluation {
   explicit BoxEvaluation(BoxEvaluationOptions options = {});
 
   /// Adds a batch of images, without synchronizing with the device.
-  /// \throws c10::ValueError unless the tensors have the shapes and types
+  /// \throws c10::ValueError unless the tensors have the shapes and dtypes
   ///         listed at the top of this header.
   void add(const Tensors& detections, const Tensors& targets);
 
@@ -143,7 +143,7 @@ struct MeanAveragePrecisionOptions {
 /// "map_small" for small objects. Keeps the detections of the whole dataset on
 /// the device until the value is computed, which synchronizes with the device.
 /// \throws c10::ValueError if `iou` is outside 0..1; from `update`, unless
-///         detections and targets have the shapes and types listed at the top
+///         detections and targets have the shapes and dtypes listed at the top
 ///         of this header.
 Metric mean_average_precision(const MeanAveragePrecisionOptions& options = {});
 

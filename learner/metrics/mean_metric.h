@@ -25,7 +25,7 @@ class MeanMetric : public MetricImpl {
   void load_state_dict(const StateDict& state) override;
 
  protected:
-  /// \param sum  0-dim, any type; the sum over `count` elements.
+  /// \param sum  0-dim, any dtype; the sum over `count` elements.
   void add(const torch::Tensor& sum, int64_t count);
   /// \param count  0-dim integer on the same device.
   void add(const torch::Tensor& sum, const torch::Tensor& count);

@@ -15,11 +15,11 @@ namespace tern {
 // scikit-learn with a list of `labels` without this class.
 
 // Outputs are [N, C, ...] scores, as for cross-entropy; with `axis = -1` they
-// are [N, ..., C], for example of a sequence. Targets are class numbers [N,
-// ...], or one-hot: integers in the shape of the outputs, with a single 1 among
-// the classes. Each batch is checked for this, which synchronizes with the
-// device. One-hot targets of a sequence need `axis = -1`, since [N, H, W] is a
-// binary mask.
+// are [N, ..., C], for example of a sequence. Targets are class indices [N,
+// ...], or one-hot: integers with the same shape as the outputs, with a single
+// 1 among the classes. Each batch is checked for this, which synchronizes with
+// the device. One-hot targets of a sequence need `axis = -1`, since [N, H, W]
+// is a binary mask.
 
 /// Fraction of samples (or pixels) whose most likely class is the true one.
 Metric accuracy(int64_t axis = 1);
@@ -34,10 +34,10 @@ Metric top_k_accuracy(int64_t k = 5, int64_t axis = 1);
 // Precision, recall and related metrics, exact over the whole dataset. Outputs
 // may also be [N] or [N, 1, ...] logits of a binary classifier.
 
-/// Fraction of the samples predicted as a class that really belong to it.
+/// Of the samples predicted as a class, the fraction that belongs to it.
 Metric precision(Average average = Average::automatic, int64_t axis = 1);
 
-/// Fraction of a class's samples that are predicted as that class.
+/// Of the samples of a class, the fraction that is predicted as this class.
 Metric recall(Average average = Average::automatic, int64_t axis = 1);
 
 /// Weighted harmonic mean of precision and recall, in which recall counts
@@ -61,7 +61,7 @@ Metric dice(int64_t axis = 1);
 Metric jaccard(Average average = Average::automatic, int64_t axis = 1);
 
 /// Cost of a mistake: the same for all mistakes, or growing with the distance
-/// between the class numbers, which suits grades.
+/// between the class indices, which suits grades.
 enum class KappaWeights { none, linear, quadratic };
 
 /// Agreement beyond chance (Cohen's kappa).

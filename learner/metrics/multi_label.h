@@ -24,9 +24,9 @@ struct MultiLabelOptions {
 Metric accuracy_multi(double threshold = 0.5, bool sigmoid = true);
 /// 1 - accuracy_multi.
 Metric hamming_loss_multi(double threshold = 0.5, bool sigmoid = true);
-/// Fraction of the predicted labels that are correct.
+/// Of the samples predicted to have a label, the fraction that has it.
 Metric precision_multi(const MultiLabelOptions& options = {});
-/// Fraction of the samples with a label for which the label is predicted.
+/// Of the samples that have a label, the fraction predicted to have it.
 Metric recall_multi(const MultiLabelOptions& options = {});
 /// Weighted harmonic mean of precision and recall, in which recall counts
 /// `beta` times as much; beta > 0.

@@ -169,7 +169,7 @@ class RankMetric final : public MetricImpl {
   Tensors scores_, targets_;
 };
 
-// For scores [n, C], or [n, 1] of class 1 only, and class numbers [n]. Targets
+// For scores [n, C], or [n, 1] of class 1 only, and class indices [n]. Targets
 // that are not a class are removed when the value is computed, not in each
 // batch, because a mask synchronizes with the device.
 Metric of_classes(const char* name, const Formula& formula, int64_t axis) {

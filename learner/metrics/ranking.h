@@ -22,7 +22,7 @@ Metric roc_auc(int64_t axis = 1);
 /// Outputs as for roc_auc. A class without samples counts as 0.
 Metric average_precision(int64_t axis = 1);
 
-/// `roc_auc` and `average_precision` for multi-label samples. Outputs and
+/// `roc_auc` and `average_precision` for multi-label targets. Outputs and
 /// targets are [N, L]; the value is the mean over labels.
 Metric roc_auc_multi();
 Metric average_precision_multi();

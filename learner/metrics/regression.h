@@ -4,8 +4,8 @@
 
 namespace tern {
 
-// Metrics of numbers. Outputs and targets have the same shape; dimensions of
-// size 1 may be missing from the targets.
+// Metrics for regression. Outputs and targets have the same shape; dimensions
+// of size 1 may be missing from the targets.
 
 /// Mean squared error over all elements.
 Metric mse();
@@ -16,7 +16,7 @@ Metric mae();
 /// Root of the mean squared error over the whole dataset, not a mean of roots.
 Metric rmse();
 
-// For outputs [N, k], means over the k columns, as scikit-learn's uniform
+// For outputs [N, k], means over the k columns, like scikit-learn's uniform
 // average; NaN if the targets are constant.
 
 /// Coefficient of determination, 1 - squared error / variance.

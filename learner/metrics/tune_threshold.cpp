@@ -57,8 +57,8 @@ double tune_threshold(Learner& learn, const TuneThresholdOptions& options) {
           kind != TargetKind::points &&
           answers.preds.numel() == answers.targets.numel(),
       "[tune_threshold] the predictions are {} and the targets {}; expected a "
-      "probability for each target, of several labels per sample or of two "
-      "classes with one output.",
+      "probability for each target, for multi-label targets or for two classes "
+      "with one output.",
       shapes_of({answers.preds}),
       shapes_of({answers.targets}));
   const torch::Tensor targets =

@@ -18,8 +18,8 @@ struct TuneThresholdOptions {
 ///   learn.export_model("tags.safetensors");   // stores the threshold
 ///
 /// Writes the threshold to `learn.data().outputs`, where `predict`, `get_preds`
-/// and exported models read it. For several labels per sample, or for two
-/// classes with one output.
+/// and exported models read it. For multi-label targets, or for two classes
+/// with one output.
 /// \return the threshold.
 /// \throws c10::ValueError if the outputs are not one probability per target,
 ///         or if no target is 1.

@@ -99,7 +99,7 @@ struct RAdamOptions : torch::optim::AdamWOptions {
 };
 using LambOptions = RAdamOptions;
 
-/// Rectified Adam (Liu et al. 2019) in one fused kernel, as fastai's `RAdam`.
+/// Rectified Adam (Liu et al. 2019) in one fused kernel, like fastai's `RAdam`.
 /// Takes plain momentum steps until the variance of the adaptive learning rate
 /// can be estimated. Weight decay is decoupled unless
 /// `decoupled_weight_decay(false)`.
@@ -125,7 +125,7 @@ class RAdam final : public AdamBase<torch::optim::AdamWOptions> {
       : RAdam(one_group(std::move(params)), defaults, fused) {}
 };
 
-/// LAMB (You et al. 2019), for large batches, as fastai's `Lamb`. Multiplies
+/// LAMB (You et al. 2019), for large batches, like fastai's `Lamb`. Multiplies
 /// each tensor's Adam step by the ratio of the parameter's norm to the step's
 /// norm, at most 10. Weight decay is decoupled and not part of that step.
 class Lamb final : public AdamBase<torch::optim::AdamWOptions> {

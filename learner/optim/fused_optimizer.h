@@ -91,7 +91,7 @@ class DecoupledWeightDecay {
 ///       torch::optim::AdamWOptions(),
 ///       tern::optim::FusedOptions{.lookahead = {.k = 6}})
 struct FusedOptions {
-  /// Lookahead around the optimizer, as fastai's `Lookahead(opt, k=6,
+  /// Lookahead around the optimizer, like fastai's `Lookahead(opt, k=6,
   /// alpha=0.5)`. Steps are counted per parameter.
   LookaheadArgs lookahead = {};
   /// 8: moments need one byte per element instead of four (Dettmers et al.

@@ -185,9 +185,9 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
   }
   TERN_CHECK_VALUE(
       next == first_modules.size(),
-      "[Learner::split] no parameter of module \"{}\" comes after those of the "
-      "modules before it; expected names of modules in the order of the model, "
-      "such as \"layer3\".",
+      "[Learner::split] no parameter of module \"{}\" comes after the "
+      "parameters of the preceding modules; expected names of modules in the "
+      "order of the model, such as \"layer3\".",
       first_modules[std::min(next, first_modules.size() - 1)]);
   parts_->groups.parameters = std::move(groups);
   return *this;

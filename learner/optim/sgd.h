@@ -53,7 +53,7 @@ struct LarcOptions : torch::optim::OptimizerCloneableOptions<LarcOptions> {
   void set_lr(double value) override { lr(value); }
 };
 
-/// LARC in one fused kernel, as fastai's `Larc`; LARS (You et al. 2017) with
+/// LARC in one fused kernel, like fastai's `Larc`; LARS (You et al. 2017) with
 /// `.clip(false)`. SGD with momentum and a learning rate per tensor, computed
 /// from the norms of parameter and gradient. As in fastai, a tensor of zeros
 /// stays zero. Weight decay is decoupled unless

@@ -49,7 +49,7 @@ struct Plot {
 
 /// Options of a plot over batches.
 struct PlotOptions {
-  /// Logarithmic y axis, as fastai's `plot_loss(log=True)`; values <= 0 are
+  /// Logarithmic y axis, like fastai's `plot_loss(log=True)`; values <= 0 are
   /// left out.
   bool log_y = false;
   /// See `Plot::clip_outliers`. False: the y axis includes every point.

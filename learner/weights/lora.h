@@ -22,9 +22,9 @@ struct LoraOptions {
   /// convolutions and MultiheadAttention can be adapted; the latter gets one
   /// adapter for `in_proj_weight` and one for `out_proj`. Empty: all such
   /// layers outside `train`, except layers that share their weight with a layer
-  /// of another kind, for example a head that shares it with an embedding.
+  /// of a different kind, for example a head that shares it with an embedding.
   std::vector<std::string> targets = {};
-  /// Modules to train in full, such as "head", as PEFT's modules_to_save.
+  /// Modules to train in full, such as "head", like PEFT's modules_to_save.
   std::vector<std::string> train = {};
 };
 
@@ -65,7 +65,7 @@ Model add_lora(const Model& model, const LoraOptions& options = {});
 Learner& add_lora(Learner& learn, const LoraOptions& options = {});
 
 /// Adds the updates to the weights permanently and returns the plain model with
-/// all parameters trainable, as PEFT's merge_and_unload. Returns a model
+/// all parameters trainable, like PEFT's merge_and_unload. Returns a model
 /// without adapters unchanged.
 Model merge_lora(const Model& model);
 

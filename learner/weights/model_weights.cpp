@@ -149,8 +149,8 @@ std::string LoadReport::to_string() const {
   const auto safe = [](const std::string& name) { return printable(name); };
   add(missing, "missing", safe);
   add(unexpected, "unexpected", safe);
-  add(mismatched, "mis-shaped", [](const Mismatch& m) {
-    return printable(m.name) + " is " + m.given + " and not " + m.expected;
+  add(mismatched, "with mismatched sizes", [](const Mismatch& m) {
+    return printable(m.name) + " is " + m.given + "; expected " + m.expected;
   });
   add(skipped, "skipped", safe);
   if (unverified) all += ", from a file without checksums";

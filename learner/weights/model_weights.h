@@ -16,13 +16,13 @@ class Learner;
 /// The assignments of a state dict to a model's tensors, checked but not yet
 /// carried out.
 struct LoadPlan {
-  Tensors targets, values;  // pairs of the same type and device
+  Tensors targets, values;  // pairs of the same dtype and device
   LoadReport report;
 
   void apply() const;
 };
 
-/// \throws c10::ValueError as in Model::load_state_dict.
+/// \throws the errors of Model::load_state_dict.
 LoadPlan plan_load(
     const std::vector<ModelTensor>& model,
     const StateDict& state,

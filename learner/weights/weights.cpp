@@ -349,8 +349,8 @@ std::map<std::string, std::string> safetensors_metadata(
   if (!is_safetensors(file)) {
     throw DataError(
         path,
-        "is not a safetensors file; expected one, since only these have "
-        "metadata.");
+        "is not a safetensors file; expected a safetensors file, because no "
+        "other format has metadata.");
   }
   return read_safetensors_header(file).metadata;
 }

@@ -75,7 +75,7 @@ struct SaveWeightsOptions {
 class SafetensorsImage {
  public:
   /// \param path  For error messages.
-  /// \throws as save_safetensors.
+  /// \throws the errors of save_safetensors.
   SafetensorsImage(
       const StateDict& state,
       const std::map<std::string, std::string>& metadata,
@@ -97,7 +97,7 @@ class SafetensorsImage {
 /// file is written under a temporary name and then renamed, so that a failure
 /// leaves an older file intact.
 ///
-/// \param metadata  Arbitrary texts, which Python reads with
+/// \param metadata  Arbitrary strings, which Python reads with
 ///                  `safe_open(path).metadata()`.
 /// \throws c10::ValueError if a tensor is undefined, sparse, quantized or of a
 ///         dtype that the format does not support; IoError if the file cannot
@@ -111,7 +111,7 @@ void save_safetensors(
 /// Writes a state dict as `torch.save` does; Python's `torch.load(path,
 /// weights_only=True)` reads it as an OrderedDict of CPU tensors. Dense tensors
 /// keep their strides. Several names of the same tensor share memory again.
-/// \throws as save_safetensors.
+/// \throws the errors of save_safetensors.
 void save_pth(
     const std::filesystem::path& path,
     const StateDict& state,

@@ -30,7 +30,7 @@ class StateDictPickle {
 
   void add(const StoredTensor& tensor, uint64_t storage_bytes) {
     const StoredTypeInfo& type = info_of(tensor.type);
-    // True for types that never had a storage class in Python.
+    // True for dtypes that never had a storage class in Python.
     const bool is_new = type.storage.empty();
     string(tensor.name);
     global(

@@ -32,8 +32,8 @@ using tern::bench::measure;
 using tern::bench::report;
 using tern::bench::report_times;
 
-/// 62 tensors with 4.2 million elements: the convolutions and norms of a small
-/// residual network.
+/// 62 tensors with 4.2 million elements: the convolutions and normalization
+/// layers of a small residual network.
 std::vector<std::vector<int64_t>> network_shapes() {
   std::vector<std::vector<int64_t>> shapes =
       {{64, 3, 7, 7}, {64}, {64}, {1000, 256}, {1000}};

@@ -373,8 +373,8 @@ TEST(LateCallback, IsRequiredWhenALaterFitIsResumed) {
   const TempFolder folder;
   Learner whole = with_late_clip(folder);
   whole.fit(2, 1e-2);
-  // A callback that a trial removes is still marked as added during a fit when
-  // the trial restores it.
+  // A callback that a dry run removes is still marked as added during a fit
+  // when the end of the dry run restores it.
   const auto takes = std::make_shared<LambdaCallback>(
       LambdaCallbackOptions{.on_epoch_begin = [](Learner& l) {
         const auto clip = l.find<GradientClip>();
@@ -462,7 +462,7 @@ TEST(RemovedCallback, MultiOptimizerCannotBeRemovedAndStays) {
   learn.fit(1, 1e-2);
 }
 
-TEST(RemovedCallback, IsRestoredAfterATrial) {
+TEST(RemovedCallback, IsRestoredAfterADryRun) {
   const TempFolder folder;
   Learner learn = make_learner(folder);
   learn.split({"3"}).freeze();

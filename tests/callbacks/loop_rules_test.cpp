@@ -360,7 +360,7 @@ struct Heard final : Callback {
   CallbackRole role_;
 };
 
-TEST(LoopRules, ObserversGetNoEventsOfTrials) {
+TEST(LoopRules, ObserversGetNoEventsInDryRuns) {
   for (const CallbackRole role :
        {CallbackRole::watches, CallbackRole::writes, CallbackRole::trains}) {
     Learner learn(point_data(), point_net(), quiet());
@@ -443,8 +443,8 @@ TEST(LoopRules, EmaRestartsWhenWeightsAreReplacedDuringAFit) {
 
 // ---- One list defines the state ----
 
-// A trial must restore every part that a checkpoint contains.
-TEST(LoopRules, ATrialRestoresEveryPartOfACheckpoint) {
+// A dry run must restore every part that a checkpoint contains.
+TEST(LoopRules, ADryRunRestoresEveryPartOfACheckpoint) {
   Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
   learn.to_fp16({.init_scale = 64, .growth_interval = 3, .force_fp16 = true});
   learn.add<Ema>({.decay = 0.9}).add<GradientAccumulation>({.batches = 3});

@@ -90,7 +90,7 @@ TEST(EarlyStopping, PrintsTheReason) {
       "training stops.");
 }
 
-TEST(EarlyStopping, DoesNothingInATrial) {
+TEST(EarlyStopping, DoesNothingInADryRun) {
   Learner learn(point_data(64, 32), point_net(), quiet());
   learn.add<EarlyStopping>({.patience = 0});
   EXPECT_EQ(learn.lr_find({.num_it = 6, .stop_div = false}).lrs.size(), 6u);

@@ -514,7 +514,7 @@ TEST(MultiOptimizer, GivesFrozenPartsNoTurn) {
   }
 }
 
-TEST(MultiOptimizer, IsNotChangedByATrialRun) {
+TEST(MultiOptimizer, IsNotChangedByADryRun) {
   Gan gan = tiny_gan();
   const auto learn = learner_of(gan);
   learn->fit(1);

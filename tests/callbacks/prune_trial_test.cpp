@@ -206,7 +206,7 @@ TEST(PruneTrial, RecordsAFailedTrial) {
   EXPECT_EQ(study->best(), nullptr);
 }
 
-TEST(PruneTrial, IgnoresTrialRuns) {
+TEST(PruneTrial, IgnoresDryRuns) {
   const auto study = std::make_shared<Study>();
   const auto learn = learner();
   learn->add<PruneTrial>({.study = study});

@@ -137,7 +137,7 @@ TEST(RanksThatDiffer, WeightsChangedOnOneRankAreFoundAtTheEndOfTheEpoch) {
   for (const Change& change : all) {
     expect_refusal(
         [&](Learner& learn, int64_t rank) { changes(learn, rank, change); },
-        {"after epoch 1 the weights of rank 1 differ from those of rank 0",
+        {"after epoch 1 the weights of rank 1 differ from rank 0's weights",
          "1 of 4 parameters, the first of which is 2.weight",
          "check_weights"});
   }

@@ -495,7 +495,7 @@ TEST(RulesOnRanks, AStopOfOneRankEndsAllRanksAtTheSameStep) {
   }
 }
 
-TEST(RulesOnRanks, LearningRatesAreThoseOfRankZero) {
+TEST(RulesOnRanks, LearningRatesComeFromRankZero) {
   expect_equal_steps(
       [](Learner& learn, int64_t rank) {
         learn.add<LambdaCallback>({.on_batch_begin = [rank](Learner& l) {

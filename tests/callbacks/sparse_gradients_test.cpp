@@ -69,7 +69,7 @@ TEST(SparseGradients, AreMeasuredByActivationStats) {
   EXPECT_GT(stats->gradients()[0].std[0], 0);
 }
 
-TEST(SparseGradients, HaveAMomentumThatATrialRestores) {
+TEST(SparseGradients, HaveAMomentumThatADryRunRestores) {
   Learner learn = make_learner({.weight_decay = 0});
   learn.fit(1, 0.1);
   Learner plain = make_learner({.weight_decay = 0});

@@ -181,7 +181,7 @@ TEST(KFolds, WorksWithoutValidationDataAndKeepsTheTestLoader) {
   EXPECT_EQ(inputs_of(*folds[0].valid).size(), 2u);
 }
 
-TEST(KFolds, ComparesShapesAlsoIfTheFirstSampleIsLeftOut) {
+TEST(KFolds, ComparesShapesEvenIfTheFirstSampleIsLeftOut) {
   // Leaves its first sample out, as an image that cannot be read.
   struct Holes final : Dataset {
     int64_t size() const override { return 4; }

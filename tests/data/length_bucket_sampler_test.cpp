@@ -125,9 +125,9 @@ TEST(LengthBucketSampler, PadsLittleAndMixesTheSamplesOfBatches) {
   EXPECT_GT(companions.size(), 100u);
 }
 
-TEST(LengthBucketSampler, HasPoolsOfEvenSize) {
-  // 51 batches in pools of at most 50: a pool of a single batch would be
-  // unsorted.
+TEST(LengthBucketSampler, DividesBatchesIntoPoolsOfEqualSize) {
+  // 51 batches, pools of at most 50: a last pool with one batch would mix all
+  // lengths.
   const Indices lengths = mixed_lengths(510);
   const Indices order = buckets(lengths, 10)->indices(1, 0);
   for (int64_t batch = 0; batch < 51; ++batch) {

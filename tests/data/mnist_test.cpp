@@ -75,7 +75,7 @@ TEST(IdxDataset, RejectsIndicesAndLabelsOutOfRange) {
   EXPECT_THROW(dataset.get_batch({-1}, {}), c10::IndexError);
   expect_error<DataError>(
       [&] { IdxDataset(files.images, files.labels, /*classes=*/8); },
-      {"has the label 9 at 2; expected 0..7"});
+      {"has the label 9 at index 2; expected 0 to 7"});
 }
 
 struct BadFiles {
@@ -87,7 +87,9 @@ TEST(IdxDataset, RejectsFilesThatDoNotBelongTogether) {
   const Bytes images = idx({2, 1, 1}, {1, 2}), labels = idx({2}, {0, 1});
   const std::vector<BadFiles> cases = {
       {"has 2 images, but", images, idx({3}, {0, 1, 2})},
-      {"has the label 10 at 1; expected 0..9", images, idx({2}, {9, 10})},
+      {"has the label 10 at index 1; expected 0 to 9",
+       images,
+       idx({2}, {9, 10})},
       {"has the shape [2]; expected [size, height, width]", labels, labels},
       {"has the shape [2, 1, 1]; expected [size]", images, images},
       {"has the shape [2, 0, 5]", idx({2, 0, 5}, {}), labels},

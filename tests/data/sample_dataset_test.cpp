@@ -174,8 +174,9 @@ TEST(PadSequences, NameTheSampleThatDoesNotFit) {
       "after the first dimension, also for an empty sample.");
   EXPECT_EQ(
       sentence_of(pad_sequences(), {sample_of({torch::tensor(1)})}),
-      "[pad_sequences] inputs[0] of the sample in row 0 is [] Long, 0-dim; "
-      "expected [T, ...]. Leave the tensor out of the options to stack it.");
+      "[pad_sequences] inputs[0] of the sample in row 0 is [] Long, which is "
+      "0-dim; expected [T, ...]. To stack this tensor, remove its position "
+      "from the options.");
   EXPECT_EQ(
       sentence_of(pad_with({.value = 0.5}), texts()),
       "[pad_sequences] inputs[0] of the sample in row 0 is [3] Long, which "

@@ -12,8 +12,7 @@ namespace tern::sampler_test {
 namespace {
 
 /// Returns Pearson's chi-squared statistic of `counts` for a uniform
-/// distribution, in standard deviations from its mean (Wilson and Hilferty's
-/// cube root).
+/// distribution, as a z-score (Wilson-Hilferty transformation).
 double deviations(const std::vector<int>& counts, int degrees_of_freedom) {
   const double expected = std::accumulate(counts.begin(), counts.end(), 0.0) /
                           static_cast<double>(counts.size());
@@ -26,7 +25,8 @@ double deviations(const std::vector<int>& counts, int degrees_of_freedom) {
          std::sqrt(spread);
 }
 
-// Exceeds 4 by chance once in 30,000 cases; the seeds below are fixed.
+// `deviations` exceeds 4 by chance once in 30,000 cases; the seeds are fixed,
+// so the tests are deterministic.
 constexpr double kMostDeviations = 4;
 
 /// Expects all samples to be equally likely at each position, and all pairs of

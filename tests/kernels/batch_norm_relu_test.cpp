@@ -17,7 +17,8 @@ using torch::Tensor;
 
 constexpr double kMomentum = 0.1, kEps = 1e-5;
 
-/// Inputs and outputs of a pass. All have one type, except the norm's tensors.
+/// Inputs and outputs of a pass. All have one dtype, except BatchNorm's
+/// tensors.
 struct Pass {
   Pass(
       const Tensor& given,
@@ -221,7 +222,7 @@ TEST_F(BatchNormRelu, FitsSupportedInputsOnly) {
   EXPECT_TRUE(fits_batch_norm_relu(pass.images, {}, pass.norm()));
   for (const Tensor& images : std::vector<Tensor>{
            x,                             // not channels-last
-           pass.images.to(torch::kHalf),  // type differs
+           pass.images.to(torch::kHalf),  // dtype differs
            torch::randn({2, 16, 4}),      // three dimensions
            torch::randn({1, 1, 1, 16}).permute({0, 3, 1, 2})}) {  // one pixel
     EXPECT_FALSE(fits_batch_norm_relu(images, {}, pass.norm()));

@@ -9,7 +9,7 @@ namespace {
 
 class BoxOpsCudaTest : public GpuTest {};
 
-TEST_F(BoxOpsCudaTest, NmsKeepsWhatTheCpuKeeps) {
+TEST_F(BoxOpsCudaTest, NmsKeepsTheSameBoxesAsOnTheCpu) {
   torch::manual_seed(5);
   for (const int64_t count : {0, 1, 64, 65, 1000, 5000}) {
     for (const auto type : {torch::kFloat, torch::kDouble, torch::kHalf}) {

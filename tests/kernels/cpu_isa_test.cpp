@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
         CpuIsa::avx512),
     [](const auto& info) { return name_of(info.param); });
 
-/// All 65536 values of a 16-bit type.
+/// All 65536 values of a 16-bit dtype.
 torch::Tensor all_values(torch::ScalarType type) {
   return torch::arange(65536).to(torch::kShort).view(type);
 }

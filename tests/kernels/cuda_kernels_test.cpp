@@ -410,7 +410,7 @@ bool unscale(const std::vector<torch::Tensor>& grads, const float* inv_scale) {
   return found != 0;
 }
 
-// Each launch copies its arguments, and those of a long list take 30 KB.
+// Each launch copies its arguments; the arguments of a long list take 30 KB.
 TEST(CudaKernels, AShortListUsesASmallTable) {
   const auto table_bytes = [](size_t tensors) {
     std::vector<AdamTensor> list(tensors);
@@ -650,7 +650,7 @@ TEST(CudaKernels, AugmentEqualsTheCpu) {
 
 // More boxes per image than fit one word of 64, one block of 512, and two
 // blocks.
-TEST(CudaKernels, NmsKeepsWhatTheCpuKeeps) {
+TEST(CudaKernels, NmsKeepsTheSameBoxesAsOnTheCpu) {
   torch::manual_seed(5);
   for (const int64_t count : {1, 63, 64, 65, 200, 512, 513, 1100}) {
     for (const auto type : {torch::kFloat, torch::kDouble}) {

@@ -10,7 +10,7 @@ namespace {
 struct Case {
   const char* name;
   void (*spoil)(StepLists&, FusedAdamArgs&);
-  /// Substrings of the message.
+  /// A substring of the message.
   const char* says;
 };
 
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(kCases),
     [](const auto& info) { return info.param.name; });
 
-TEST(FusedOptimizerChecks, RejectsAGradScaleThatIsNotAScalar) {
+TEST(FusedOptimizerChecks, RejectsInvalidGradScaleAndFoundInf) {
   auto lists = make_step_lists({{4}});
   EXPECT_THROW(
       fused_adam_(
@@ -172,7 +172,7 @@ TEST(FusedOptimizerChecks, RejectsMomentumBuffersWithoutMomentum) {
   }
 }
 
-TEST(FusedOptimizerChecks, RejectsInMemoryArgumentsOfADifferentKernel) {
+TEST(FusedOptimizerChecks, RejectsArgsOnDeviceOfADifferentKernel) {
   auto lists = make_step_lists({{4}});
   const auto before = lists.clone();
   try {

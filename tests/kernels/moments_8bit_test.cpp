@@ -93,7 +93,7 @@ TEST(Moments8Bit, RejectMixedTypesAndWrongSizes) {
   mixed.exp_avgs[0] = torch::zeros({300});
   expect_error<c10::ValueError>(
       [&] { step(mixed, {}); },
-      {"1 of 2 moments of params[0] have 8 bits"});
+      {"1 of 2 moments of params[0] are 8-bit"});
   auto short_one = lists.clone();
   short_one.exp_avgs[0] = torch::zeros({300}, torch::kByte);
   expect_error<c10::ValueError>(

@@ -168,7 +168,7 @@ TEST(MovePoints, MovesPointsAndReportsWhichAreInsideTheImage) {
       torch::tensor({true, false, false, true})));
 }
 
-TEST(MoveBoxes, RejectsOtherShapesAndTypes) {
+TEST(MoveBoxes, RejectsOtherShapesAndDtypes) {
   const auto refused = [](const torch::Tensor& boxes,
                           const torch::Tensor& labels,
                           size_t matrices,

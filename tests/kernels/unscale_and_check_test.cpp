@@ -119,7 +119,7 @@ TEST(UnscaleAndCheck, EqualsTheOperatorOfATen) {
   }
 }
 
-TEST(UnscaleAndCheck, AcceptsMixedTypesInOneCall) {
+TEST(UnscaleAndCheck, AcceptsMixedDtypesInOneCall) {
   auto grads = std::vector<torch::Tensor>{
       torch::full({3}, 4.0f),
       torch::full({3}, 4.0, torch::kDouble),

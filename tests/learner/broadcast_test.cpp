@@ -24,8 +24,8 @@ TEST(Broadcast, SendsTheTextOfOneRankToAll) {
   }
 }
 
-// Gloo does not support all of these types.
-TEST(Broadcast, SendsNamesTypesAndValuesToRanksWithoutThem) {
+// Gloo does not support all of these dtypes.
+TEST(Broadcast, SendsNamesDtypesAndValuesToRanksWithoutThem) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const StateDict state = {

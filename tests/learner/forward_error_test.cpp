@@ -118,7 +118,7 @@ TEST(ForwardError, ExplainsWhatToConvert) {
     return torch::mm(x, torch::zeros({8, 8}, torch::kDouble));
   });
   EXPECT_TRUE(text.ends_with(
-      "Convert one of them to the type of the other (y.to(x.dtype()))."))
+      "Convert one of them to the dtype of the other (y.to(x.dtype()))."))
       << text;
 }
 

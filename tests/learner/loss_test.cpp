@@ -272,7 +272,7 @@ TEST(Loss, IgnoresDimensionsOfSizeOneInRegression) {
       {"[Loss]", "[3, 1]", "[2]"});
 }
 
-TEST(Loss, RequiresClassIndicesOfTheRightType) {
+TEST(Loss, RequiresClassIndicesOfTheRightDtype) {
   expect_error<c10::ValueError>(
       [] { Loss::for_targets({torch::zeros({2}, torch::kInt)}); },
       {"kInt", ".to(torch::kLong)"});

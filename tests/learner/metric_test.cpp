@@ -49,7 +49,7 @@ TEST(Metric, WeightsABatchsMeanByItsSamples) {
   EXPECT_EQ(value(metric), 2);
 }
 
-TEST(ReadNumbers, AcceptsEveryTypeAndShapeWithOneElement) {
+TEST(ReadNumbers, AcceptsEveryDtypeAndShapeWithOneElement) {
   EXPECT_TRUE(read_numbers({}).empty());
   EXPECT_EQ(
       read_numbers(

@@ -1,5 +1,5 @@
-// The registered parameters are trained: also those of modules that are added
-// after the Learner is created, or that replace others.
+// The registered parameters are trained, including the parameters of modules
+// that are added after the Learner is created, or that replace others.
 
 #include <filesystem>
 #include <map>
@@ -92,7 +92,7 @@ TEST(NewParameters, FromTheFirstForwardPassAreNamedIfTheyCannotBeTrained) {
   Learner trial(point_data(), std::make_shared<Lazy>(), quiet());
   expect_error<c10::ValueError>(
       [&] { trial.lr_find(); },
-      {"\"head.weight\"", "trial", "forward once"});
+      {"\"head.weight\"", "dry run", "forward once"});
   trial.lr_find();
 }
 

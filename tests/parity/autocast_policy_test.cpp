@@ -1,4 +1,4 @@
-// Compares the type that each operation returns under CPU autocast with
+// Compares the dtype that each operation returns under CPU autocast with
 // Python's.
 
 #include <functional>
@@ -88,7 +88,7 @@ const std::map<std::string, std::function<torch::Tensor(M, M)>> kOperations = {
     {"binary_cross_entropy_with_logits",
      [](M a, M b) { return torch::binary_cross_entropy_with_logits(a, b); }}};
 
-// The result type for a pair of input types such as "bfloat16 float32".
+// The result dtype for a pair of input dtypes such as "bfloat16 float32".
 std::string output(const std::string& operation, const std::string& pair) {
   std::istringstream names(pair);
   std::string a, b;
@@ -120,15 +120,15 @@ void expect_the_types_of_python(const std::string& autocast) {
   }
 }
 
-TEST(AutocastPolicy, ReturnsPythonsTypesInBFloat16) {
+TEST(AutocastPolicy, ReturnsPythonsDtypesInBFloat16) {
   expect_the_types_of_python("bfloat16");
 }
 
-TEST(AutocastPolicy, ReturnsPythonsTypesInHalf) {
+TEST(AutocastPolicy, ReturnsPythonsDtypesInHalf) {
   expect_the_types_of_python("float16");
 }
 
-TEST(AutocastPolicy, ReturnsPythonsTypesWhenOff) {
+TEST(AutocastPolicy, ReturnsPythonsDtypesWhenOff) {
   expect_the_types_of_python("off");
 }
 

@@ -24,7 +24,7 @@ bool is_autocast_on() {
   return amp::AutocastState(torch::kCPU).enabled;
 }
 
-/// \param cast  The type of cast_inputs, if any.
+/// \param cast  The dtype of cast_inputs, if any.
 class Product : public torch::autograd::Function<Product> {
  public:
   static Tensor forward(
@@ -110,10 +110,10 @@ TEST(CustomFunction, GivesPythonsOutputsAndGradients) {
     expect("a_grad", outcome.a_grad);
     expect("b_grad", outcome.b_grad);
   }
-  EXPECT_GT(errors, 0);  // mixed types fail without autocast
+  EXPECT_GT(errors, 0);  // mixed dtypes fail without autocast
 }
 
-TEST(CustomFunction, SeesTheSameTypesAndAutocastStateAsPython) {
+TEST(CustomFunction, SeesTheSameDtypesAndAutocastStateAsPython) {
   for (const auto& of_python : fixture()["runs"]) {
     if (of_python.contains("error")) continue;
     run(of_python);

@@ -19,7 +19,7 @@ bool is_live();
 /// A tensor with Python's bits.
 torch::Tensor decode(const nlohmann::json& tensor);
 
-/// The type for names such as "float32".
+/// The dtype for names such as "float32".
 torch::ScalarType dtype_of(const std::string& name);
 std::string name_of(torch::ScalarType dtype);
 

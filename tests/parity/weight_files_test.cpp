@@ -38,7 +38,7 @@ fs::path file(const std::string& name) {
                           : in_tests_folder("parity/fixtures/weights") / name;
 }
 
-TEST(WeightFiles, ReadsEveryTypeInEveryFormatOfTorchSave) {
+TEST(WeightFiles, ReadsEveryDtypeInEveryFormatOfTorchSave) {
   for (const char* name :
        {"types.pth", "protocol3.pth", "protocol4.pth", "protocol5.pth"}) {
     EXPECT_TRUE(same_state(load_weights(file(name)), types_state())) << name;
@@ -54,7 +54,7 @@ TEST(WeightFiles, ReadsFilesOfPythonsSafetensors) {
   const fs::path path = file("types.safetensors");
   for (const bool memory_map : {false, true}) {
     const StateDict state = load_weights(path, {.memory_map = memory_map});
-    // The package sorts tensors by type and name.
+    // The package sorts tensors by dtype and name.
     StateDict sorted;
     for (const auto& item : types_state()) {
       if (state.contains(item.key())) {

@@ -18,7 +18,7 @@ namespace tern::testing_support {
 struct ForwardOp {
   std::string name;                      // "aten::linear"
   std::vector<std::string> weights;      // state-dict names of its weights
-  std::vector<torch::ScalarType> given;  // types of its floating inputs
+  std::vector<torch::ScalarType> given;  // dtypes of its floating-point inputs
   std::vector<torch::ScalarType> types;  // of its floating results
 };
 

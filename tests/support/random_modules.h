@@ -510,7 +510,7 @@ inline void add_arithmetic(Steps& steps) {
                           }};
     }
   };
-  // Numbers of mixed types, which PyTorch promotes.
+  // Numbers of mixed dtypes, which PyTorch promotes.
   add_plain(steps, "(x * 4 + 0.17).round().to(kLong) / 3 + x", [](X x) {
     return (x * 4 + 0.17).round().to(torch::kLong) / 3 + x;
   });
@@ -633,7 +633,7 @@ inline void add_comparisons(Steps& steps) {
       });
 }
 
-/// Computes in types other than kFloat, with casts before and after.
+/// Computes in dtypes other than kFloat, with casts before and after.
 inline void add_types(Steps& steps) {
   using X = const Tensor&;
   static const std::vector<Plain> kinds = {

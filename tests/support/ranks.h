@@ -91,7 +91,7 @@ inline std::vector<int> run_ranks(
   return results;
 }
 
-/// As `run_ranks`, but expects that all ranks succeed.
+/// Like `run_ranks`, but expects that all ranks succeed.
 inline void expect_ranks(
     int64_t world_size,
     const std::function<void(const LaunchEnvironment&)>& f) {

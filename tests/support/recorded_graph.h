@@ -25,7 +25,7 @@
 namespace tern::testing_support {
 
 /// Replaces a CUDA graph on the CPU. `record` records each ATen operation and
-/// each Tern kernel that the work calls in this thread, including those of
+/// each Tern kernel that the work calls in this thread, including calls by
 /// autograd, with the memory that it reads and writes, and restores that memory
 /// at the end. `replay` runs these operations on the same memory. It runs no
 /// other code and does not notice that a tensor has been assigned different

@@ -14,7 +14,7 @@
 
 namespace tern::test {
 
-/// A tensor [2, 3] of each type, under its Python name, and some tensors of
+/// A tensor [2, 3] of each dtype, under its Python name, and some tensors of
 /// unusual shapes.
 inline StateDict types_state() {
   const torch::Tensor count = torch::arange(6).reshape({2, 3});
@@ -76,7 +76,7 @@ inline StateDict without(
   return rest;
 }
 
-/// Compares names in order, types, shapes and every bit.
+/// Compares names in order, dtypes, shapes and every bit.
 inline testing::AssertionResult same_state(
     const StateDict& actual,
     const StateDict& expected) {

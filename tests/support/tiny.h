@@ -53,8 +53,8 @@ inline torch::nn::Sequential point_net(uint64_t seed = 7) {
       torch::nn::Linear(16, 2));
 }
 
-/// The same without BatchNorm, because of which the results of a batch differ
-/// from those of its parts.
+/// The same without BatchNorm, which makes the results of a batch differ from
+/// the results of its parts.
 inline torch::nn::Sequential plain_net(uint64_t seed = 7) {
   torch::manual_seed(seed);
   return torch::nn::Sequential(

@@ -12,7 +12,7 @@ struct Tolerance {
   double rtol, atol;
 };
 
-/// Error of a few roundings in this type; torch.testing's numbers.
+/// Error of a few roundings in this dtype; torch.testing's numbers.
 inline Tolerance tolerance(torch::ScalarType dtype) {
   switch (dtype) {
     case torch::kDouble:
@@ -27,7 +27,7 @@ inline Tolerance tolerance(torch::ScalarType dtype) {
 }
 
 /// EXPECT_TRUE(all_close(actual, expected)). Equal NaNs and infinities count as
-/// close. The type of `actual` determines the tolerance.
+/// close. The dtype of `actual` determines the tolerance.
 inline testing::AssertionResult all_close(
     const torch::Tensor& actual,
     const torch::Tensor& expected,
@@ -58,7 +58,7 @@ inline testing::AssertionResult all_close(
   return all_close(actual, expected, tolerance(actual.scalar_type()));
 }
 
-/// EXPECT_TRUE(bit_equal(actual, expected)): compares type, sizes and every
+/// EXPECT_TRUE(bit_equal(actual, expected)): compares dtype, sizes and every
 /// bit, so NaNs match and -0 differs from 0.
 inline testing::AssertionResult bit_equal(
     const torch::Tensor& actual,

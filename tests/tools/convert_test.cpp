@@ -58,7 +58,7 @@ TEST(Convert, KeepsTheMetadataOfSafetensors) {
   EXPECT_EQ(metadata.at("note"), "hi");
 }
 
-TEST(Convert, ListsNamesTypesAndShapes) {
+TEST(Convert, ListsNamesDtypesAndShapes) {
   const TempFolder temp;
   save_safetensors(temp / "a.safetensors", layout_state(), {{"note", "hi"}});
   const Result result = convert("list " + (temp / "a.safetensors").string());

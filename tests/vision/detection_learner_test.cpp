@@ -261,7 +261,7 @@ TEST_F(DetectionLearnerTest, RejectsUnusableDataAndArchitectures) {
   const Shades shades;
   expect_error<c10::ValueError>(
       [&] { detection_learner(shades.data(), "retinanet_resnet18_fpn"); },
-      {"[detection_learner] the data have no boxes", "labeller"});
+      {"[detection_learner] the data has no boxes", "labeller"});
   expect_error<c10::ValueError>(
       [&] { detection_learner(squares_.data(), "yolo"); },
       {"yolo", "retinanet_resnet18_fpn"});

@@ -123,7 +123,7 @@ TEST(LayerDecay, KeepsFrozenLayersFrozen) {
   learn.freeze();
   layer_decay(learn, 1e-3);
   for (const ModelTensor& item : learn.model().parameters()) {
-    if (item.layer != LayerKind::other) continue;  // norms keep training
+    if (item.layer != LayerKind::other) continue;  // BatchNorm keeps training
     EXPECT_EQ(item.tensor.requires_grad(), item.name.starts_with("head."));
   }
 }

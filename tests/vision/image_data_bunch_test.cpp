@@ -421,7 +421,7 @@ TEST(ImageDataBunch, RejectsASamplerOfADifferentSize) {
   options.sampler = std::make_shared<SequentialSampler>(6);  // of all images
   expect_error<c10::ValueError>(
       [&] { ImageDataBunch::from_folder(temp.path(), options); },
-      {"index 4 for 4 training images", "without those of validation"});
+      {"index 4 for 4 training images", "without the validation images"});
 }
 
 TEST(KFolds, AppliesTheTransformsOfTheirSplitToImagesOfBothFolders) {

@@ -1,4 +1,4 @@
-// Points, from a labeller through a Learner to pixels of the photo.
+// Points, from a labeller through a Learner to pixels of the original image.
 
 #include <gtest/gtest.h>
 #include <opencv2/imgproc.hpp>

@@ -153,7 +153,7 @@ TEST_F(TarImageData, NamesTheInvalidSample) {
     EXPECT_NE(error.find(words), error.npos) << error;
   };
   expect_words(error_for("tiff16", "0"), "has no image");
-  expect_words(error_for("png", "2"), "expected a number from 0 to 1");
+  expect_words(error_for("png", "2"), "expected an index from 0 to 1");
   expect_words(error_for("png", "-1"), "is of class -1");
   expect_words(error_for("png", "cat"), "expected a whole number");
 }

@@ -123,7 +123,7 @@ TEST(VisionLearner, StartsFrozenBelowTheHeadWhenPretrained) {
   EXPECT_EQ(
       learning(learn),
       (std::vector<std::string>{"head.4.weight", "head.8.weight"}));
-  // Norms of frozen layers keep training, as in fastai.
+  // Normalization layers in frozen groups keep training, as in fastai.
   const StateDict before = learn.state_dict();
   const torch::Tensor conv = before["body.coarse.0.weight"].clone();
   const torch::Tensor norm = before["body.coarse.1.weight"].clone();
@@ -182,7 +182,7 @@ TEST(VisionLearner, KeepsBatchesChannelsLast) {
   EXPECT_TRUE(batch.inputs[0].is_contiguous(torch::MemoryFormat::ChannelsLast));
 }
 
-TEST(VisionLearner, UsesSigmoidForSeveralLabels) {
+TEST(VisionLearner, UsesSigmoidForMultiLabelTargets) {
   const TempFolder temp;
   std::vector<std::string> paths;
   for (int i = 0; i < 2; ++i) {

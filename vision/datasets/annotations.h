@@ -20,7 +20,7 @@ struct Box {
   std::string label = {};
   /// True for a region with many objects of the class that were not annotated
   /// individually: COCO's `iscrowd`. It is not used for training, and
-  /// detections inside of it are not counted as wrong.
+  /// detections inside it are not counted as wrong.
   bool crowd = false;
   /// Area of the object's outline in pixels, by which COCO distinguishes small
   /// and large objects; 0: the area of the box.

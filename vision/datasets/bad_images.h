@@ -101,8 +101,8 @@ ImageReport verify_images(
 ///     fmt::print("{}: {}\n", bad.path, bad.reason);
 ///
 /// \return  Number of images listed; paths are relative to `folder`.
-/// \throws DataError, IoError as `find_image_files`, or if a file cannot be
-///         read or written.
+/// \throws the errors of `find_image_files`; DataError or IoError if a file
+///         cannot be read or written.
 int64_t write_image_manifest(
     const std::filesystem::path& folder,
     const std::filesystem::path& manifest);

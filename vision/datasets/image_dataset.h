@@ -65,7 +65,7 @@ class ImageDataset final : public Dataset {
       const std::vector<int64_t>& labels,
       const ImageDatasetOptions& options = {});
 
-  /// Creates a dataset with targets of any type.
+  /// Creates a dataset with targets of any kind.
   explicit ImageDataset(
       TargetedImages images,
       const ImageDatasetOptions& options = {});
@@ -133,7 +133,7 @@ class ImageDataset final : public Dataset {
   std::shared_ptr<BadImageList> bad_;
 };
 
-/// Returns `data` if it is an ImageDataset, or the first ImageDataset inside of
+/// Returns `data` if it is an ImageDataset, or the first ImageDataset inside
 /// Subsets and Concats; null if there is none.
 const ImageDataset* find_images(const Dataset& data);
 

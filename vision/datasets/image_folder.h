@@ -11,7 +11,7 @@ namespace tern {
 /// a file is read, its format is detected from its content.
 const std::vector<std::string>& image_suffixes();
 
-/// Returns a text in lower case. Converts only the letters A to Z.
+/// Returns text in lower case. Converts only the letters A to Z.
 std::string lower_case(std::string text);
 /// Returns the suffix of a file in lower case, such as ".jpg".
 std::string lower_suffix(const std::filesystem::path& path);
@@ -58,7 +58,7 @@ ImageFolder scan_image_folder(
 
 /// Returns the images at any depth below a folder, sorted by path. Uses only
 /// the options `links_outside` and `boundary`.
-/// \throws as `scan_image_folder`.
+/// \throws the errors of `scan_image_folder`.
 std::vector<std::string> find_image_files(
     const std::filesystem::path& root,
     const ImageFolderOptions& options = {});

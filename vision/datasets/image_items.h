@@ -94,13 +94,13 @@ Labeller label_from_folder();
 /// (ECMAScript) that is matched against its path.
 Labeller label_from_re(const std::string& pattern);
 Labeller label_from_func(std::function<std::string(const ImageItem&)> label);
-/// For `TargetKind::number`, with one number per image or several.
+/// For `TargetKind::number`, with one or several numbers per image.
 Labeller label_from_func(std::function<double(const ImageItem&)> number);
 Labeller label_from_func(
     std::function<std::vector<double>(const ImageItem&)> numbers);
 /// Labels an image with the cells of its row in these columns.
-/// \param delimiter  Separator of several labels in a cell, such as " "; empty:
-///                   one label.
+/// \param delimiter  Separator of multiple labels in a cell, such as " ";
+///                   empty: one label.
 Labeller label_from_column(
     std::vector<std::string> columns,
     const std::string& delimiter = "");

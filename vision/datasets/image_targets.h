@@ -39,8 +39,8 @@ class ImageTargets {
   int64_t size_;
 };
 
-/// Targets that are rows of a tensor: classes [N] kLong, numbers [N] or [N, k]
-/// kFloat, or multi-label classes as 0 and 1.
+/// Targets that are rows of a tensor: classes [N] kLong, regression targets [N]
+/// or [N, k] kFloat, or multi-label classes as 0 and 1.
 class TensorTargets final : public ImageTargets {
  public:
   explicit TensorTargets(const torch::Tensor& values);

@@ -105,7 +105,7 @@ void change_images(
     TERN_CHECK_VALUE(
         images != nullptr,
         "[{}] the {} dataset is not an ImageDataset; expected an ImageDataset, "
-        "such as those of ImageDataBunch.",
+        "such as the datasets of an ImageDataBunch.",
         where,
         to_string(split));
     *loader = std::make_shared<DataLoader>(

@@ -42,7 +42,7 @@ struct YoloOptions {
 /// without a label file, or with an empty one, has no objects. The sizes of
 /// images with objects are read from their headers.
 ///
-/// \param classes  Class names by number; empty: the lines of classes.txt in
+/// \param classes  Class names by index; empty: the lines of classes.txt in
 ///                 `labels_folder`.
 /// \throws DataError naming file and line, if a label file is damaged, no image
 ///         has a label file, a label file has no image or several, the header

@@ -39,9 +39,9 @@ struct ShardedImages {
 /// same class indices. The same folder and options produce the same bytes.
 ///
 /// \param sink  Receives progress; empty: `terminal()`.
-/// \throws DataError as `scan_image_folder`, and if `out` already contains
-///         shards with this name; IoError; c10::ValueError for an invalid
-///         option. After an error, the shards that exist are complete.
+/// \throws the errors of `scan_image_folder`; DataError if `out` already
+///         contains shards with this name; IoError; c10::ValueError for an
+///         invalid option. After an error, the shards that exist are complete.
 ShardedImages shard_images(
     const std::filesystem::path& folder,
     const std::filesystem::path& out,
@@ -62,9 +62,10 @@ ShardedImages shard_images(
 /// `annotations.classes` is empty, the classes are the labels of all boxes,
 /// sorted.
 ///
-/// \throws DataError as for image folders, and naming the image if a box is not
-///         finite, has no width or height, or has a class that is not in
-///         classes.txt, or if a file does not have an image suffix.
+/// \throws the errors of `shard_images` for image folders; DataError naming the
+///         image if a box is not finite, has no width or height, or has a class
+///         that is not in classes.txt, or if a file does not have an image
+///         suffix.
 ShardedImages shard_images(
     const BoxAnnotations& annotations,
     const std::filesystem::path& out,

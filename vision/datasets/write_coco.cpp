@@ -114,7 +114,7 @@ struct CheckedDetections {
             given_scores.is_floating_point() &&
             given_labels.scalar_type() == torch::kLong,
         "[write_coco_predictions] boxes, scores and labels of {} are {}; "
-        "expected [D, 4] and [D] of a floating dtype, and [D] Long.",
+        "expected [D, 4] and [D] of a floating-point dtype, and [D] Long.",
         printable(image.path),
         shapes_of({given_boxes, given_scores, given_labels}));
     boxes = given_boxes.detach().to(torch::kCPU, torch::kDouble).contiguous();

@@ -105,8 +105,8 @@ class EncodedImage {
   /// within 1 of Pillow's BILINEAR. Allocates no memory in steady state.
   ///
   /// \param pixels  [size.height, size.width, channels], contiguous.
-  /// \throws as `decode`. Damage outside the visible part may not be detected,
-  ///         but a JPEG without an end marker is an error.
+  /// \throws the errors of `decode`. Damage outside the visible part may not be
+  ///         detected, but a JPEG without an end marker is an error.
   void sample(const Warp& warp, ImageSize size, uint8_t* pixels) const;
 
  private:
@@ -120,14 +120,14 @@ class EncodedImage {
 };
 
 /// Decodes an image in its original size: [H, W, C] kByte.
-/// \throws as EncodedImage.
+/// \throws the errors of EncodedImage.
 torch::Tensor decode_image(
     std::span<const uint8_t> bytes,
     std::string_view path = {},
     const DecodeOptions& options = {});
 
 /// Reads an image file in its original size: [H, W, C] kByte.
-/// \throws as `read_image_file` and EncodedImage.
+/// \throws the errors of `read_image_file` and EncodedImage.
 torch::Tensor read_image(
     const std::string& path,
     const DecodeOptions& options = {});

@@ -333,7 +333,7 @@ uint8_t* inflate(
     case LIBDEFLATE_INSUFFICIENT_SPACE:
       fail(path, "it has more data than its size needs");
     default:
-      fail(path, "its compressed data are invalid");
+      fail(path, "its compressed data is invalid");
   }
   if (written != size) fail(path, "it has less data than its size needs");
   return rows;

@@ -62,7 +62,7 @@ class ImageSource {
   virtual std::span<const uint8_t> read(int64_t index, ScratchBuffer& buffer)
       const = 0;
 
-  /// Returns a text that changes when the images change.
+  /// Returns a string that changes when the images change.
   virtual std::string version() const = 0;
 };
 

@@ -28,7 +28,7 @@ bool are_scores_of(const torch::Tensor& preds, const torch::Tensor& targets) {
 
 struct ClassIndices {
   torch::Tensor predicted, actual;  // [M] kLong on the CPU
-  torch::Tensor has_nan;            // [M] kBool; undefined for class numbers
+  torch::Tensor has_nan;            // [M] kBool; undefined for class indices
   int64_t classes = 0;              // 0 if unknown
 };
 
@@ -38,7 +38,7 @@ ClassIndices class_indices(
   TERN_CHECK_VALUE(
       has_integers(targets) && targets.dim() >= 1,
       "[ConfusionMatrix] targets are {}; expected the class index of each "
-      "sample, [N] or [N, ...] of an integer type.",
+      "sample, [N] or [N, ...] of an integer dtype.",
       shapes_of({targets}));
   const bool has_scores =
       preds.defined() && preds.is_floating_point() && preds.dim() >= 2;
@@ -48,9 +48,9 @@ ClassIndices class_indices(
   TERN_CHECK_VALUE(
       fits,
       "[ConfusionMatrix] preds are {} and targets {}; expected scores of two "
-      "or more classes, [N, C, ...] of a floating type, or class indices with "
-      "the shape of targets and an integer type. For probabilities of class 1 "
-      "pass (preds > 0.5).to(torch::kLong).",
+      "or more classes, [N, C, ...] of a floating-point dtype, or class "
+      "indices with the shape of targets and an integer dtype. For "
+      "probabilities of class 1 pass (preds > 0.5).to(torch::kLong).",
       shapes_of({preds}),
       shapes_of({targets}));
   ClassIndices found;

@@ -35,17 +35,17 @@ class ConfusionMatrix {
     /// Does not count samples of this class; -100 counts all.
     int64_t ignore_index = -100;
     /// Number of classes. If 0, it is the number of scores in `preds`; for
-    /// class numbers it is the number of names, or the largest number + 1.
+    /// class indices it is the number of names, or the largest index + 1.
     int64_t num_classes = 0;
   };
 
-  /// \param preds    Floating [N, C] or [N, C, ...], such as logits or
+  /// \param preds    Floating-point [N, C] or [N, C, ...], such as logits or
   ///                 probabilities, the largest of which determines the
-  ///                 predicted class; or integer class numbers with the shape
-  ///                 of `targets`.
-  /// \param targets  Integer class numbers, [N] or [N, ...].
+  ///                 predicted class; or class indices of an integer dtype with
+  ///                 the shape of `targets`.
+  /// \param targets  Class indices of an integer dtype, [N] or [N, ...].
   /// \throws c10::ValueError for any other shapes or dtypes, a NaN, an invalid
-  ///         class number, or if the number of classes is unknown.
+  ///         class index, or if the number of classes is unknown.
   ConfusionMatrix(
       const torch::Tensor& preds,
       const torch::Tensor& targets,

@@ -141,7 +141,7 @@ DetectionInterpretation::DetectionInterpretation(
   check_detection_options(options);
   TORCH_CHECK_VALUE(
       !data_.outputs.empty() && data_.outputs[0].kind == TargetKind::boxes,
-      "[DetectionInterpretation::from] the data have no boxes, according to "
+      "[DetectionInterpretation::from] the data has no boxes, according to "
       "data.outputs[0].kind; expected TargetKind::boxes. Use Interpretation or "
       "ClassificationInterpretation, or describe the boxes of your own data in "
       "data.outputs.");
@@ -150,7 +150,7 @@ DetectionInterpretation::DetectionInterpretation(
   answers_ = learn.get_preds(loader);
   TERN_CHECK_VALUE(
       answers_.preds.defined() && answers_.preds.size(0) > 0,
-      "[DetectionInterpretation::from] the {} data have no sample; expected at "
+      "[DetectionInterpretation::from] the {} data has no sample; expected at "
       "least one.",
       tern::to_string(split));
   check_outputs(answers_.outputs);

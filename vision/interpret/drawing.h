@@ -28,7 +28,7 @@ class Page {
 
   void text(const SvgText& text, Rgb color = kTextColor);
   void box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color);
-  /// Draws an image, above all texts and boxes.
+  /// Draws an image on top of all text and boxes.
   /// \param image  [H, W, 1 or 3] kByte. Resized to the given size: averaged if
   ///               it is smaller than the image, with visible square pixels if
   ///               it is at least three times larger.
@@ -70,7 +70,7 @@ class Page {
   std::string svg() const;
 
   int64_t height_, width_;
-  std::string elements_;  // texts and boxes as SVG
+  std::string elements_;  // text and boxes as SVG
   std::vector<Image> images_;
   std::vector<Mark> marks_;
 };

@@ -86,7 +86,8 @@ GradCam grad_cam(
   TORCH_CHECK_VALUE(
       sample.defined() && sample.dim() == 3,
       "[grad_cam] the sample is not an image; expected one input of the model "
-      "without the batch dimension, [H, W, C] kByte or [C, H, W] floating.");
+      "without the batch dimension, [H, W, C] kByte or [C, H, W] "
+      "floating-point.");
   GradCam result;
   result.prediction = learn.predict(sample);
   const EvalModeGuard eval(learn.model());

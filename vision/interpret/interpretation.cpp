@@ -69,7 +69,7 @@ Interpretation::Interpretation(Learner& learn, Split split)
   ignore_index_ = learn.options().loss.ignore_index();
   TERN_CHECK_VALUE(
       answers_.preds.defined(),
-      "[Interpretation::from] the {} data have no sample; expected at least "
+      "[Interpretation::from] the {} data has no sample; expected at least "
       "one.",
       to_string(split));
 }

@@ -87,8 +87,8 @@ class Interpretation {
 /// Interpretation of a classifier or a segmentation model.
 class ClassificationInterpretation final : public Interpretation {
  public:
-  /// \throws c10::ValueError as Interpretation, and if the targets are not one
-  ///         class per sample or pixel.
+  /// \throws the errors of Interpretation; c10::ValueError if the targets are
+  ///         not one class per sample or pixel.
   static ClassificationInterpretation from(
       Learner& learn,
       Split split = Split::valid) {

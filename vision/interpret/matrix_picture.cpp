@@ -230,7 +230,7 @@ Page draw_confusion_matrix(
       matrix,
       matrix.sum(1),
       names,
-      {.title = normalize ? "Confusion matrix, share of the actual class"
+      {.title = normalize ? "Confusion matrix, fraction of the actual class"
                           : "Confusion matrix",
        .rows = "actual",
        .columns = "predicted",

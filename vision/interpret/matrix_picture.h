@@ -19,7 +19,7 @@ std::vector<std::string> class_names(
 /// Converts the rows of a matrix for HtmlPage::matrix.
 std::vector<std::vector<double>> rows_of(const torch::Tensor& matrix);
 
-/// Texts around a matrix of classes.
+/// Text around a matrix of classes.
 struct MatrixTexts {
   std::string title, rows, columns;
   /// Writes fractions instead of counts.

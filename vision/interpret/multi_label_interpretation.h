@@ -21,8 +21,8 @@ enum class LabelSource { targets, preds };
 ///   interp.plot_co_occurrence("together.png");
 class MultiLabelInterpretation final : public Interpretation {
  public:
-  /// \throws c10::ValueError as Interpretation, and if the targets are not 0 or
-  ///         1 for each class of the data.
+  /// \throws the errors of Interpretation; c10::ValueError if the targets are
+  ///         not 0 or 1 for each class of the data.
   static MultiLabelInterpretation from(
       Learner& learn,
       Split split = Split::valid) {

@@ -218,7 +218,7 @@ DataLoader spread_samples(
   const int64_t count = std::min(options.count, size);
   TERN_CHECK_VALUE(
       count > 0,
-      "[show_results] the {} data have no sample; expected at least one.",
+      "[show_results] the {} data has no sample; expected at least one.",
       to_string(split));
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < count; ++i) indices.push_back(i * size / count);
@@ -285,7 +285,7 @@ void show_results(
   const std::vector<int64_t>& shown = answers.indices;
   TERN_CHECK_VALUE(
       !shown.empty(),
-      "[show_results] the {} data have no readable sample; expected at least "
+      "[show_results] the {} data has no readable sample; expected at least "
       "one.",
       to_string(split));
   const torch::Tensor images = visible_batch(

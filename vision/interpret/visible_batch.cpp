@@ -38,7 +38,7 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
   TERN_CHECK_VALUE(
       channels == 1 || channels == 3,
       "[show] the inputs are {}; expected images, [N, H, W, 1 or 3] kByte "
-      "or [N, 1 or 3, H, W] floating.",
+      "or [N, 1 or 3, H, W] floating-point.",
       shapes_of({images}));
   if (!is_bytes(batch)) {
     images = images.to(torch::kFloat);

@@ -36,7 +36,7 @@ TargetKind target_kind(const DataBunch& data, const torch::Tensor& targets);
 void refuse_boxes_and_points(const DataBunch& data, const char* who);
 
 /// Returns the text color of a prediction: green if right, red if wrong,
-/// neutral for numbers.
+/// neutral for regression.
 Rgb answer_color(TargetKind kind, bool is_right);
 
 /// Formats a target, or a prediction in the form of a target.

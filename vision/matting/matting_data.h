@@ -85,9 +85,9 @@ struct MattingDataOptions {
 ///   auto data = matting_data("videomatte", "backgrounds", {.batch_size = 8});
 ///
 /// Batches have the form that `matting_augment` produces.
-/// \throws DataError as `find_matting_files` and `check_matting_files`, and if
-///         only one of the two folders has train and valid; c10::ValueError for
-///         an invalid option.
+/// \throws the errors of `find_matting_files` and `check_matting_files`;
+///         DataError if only one of the two folders has train and valid;
+///         c10::ValueError for an invalid option.
 DataBunch matting_data(
     const std::filesystem::path& pairs,
     const std::filesystem::path& backgrounds,

@@ -212,7 +212,7 @@ MattingDataset::MattingDataset(
 }
 
 std::string MattingDataset::why_no_folds(const Dataset& /*other*/) const {
-  return "a MattingDataset repeats the shorter of its lists of files, so that "
+  return "a MattingDataset repeats the shorter of its lists of files, so "
          "different folds would share foregrounds or backgrounds; expected a "
          "dataset that does not repeat files. Divide the files, and create a "
          "dataset for each fold";

@@ -37,7 +37,7 @@ MattingFiles find_matting_files(
 /// Checks the header of every image of a pair, and the pixels of alphas that
 /// are stored in color.
 /// \throws DataError naming the file if alpha and foreground differ in size or
-///         if an alpha is not gray; also if there are no files, or if the
+///         if an alpha is not gray; DataError if there are no files, or if the
 ///         numbers of alphas and foregrounds differ.
 void check_matting_files(const MattingFiles& files);
 
@@ -87,8 +87,8 @@ struct MattingDatasetOptions {
 /// backgrounds by one sample.
 class MattingDataset final : public Dataset {
  public:
-  /// \throws DataError as `check_matting_files`; c10::ValueError for an invalid
-  ///         size.
+  /// \throws the errors of `check_matting_files`; c10::ValueError for an
+  ///         invalid size.
   explicit MattingDataset(
       MattingFiles files,
       MattingDatasetOptions options = {});

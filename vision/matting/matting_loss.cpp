@@ -74,7 +74,7 @@ void check(
   TERN_CHECK_VALUE(
       pha.dim() == 4 && pha.size(1) == 1 && pha.sizes() == truth.sizes() &&
           pha.is_floating_point() && truth.is_floating_point(),
-      "[{}] the alphas are {}; expected two of [N, 1, H, W] floating.",
+      "[{}] the alphas are {}; expected two of [N, 1, H, W] floating-point.",
       name,
       shapes_of({pha, truth}));
 }
@@ -194,7 +194,7 @@ torch::Tensor matting_refine_loss(
 torch::Tensor sobel(const torch::Tensor& x) {
   TERN_CHECK_VALUE(
       x.dim() == 4 && x.is_floating_point(),
-      "[sobel] x is {}; expected [N, C, H, W] floating.",
+      "[sobel] x is {}; expected [N, C, H, W] floating-point.",
       shapes_of({x}));
   const torch::Tensor padded = torch::replication_pad2d(x, {1, 1, 1, 1});
   const auto shifted = [&](const torch::Tensor& t, int64_t dim, int64_t by) {

@@ -38,7 +38,7 @@ torch::Tensor matting_refine_loss(
 /// Returns the Sobel gradient magnitude of each channel, as
 /// kornia.filters.sobel: sqrt(gx^2 + gy^2 + 1e-6), with 3 x 3 kernels divided
 /// by 8 and repeated edges.
-/// \param x  [N, C, H, W] floating.
+/// \param x  [N, C, H, W] floating-point.
 /// \return   Same shape and dtype
 torch::Tensor sobel(const torch::Tensor& x);
 

@@ -44,8 +44,8 @@ Matte find_matte(
     const torch::Tensor& src,
     const torch::Tensor& bgr);
 
-/// Composites the matte onto another background, which is resized to cover the
-/// image and center-cropped.
+/// Composites the matte onto a different background, which is resized to cover
+/// the image and center-cropped.
 /// \param background  [h, w, 3] kByte of any size.
 /// \return            [3, H, W] kFloat in 0..1, on the device of the matte.
 torch::Tensor place_over(const Matte& matte, const torch::Tensor& background);
@@ -66,8 +66,8 @@ torch::Tensor matting_picture(
 
 /// Plots the first scenes of a split, as `matting_picture` does.
 /// \param file  A PNG file, which is replaced.
-/// \throws c10::ValueError as `matting_picture`, or if the split is empty;
-///         IoError.
+/// \throws the errors of `matting_picture`; c10::ValueError if the split is
+///         empty; IoError.
 void show_mattes(
     Learner& learn,
     const std::filesystem::path& file,

@@ -15,11 +15,11 @@ namespace tern {
 torch::Tensor from_bytes(const torch::Tensor& bytes);
 
 /// Resizes images bilinearly to cover `size` and center-crops them.
-/// \param x  [N, C, H, W] floating.
+/// \param x  [N, C, H, W] floating-point.
 torch::Tensor cover_batch(const torch::Tensor& x, ImageSize size);
 
 /// Warps each image by a separate matrix, with bilinear sampling.
-/// \param x         [N, C, H, W] floating.
+/// \param x         [N, C, H, W] floating-point.
 /// \param matrices  One per image, from pixels of the result to pixels of the
 ///                  image.
 torch::Tensor warp_batch(
@@ -29,10 +29,10 @@ torch::Tensor warp_batch(
 
 /// Box-blurs images: each pixel becomes the mean of a square of `size` pixels
 /// per side. At the edges, the mean is over the part inside the image.
-/// \param x  [N, C, H, W] floating.
+/// \param x  [N, C, H, W] floating-point.
 torch::Tensor box_blur_batch(const torch::Tensor& x, int64_t size);
 
-/// Color jitter of one image, as torchvision's adjust_ functions in the order
+/// Color jitter of one image, like torchvision's adjust_ functions in the order
 /// below.
 struct ColorChange {
   /// Factors; 1 changes nothing.

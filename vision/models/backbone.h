@@ -94,7 +94,7 @@ struct LayerDilation {
 /// times smaller than the image, later layers have stride 1 and dilated
 /// convolutions instead, which keeps the receptive field (Chen et al.,
 /// "Rethinking Atrous Convolution for Semantic Image Segmentation", 2017). Same
-/// as torchvision's `replace_stride_with_dilation`.
+/// like torchvision's `replace_stride_with_dilation`.
 /// \param stem_stride  Stride of the network before its first layer of blocks.
 /// \param strides      Stride of each layer in the undilated network.
 /// \throws c10::ValueError unless output_stride is 8, 16 or 32.

@@ -20,7 +20,7 @@ using ModelBuilder = std::function<Model(const Architecture&)>;
 ///   Model model = build_model({"resnet18", R"({"num_classes": 10})"});
 ///
 /// \throws c10::ValueError for an unknown name or invalid options; DataError if
-///         the options belong to another network.
+///         the options belong to a different network.
 Model build_model(const Architecture& architecture);
 
 /// True if `build_model` can build a network of this name.
@@ -29,9 +29,8 @@ bool is_architecture(const std::string& name);
 /// Builds the network of a file written by `Learner::export_model` and loads
 /// its weights. The model is in eval mode.
 /// \param trusted  Allows a TorchScript graph, which is executable code.
-/// \throws c10::ValueError and DataError as `build_model`; c10::ValueError for
-///         a graph if not `trusted`; DataError if the file is not an exported
-///         model; IoError.
+/// \throws the errors of `build_model`; c10::ValueError for a graph if not
+///         `trusted`; DataError if the file is not an exported model; IoError.
 std::pair<Model, ModelCard> load_exported(
     const std::filesystem::path& file,
     bool trusted = false);

@@ -80,7 +80,7 @@ struct KnownNetwork {
   void (*make)();
   VisionArch (*arch)();
   Model (*build)(const Architecture&);
-  std::string weights;  // URL of published weights, or empty
+  std::string weights;  // URL of pretrained weights, or empty
 };
 
 template <class Net, class Options>
@@ -200,8 +200,8 @@ PublishedWeights VisionArch::published() const {
   const auto at = std::ranges::find(known(), name_, &KnownNetwork::name);
   TERN_CHECK_VALUE(
       at != known().end() && !at->weights.empty(),
-      "[VisionArch] there are no published weights for {}; expected one of {}. "
-      "Give a file, {{.pretrained = \"weights.pth\"}}, or use one of these "
+      "[VisionArch] there are no pretrained weights for {}; expected one of "
+      "{}. Give a file, {{.pretrained = \"weights.pth\"}}, or use one of these "
       "networks.",
       name_,
       fmt::join(networks_with_weights(), ", "));

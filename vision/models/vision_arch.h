@@ -60,7 +60,7 @@ class ConcatPoolImpl : public torch::nn::Cloneable<ConcatPoolImpl> {
 };
 TORCH_MODULE(ConcatPool);
 
-/// Returns `sigmoid(x) * (high - low) + low`, as fastai's SigmoidRange.
+/// Returns `sigmoid(x) * (high - low) + low`, like fastai's SigmoidRange.
 class SigmoidRangeImpl : public torch::nn::Cloneable<SigmoidRangeImpl> {
  public:
   SigmoidRangeImpl(double low, double high) : low_(low), high_(high) {}
@@ -155,8 +155,8 @@ class VisionArch {
   ///   VisionArch("resnet18").published().url;
   ///   // "https://download.pytorch.org/models/resnet18-f37072fd.pth"
   ///
-  /// \throws c10::ValueError if there are no published weights; the message
-  ///         lists the networks with published weights.
+  /// \throws c10::ValueError if there are no pretrained weights; the message
+  ///         lists the networks that have some.
   PublishedWeights published() const;
   const std::string& second_group() const { return second_group_; }
   VisionBody make_body(int64_t in_channels) const {
@@ -182,8 +182,9 @@ class VisionArch {
   ///               classifier's weights in the file are skipped.
   /// \return       What was loaded and what was skipped. No weights of `model`
   ///               are missing.
-  /// \throws c10::ValueError naming missing, unexpected and mis-shaped weights;
-  ///         then nothing is loaded. DataError, IoError as `load_weights`.
+  /// \throws c10::ValueError naming weights that are missing, unexpected or of
+  ///         mismatched size; then nothing is loaded. DataError and IoError of
+  ///         `load_weights`.
   LoadReport load_pretrained(Model model, const std::filesystem::path& file)
       const;
   LoadReport load_pretrained(
@@ -206,7 +207,7 @@ class VisionArch {
 std::map<std::string, std::function<Model(const Architecture&)>>
 network_builders();
 
-/// Names of the networks that have published weights.
+/// Names of the networks with pretrained weights.
 std::vector<std::string> networks_with_weights();
 
 }  // namespace tern

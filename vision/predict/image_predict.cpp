@@ -21,8 +21,8 @@ const ImageDataset& images_of(const DataBunch& data) {
   const auto* images = loader ? find_images(loader->dataset()) : nullptr;
   TORCH_CHECK_VALUE(
       images,
-      "[prepare_image] the data are not image files, so the preprocessing of "
-      "an image is unknown; create them with ImageDataBunch or DataBlock, or "
+      "[prepare_image] the data is not image files, so the preprocessing of "
+      "an image is unknown; create it with ImageDataBunch or DataBlock, or "
       "call Learner::predict with a prepared tensor.");
   return *images;
 }
@@ -103,7 +103,8 @@ Prediction predict_photo(
   return prediction;
 }
 
-/// Reads the size of the upright photo from the file's header.
+/// Reads the size of the image, after its EXIF rotation, from the file's
+/// header.
 ImageSize photo_size(const std::string& path, const DecodeOptions& decode) {
   ScratchBuffer buffer;
   return EncodedImage(read_image_file(path, buffer), path, decode).size();

@@ -14,7 +14,7 @@ namespace tern {
 /// Prepares an image as the dataset does in evaluation: decodes, resizes and
 /// transforms it. Returns a sample for `Learner::predict`, [H, W, C] kByte.
 /// `learn.predict("cat.jpg")` and `learn.predict(mat)` prepare the image in the
-/// same way, and return boxes and points in pixels of the photo.
+/// same way, and return boxes and points in pixels of the original image.
 ///
 /// \throws DataError, IoError if the file cannot be read; c10::ValueError if
 ///         the data does not come from an ImageDataset.
@@ -30,7 +30,8 @@ torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);
 struct ImagePredictions {
   std::vector<std::string> paths;
   torch::Tensor preds;  // [N, ...] kFloat, activated; preds[i] is for paths[i]
-  /// The decoded predictions. Boxes and points are in pixels of the photo.
+  /// The decoded predictions. Boxes and points are in pixels of the original
+  /// image.
   std::vector<Prediction> predictions;
   std::vector<std::string> labels;  // `label` of each prediction
 };

@@ -60,8 +60,9 @@ torch::Tensor PhotoGeometry::points_on_photo(
   TERN_CHECK_VALUE(
       points.defined() && points.is_floating_point() && points.dim() > 0 &&
           points.size(-1) == 2,
-      "[PhotoGeometry::points_on_photo] the points are {}; expected floating "
-      "[..., 2], x and y in pixels of the model's input.",
+      "[PhotoGeometry::points_on_photo] the points are {}; expected a "
+      "floating-point tensor [..., 2] of x and y, in pixels of the model's "
+      "input.",
       shapes_of({points}));
   const auto like = points.options();
   return points * torch::tensor({x_.scale, y_.scale}, like) +
@@ -72,8 +73,9 @@ torch::Tensor PhotoGeometry::boxes_on_photo(const torch::Tensor& boxes) const {
   TERN_CHECK_VALUE(
       boxes.defined() && boxes.is_floating_point() && boxes.dim() > 0 &&
           boxes.size(-1) == 4,
-      "[PhotoGeometry::boxes_on_photo] the boxes are {}; expected floating "
-      "[..., 4], x1, y1, x2, y2 in pixels of the model's input.",
+      "[PhotoGeometry::boxes_on_photo] the boxes are {}; expected a "
+      "floating-point tensor [..., 4] of x1, y1, x2, y2, in pixels of the "
+      "model's input.",
       shapes_of({boxes}));
   const torch::Tensor corners = points_on_photo(boxes.unflatten(-1, {2, 2}));
   const torch::Tensor clipped = torch::stack(
@@ -130,8 +132,8 @@ torch::Tensor PhotoGeometry::map_on_photo(const torch::Tensor& map) const {
   TERN_CHECK_VALUE(
       map.defined() && map.is_floating_point() && map.dim() == 3 &&
           map.numel() > 0,
-      "[PhotoGeometry::map_on_photo] the map is {}; expected floating [C, h, "
-      "w], over the whole input of the model.",
+      "[PhotoGeometry::map_on_photo] the map is {}; expected a floating-point "
+      "tensor [C, h, w], over the whole input of the model.",
       shapes_of({map}));
   const Samples rows = samples_of(y_, map.size(1));
   const Samples columns = samples_of(x_, map.size(2));

@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// Maps pixels of a model's input to pixels of the photo that it was prepared
-/// from, to show predictions on the photo.
+/// Maps pixels of a model's input to pixels of the original image ("photo")
+/// that it was prepared from, to show predictions on that image.
 ///
 ///   PhotoGeometry geometry(*predictor.card().preprocessing, {1080, 1920});
 ///   torch::Tensor eyes =

@@ -74,8 +74,8 @@ bool is_fused(const PredictorOptions& options) {
 }
 
 /// True if two inputs can be stacked. Stacking integers of different dtypes
-/// would promote them to another dtype, and stacking bytes with floats would
-/// convert images that still need normalization.
+/// would promote them to a different dtype, and stacking uint8 with floats
+/// would convert images that still need normalization.
 bool are_alike(const torch::Tensor& one, const torch::Tensor& other) {
   const bool are_floating =
       one.is_floating_point() && other.is_floating_point();
@@ -107,8 +107,8 @@ struct Predictor::Loaded {
     return *images;
   }
 
-  /// Converts the outputs of one sample to pixels of its photo: boxes and
-  /// points, and also masks if `original_size` is set.
+  /// Converts the outputs of one sample to pixels of its original image: boxes
+  /// and points, and also masks if `original_size` is set.
   void bring_to_photo(Tensors& outputs, ImageSize photo) const {
     std::optional<PhotoGeometry> geometry;
     const auto on_photo = [&]() -> const PhotoGeometry& {
@@ -140,9 +140,10 @@ struct Predictor::Loaded {
     } catch (c10::Error& error) {
       if (!images && inputs[0].scalar_type() == torch::kByte) {
         error.add_context(
-            "[Predictor] the bytes were passed to the model unchanged, since "
-            "the exported model does not describe how to prepare an image. "
-            "Export it with ExportOptions::preprocessing to predict images.");
+            "[Predictor] the uint8 tensor was passed to the model unchanged, "
+            "since the exported model does not describe how to prepare an "
+            "image. Export it with ExportOptions::preprocessing to predict "
+            "images.");
       }
       throw;
     }
@@ -224,7 +225,7 @@ PreparedSample Predictor::prepare_first(const torch::Tensor& input) const {
   const int64_t channels = loaded_->images->channels();
   const bool has_pixels = input.dim() == 3 && input.size(2) == channels;
   const bool is_image = has_pixels && input.scalar_type() == torch::kByte;
-  // Pixels of another integer dtype are more likely a mistake than ids.
+  // Pixels of a different integer dtype are more likely a mistake than ids.
   TERN_CHECK_VALUE(
       (is_image && input.numel() > 0) ||
           (!has_pixels && input.scalar_type() != torch::kByte),
@@ -329,7 +330,7 @@ std::vector<Prediction> Predictor::answer(
           sample.inputs.size() == samples[0].inputs.size() &&
               are_alike(sample.inputs[input], samples[0].inputs[input]),
           "[Predictor] one sample is {}, another {}; expected inputs of equal "
-          "sizes and types in a batch. Predict the samples one by one, or pad "
+          "sizes and dtypes in a batch. Predict the samples one by one, or pad "
           "them as in training.",
           shapes_of(samples[0].inputs),
           shapes_of(sample.inputs));

@@ -42,10 +42,11 @@ struct PredictorOptions {
   /// not fused.
   bool exact = false;
   /// Returns masks, and the probabilities of their pixels, in the size of the
-  /// photo instead of the model's input. Padding is removed, and parts that a
-  /// crop removed have class 0 with probabilities of 0. Applies to image files,
-  /// cv::Mats and image tensors. Each prediction takes 4 bytes per class and
-  /// pixel. Boxes and points of such samples are always in pixels of the photo.
+  /// original image instead of the model's input. Padding is removed, and parts
+  /// that a crop removed have class 0 with probabilities of 0. Applies to image
+  /// files, cv::Mats and image tensors. Each prediction takes 4 bytes per class
+  /// and pixel. Boxes and points of such samples are always in pixels of the
+  /// original image.
   bool original_size = false;
 };
 
@@ -74,7 +75,7 @@ struct FilePrediction {
 ///   fmt::print("{}\n", prediction.label);
 ///
 /// `learn.predictor()` creates a Predictor from a Learner without a file. A
-/// callback can call it too, so that other threads can predict while training
+/// callback can call it too, so other threads can predict while training
 /// continues. It copies the current weights in fp32 (the master weights of a
 /// 16-bit model, with the adapters of `add_lora` merged) and the model card
 /// that `export_model` would write. The copy is on the device of the data
@@ -87,7 +88,7 @@ struct FilePrediction {
 /// bit-identical if `exact`. It executes no code from the file unless the file
 /// is `trusted`. It is thread-safe if the network's `forward` has no side
 /// effects in eval mode, which holds for the networks of Tern and LibTorch.
-/// Copies share the model. PredictorQueue batches the requests of many threads.
+/// Copies share the model. PredictorQueue batches requests from many threads.
 ///
 /// A sample can be:
 ///
@@ -126,7 +127,7 @@ class Predictor {
   /// Returns one prediction per sample, in order. Prepares one batch at a time,
   /// or several small batches, on all cores.
   /// \param samples  Paths, cv::Mats or tensors, as for `predict`.
-  /// \throws DataError or c10::ValueError as `predict`, for the first bad
+  /// \throws DataError or c10::ValueError like `predict`, for the first bad
   ///         sample; c10::ValueError if the model's own inputs differ in size
   ///         or dtype.
   template <class Sample>
@@ -168,8 +169,8 @@ class Predictor {
   /// \throws c10::ValueError if their sizes or dtypes differ.
   std::vector<Prediction> answer(
       const std::vector<PreparedSample>& samples) const;
-  /// Prepares a sample but drops the photo's size, so that `original_size` has
-  /// no effect on its prediction.
+  /// Prepares a sample but drops the original image's size, so `original_size`
+  /// has no effect on its prediction.
   torch::Tensor prepare(const std::filesystem::path& image) const {
     return prepare_sample(image).inputs[0];
   }
@@ -192,7 +193,7 @@ class Predictor {
   struct Loaded;
   using Photos = std::vector<std::optional<ImageSize>>;
   PreparedSample prepare_first(const torch::Tensor& input) const;
-  /// \param photos  Photo size of each sample; can be empty.
+  /// \param photos  Original image size of each sample; can be empty.
   std::vector<Prediction> answer(at::TensorList batch, const Photos& photos)
       const;
   /// Repeatedly prepares some samples in parallel and predicts them in batches.

@@ -25,7 +25,7 @@ struct PredictorQueueOptions {
   int64_t max_waiting = 1024;
 };
 
-/// Collects the requests of many threads into batches. A GPU predicts a batch
+/// Collects requests from many threads into batches. A GPU predicts a batch
 /// nearly as fast as one sample.
 ///
 ///   PredictorQueue queue(predictor, {.max_batch = 16});

@@ -49,7 +49,7 @@ TransformPtr jitter(Range magnitude = {0.005f, 0.02f}, float p = 0.5f);
 /// `ResizeMethod::crop` or `none`.
 TransformPtr rand_crop(bool is_random = true);
 
-/// Resizes a random part of the image to the target size, as torchvision's
+/// Resizes a random part of the image to the target size, like torchvision's
 /// RandomResizedCrop. After ten failed attempts, and with probability 1 - p,
 /// uses the largest center crop with an allowed aspect ratio.
 /// \param scale  Range of the part's area, as a fraction of the image's.

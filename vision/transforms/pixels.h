@@ -33,7 +33,7 @@ TransformPtr hue(float max = 0.1f, float p = 0.75f);
 TransformPtr channel_order(std::array<int, 3> order);
 
 /// Replaces one random channel by random values between 0 and a limit drawn
-/// from `threshold`, as fastai's rgb_randomize.
+/// from `threshold`, like fastai's rgb_randomize.
 TransformPtr rgb_randomize(Range threshold = {0.2f, 0.99f}, float p = 0.2f);
 
 // Filters of the final 8-bit pixels, with repeated edges.
@@ -44,16 +44,16 @@ TransformPtr rgb_randomize(Range threshold = {0.2f, 0.99f}, float p = 0.2f);
 /// \throws c10::ValueError if max_radius is below 1.
 TransformPtr box_blur(int max_radius = 5, float p = 0.1f);
 
-/// Sharpens the image, as Pillow's ImageFilter.SHARPEN.
+/// Sharpens the image, like Pillow's ImageFilter.SHARPEN.
 TransformPtr sharpen(float p = 0.1f);
 
-/// Erases black squares, as fastai's cutout.
+/// Erases black squares, like fastai's cutout.
 /// \param holes   Range of the number of squares.
 /// \param length  Range of their side lengths, in pixels.
 TransformPtr
 cutout(Range holes = {1, 1}, Range length = {40, 40}, float p = 0.5f);
 
-/// Fills a rectangle with noise, as fastai's RandomErasing.
+/// Fills a rectangle with noise, like fastai's RandomErasing.
 /// \param area        Range of its area, as a fraction of the image's.
 /// \param min_aspect  Minimum ratio of its shorter to its longer side.
 TransformPtr

@@ -304,7 +304,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
     const bool is_real = field_ == Field::bbox || field_ == Field::area;
     fail(
         "has " + shown + " in '" + std::string(name) + "'; expected " +
-        (is_text                         ? "a text"
+        (is_text                         ? "a string"
          : levels == 3 && name == "bbox" ? "an array of four numbers"
          : is_real                       ? "a number"
                                          : "a whole number"));

@@ -10,7 +10,7 @@ namespace tern {
 
 /// An object from a YOLO label file, in the units of the file.
 struct YoloObject {
-  /// Class number; may be negative.
+  /// Class index; may be negative.
   int64_t label = 0;
   /// Center and size of the box, relative to the image: 1 is the whole width or
   /// height.

@@ -253,7 +253,7 @@ std::vector<TarMember> read_tar_index(
     if (member.offset > file.size() ||
         member.size > file.size() - member.offset) {
       reader.fail(
-          "is truncated in its file " + printable(member.name) + ", of " +
+          "is truncated inside its entry " + printable(member.name) + " of " +
           std::to_string(member.size) + " bytes");
     }
     end = end_of(member);
@@ -266,7 +266,7 @@ std::vector<TarMember> read_tar_index(
   if (file.size() - end > kMaxPadding ||
       !std::all_of(rest.begin(), rest.end(), is_zero)) {
     reader.fail(
-        "continues after the end of its archive, as concatenated archives do");
+        "has data after the end-of-archive marker, like concatenated archives");
   }
   return members;
 }

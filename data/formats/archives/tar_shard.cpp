@@ -77,7 +77,7 @@ void TarShard::read(const TarMember& member, std::span<uint8_t> bytes) const {
           member.size) {
     throw DataError(
         path_.string(),
-        "was changed or replaced since it was opened, so that " +
+        "was changed or replaced since it was opened, so " +
             printable(member.name) +
             " has moved. Restart with the new shard, and do not change shards "
             "while they are read.");

@@ -42,8 +42,8 @@ std::vector<std::span<const TarMember>> tar_samples(
 class TarShard {
  public:
   /// Reads the archive's index.
-  /// \throws DataError as `read_tar_index` and `tar_samples`, or for an archive
-  ///         without samples; IoError.
+  /// \throws the errors of `read_tar_index` and `tar_samples`; DataError for an
+  ///         archive without samples; IoError.
   explicit TarShard(std::filesystem::path path);
   TarShard(const TarShard&) = delete;
 

@@ -17,7 +17,7 @@ struct ZipEntry {
 };
 
 /// The table of contents of a zip archive of uncompressed files, such as
-/// `torch.save` writes; also zip64. Never extracts anything to a disk.
+/// `torch.save` writes, including zip64. Never extracts anything to a disk.
 class ZipArchive {
  public:
   /// True if the file begins like a zip archive.

@@ -34,7 +34,7 @@ struct IdxFile {
 };
 
 /// Reads an IDX file, plain or gzipped, as detected from its content.
-/// \throws DataError as `parse_idx`, or if it has more than `max_bytes`
+/// \throws the errors of `parse_idx`; DataError if it has more than `max_bytes`
 ///         decompressed; IoError.
 IdxFile read_idx(
     const std::filesystem::path& path,

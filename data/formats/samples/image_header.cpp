@@ -211,15 +211,15 @@ struct HeaderReader {
     header.orientation = tags.orientation();
     if (tags.value(TiffTags::kSampleFormat, 1) != 1) {
       fail(
-          "is a TIFF file of floating-point or signed numbers, whose range "
-          "Tern cannot know; save it with 8 or 16 bits.");
+          "is a TIFF file of floating-point or signed numbers, whose range is "
+          "unknown; save it with 8 or 16 bits.");
     }
     if (tags.value(TiffTags::kPlanarConfig, 1) == TiffTags::kSeparatePlanes &&
         header.channels > 1 && tags.value(TiffTags::kBitsPerSample, 1) > 8) {
       fail(
-          "is a TIFF file of more than 8 bits with a separate plane per color, "
-          "of which OpenCV reads only the first; save it with interleaved "
-          "colors, or with 8 bits.");
+          "is a TIFF file with more than 8 bits per channel and a separate "
+          "plane per channel, of which OpenCV reads only the first plane; save "
+          "it with interleaved channels, or with 8 bits.");
     }
   }
 

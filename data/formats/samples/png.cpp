@@ -57,8 +57,8 @@ std::vector<uint8_t> encode_png(
         "[encode_png] got " + std::to_string(pixels.size()) +
         " bytes for width " + std::to_string(width) + ", height " +
         std::to_string(height) + ", channels " + std::to_string(channels) +
-        "; expected their product, a width and height from 1 to 32768, and 1 "
-        "or 3 channels.");
+        "; expected width * height * channels bytes, a width and height from 1 "
+        "to 32768, and 1 or 3 channels.");
   }
 
   // Rows are unfiltered; the first byte of each row says so.

@@ -47,7 +47,7 @@ class Numbers {
   /// Returns the data after the blank that follows the last number.
   std::span<const uint8_t> rest() const {
     if (at_ == bytes_.size() || !is_blank(bytes_[at_])) {
-      fail("is a damaged PNM file: no whitespace ends its header");
+      fail("is a damaged PNM file: its header is not followed by whitespace");
     }
     return bytes_.subspan(at_ + 1);
   }

@@ -228,7 +228,7 @@ class PixelCheck {
     throw DataError(
         std::string(path_),
         "is truncated: the TIFF file has " + std::to_string(bytes_.size()) +
-            " bytes, and its pixels reach beyond them. Replace it or "
+            " bytes, and its pixel data extends beyond the end. Replace it or "
             "remove it.");
   }
   [[noreturn]] void fail_damaged(const std::string& what) const {

@@ -71,9 +71,9 @@ StoredWeights read_zip(const ByteFile& file, const std::string& key) {
     if (entry == nullptr || entry->size != ref.size) {
       throw DataError(
           path,
-          (entry == nullptr
-               ? "does not have the entry "
-               : "has a size that differs from its header in the entry ") +
+          (entry == nullptr ? "does not have the entry "
+                            : "has different sizes in data.pkl and in the zip "
+                              "archive for the entry ") +
               entry_name + ". The file is damaged.");
     }
     index[name] = weights.storages.size();

@@ -30,7 +30,7 @@ bool is_pth(const ByteFile& file);
 /// \throws DataError if the file is damaged or truncated, is a TorchScript
 ///         file, nests dictionaries and lists more than 16 deep, mentions a
 ///         name that is not allowed, or contains a tensor that extends beyond
-///         its storage; also if it has no dictionary, or several, for `key`.
+///         its storage, or if no dictionary, or several, match `key`.
 StoredWeights read_pth(const ByteFile& file, const std::string& key = "");
 
 // ---- The steps of read_pth ----

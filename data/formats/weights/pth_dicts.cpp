@@ -76,8 +76,8 @@ std::string list_of(const std::vector<Found>& found) {
   return list + (found.size() > 10 ? ", ..." : "");
 }
 
-// Finds dictionaries of tensors at any depth, also in lists and tuples, except
-// the state of optimizers.
+// Finds dictionaries of tensors at any depth, including in lists and tuples,
+// except the state of optimizers.
 class DictFinder {
  public:
   DictFinder(
@@ -187,7 +187,7 @@ const Pickle::Value& choose_state_dict(
   throw DataError(
       path,
       reason + list_of(chosen.empty() ? found : chosen) +
-          (key.empty() ? ". Name one as the key." : "."));
+          (key.empty() ? ". Select one with LoadWeightsOptions::key." : "."));
 }
 
 }  // namespace tern

@@ -113,7 +113,7 @@ class Decoder {
     const auto [how, arguments] = unwrap(value);
     const StorageRef ref = storage(item(*arguments, 0));
     const auto at = index.find(ref.key);
-    if (at == index.end()) fail("does not have the storage of a tensor");
+    if (at == index.end()) fail("does not contain a tensor's storage");
     // v3 names the dtype of the elements; earlier versions use the storage's.
     const bool is_v3 = how == kRebuildTensorV3;
     const std::string_view type_name =
@@ -123,7 +123,7 @@ class Decoder {
         without_torch(type_name));
     if (!type) {
       fail(
-          "holds the tensor " + printable(name) + " of the type " +
+          "holds the tensor " + printable(name) + " of the dtype " +
           printable(type_name));
     }
     StoredTensor tensor{

@@ -41,7 +41,7 @@ void read_entry(JsonReader& json, StoredTensor& tensor, StoredBytes& storage) {
   const std::optional<StoredType> type =
       type_named(&StoredTypeInfo::safetensors, type_name);
   if (!type)
-    fail("has the type " + printable(type_name) + ", which is unknown");
+    fail("has the dtype " + printable(type_name) + ", which is unknown");
   if (offsets.size() != 2 || offsets[0] < 0 || offsets[0] > offsets[1]) {
     fail("has no data_offsets [begin, end]");
   }
@@ -50,12 +50,12 @@ void read_entry(JsonReader& json, StoredTensor& tensor, StoredBytes& storage) {
   storage.size = static_cast<uint64_t>(offsets[1] - offsets[0]);
   const std::optional<int64_t> count = element_count(tensor.shape);
   if (!count || tensor.shape.size() > 64) {
-    fail("has no shape, or one that is too large");
+    fail("has no shape, or its shape is too large");
   }
   if (byte_count(tensor, *count) != storage.size) {
     fail(
         "has " + std::to_string(storage.size) +
-        " bytes; its type and shape expect " +
+        " bytes; its dtype and shape expect " +
         std::to_string(byte_count(tensor, *count)));
   }
   tensor.strides = contiguous_strides(tensor.shape);
@@ -224,9 +224,9 @@ std::string safetensors_header(
     if (tensor.name == kMetadata || type.empty()) {
       throw DataError(
           path,
-          "cannot hold the tensor " + printable(tensor.name) + " of type " +
+          "cannot hold the tensor " + printable(tensor.name) + " of dtype " +
               std::string(info_of(tensor.type).dtype) +
-              "; the safetensors format has no such type, or does not allow "
+              "; the safetensors format has no such dtype, or does not allow "
               "such a name.");
     }
     header.push_back(

@@ -31,8 +31,8 @@ enum class StoredType : uint8_t {
   complex128,
 };
 
-/// The names of a type in each format; empty if a format does not have the
-/// type.
+/// The names of a dtype in each format; empty if a format does not have the
+/// dtype.
 struct StoredTypeInfo {
   StoredType type;
   uint8_t bytes;
@@ -42,7 +42,7 @@ struct StoredTypeInfo {
 };
 
 const StoredTypeInfo& info_of(StoredType type);
-/// Returns the type with this name in a format:
+/// Returns the dtype with this name in a format:
 /// `type_named(&StoredTypeInfo::safetensors, "F32")`.
 std::optional<StoredType> type_named(
     std::string_view StoredTypeInfo::*format,

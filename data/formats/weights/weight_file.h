@@ -12,9 +12,9 @@ namespace tern {
 /// Returns the tensors of a weight file in any supported format, which is
 /// detected from the content.
 /// \param key  As in `read_pth`.
-/// \throws DataError as `read_safetensors_header` and `read_pth`; for a file in
-///         any other format, with its format if known; and if a key is given
-///         for a safetensors file, which has no dictionaries.
+/// \throws the errors of `read_safetensors_header` and `read_pth`; DataError
+///         for a file in any other format, with its format if known; and if a
+///         key is given for a safetensors file, which has no dictionaries.
 StoredWeights read_weight_header(
     const ByteFile& file,
     const std::string& key = "");

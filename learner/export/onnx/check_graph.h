@@ -10,7 +10,7 @@
 namespace tern::onnx {
 
 /// Compares the outputs of a graph with its model's outputs before the file is
-/// written: shapes, types and numbers, where NaN equals NaN. If the model
+/// written: shapes, dtypes and numbers, where NaN equals NaN. If the model
 /// rounds or compares numbers, rounding errors can change a result. Therefore
 /// one number in 10,000 may differ, or four times as many numbers as change in
 /// the model's own outputs when rounding changes its inputs.
@@ -22,9 +22,9 @@ namespace tern::onnx {
 /// \param tolerance  Relative to the largest number of an output, or to 0.3 if
 ///                   that is larger.
 /// \param rest       Computes the remaining expected outputs, after the outputs
-///                   of `forward`, from the graph's outputs. Thus steps such as
-///                   thresholds and sorting are compared on identical numbers,
-///                   and earlier rounding does not affect them.
+///                   of `forward`, from the graph's outputs. Therefore steps
+///                   such as thresholds and sorting are compared on identical
+///                   numbers, and earlier rounding does not affect them.
 /// \throws c10::ValueError with the output that differs, by how much, and for
 ///         which inputs; with the model's own error if it rejects all inputs.
 void check_graph(

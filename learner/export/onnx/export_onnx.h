@@ -31,9 +31,9 @@ struct OnnxOptions {
   /// Write LayerNorm as mean, difference, power and division, for readers
   /// without LayerNormalization, such as OpenCV 4.6.
   bool decompose_layer_norm = false;
-  /// If set, the file takes RGB bytes [N, H, W, C], scales them to 0..1 and
-  /// normalizes them. Usually `learn.data().preprocessing`. Resizing is not
-  /// included.
+  /// If set, the file takes RGB images [N, H, W, C] in uint8, scales them to
+  /// 0..1 and normalizes them. Usually `learn.data().preprocessing`. Resizing
+  /// is not included.
   std::optional<ImagePreprocessing> preprocessing = std::nullopt;
   /// If set, the file outputs the boxes of a RetinaNet in place of its four
   /// outputs: boxes [N, A, 4], decoded and clipped, in pixels of the input, and

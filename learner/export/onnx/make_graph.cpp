@@ -114,7 +114,7 @@ checked_inputs(Tensors inputs, const OnnxOptions& how, const Sizes& sizes) {
 }
 
 // Inputs of sizes that differ from the traces. The last inputs have the traced
-// sizes, for a model that accepts no others.
+// sizes, for a model that accepts no other sizes.
 std::vector<Tensors> checked_samples(
     const Tensors& example,
     const OnnxOptions& how,
@@ -201,8 +201,8 @@ Names names_of(
     TERN_CHECK_VALUE(
         name.find_first_not_of("0123456789") != name.npos &&
             std::ranges::count(taken, name) == 0,
-        "[export_onnx] an {0} is called \"{1}\"; expected a name that no other "
-        "input, output or weight has. Set {0}_names.",
+        "[export_onnx] an {0} is called \"{1}\"; expected a name that is not a "
+        "number and that no other input, output or weight has. Set {0}_names.",
         what,
         name);
     taken.push_back(name);

@@ -23,7 +23,7 @@ struct TracedGraph {
 /// shares the model's tensors.
 ///
 /// \param model  A C++ module in eval mode, without gradients.
-/// \throws c10::ValueError as `export_onnx` does.
+/// \throws the errors of `export_onnx`.
 TracedGraph make_graph(
     Model model,
     const Tensors& example_inputs,

@@ -16,8 +16,8 @@ constexpr std::string_view kRandom =
     "return the same output for the same input. Draw them only if "
     "is_training(), or pass them as an input";
 constexpr std::string_view kPacked =
-    "it packs or unpacks a sequence; expected a padded one. Call the recurrent "
-    "layer with the padded tensor, and mask its output";
+    "it packs or unpacks a sequence; expected a padded sequence. Call the "
+    "recurrent layer with the padded tensor, and mask its output";
 
 // Operators with a specific reason for not being supported.
 constexpr Advice kReasons[] = {
@@ -44,7 +44,7 @@ constexpr Advice kInstead[] = {
     {"aten::_upsample_bilinear2d_aa", "upsample_bilinear2d without antialias"},
     {"aten::col2im", "conv_transpose2d"},
     {"aten::copy",
-     "cat, where or constant_pad_nd in place of an assignment to a slice"},
+     "cat, where or constant_pad_nd instead of an assignment to a slice"},
     {"aten::cummax", "amax, or topk"},
     {"aten::cumprod", "cumsum of logarithms, then exp"},
     {"aten::diff", "a difference of two slices"},
@@ -123,12 +123,12 @@ std::string why_refused(const std::string& name) {
   for (const auto& [refused, instead] : kInstead) {
     if (refused != name) continue;
     return fmt::format(
-        "the exporter cannot write it; expected operators of the list in "
-        "docs/inference.md. Write {}",
+        "the exporter does not support it; expected an operator listed in "
+        "docs/inference.md. Use {}",
         instead);
   }
-  return "the exporter cannot write it; expected operators of the list in "
-         "docs/inference.md. Write the module with these";
+  return "the exporter does not support it; expected an operator listed in "
+         "docs/inference.md. Use such operators in the module";
 }
 
 }  // namespace tern::onnx

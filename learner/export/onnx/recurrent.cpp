@@ -85,8 +85,8 @@ Attributes attributes_of(
 void check_arguments(AtenNode& node) {
   if (node.has("batch_sizes")) {
     refuse(
-        "its batch_sizes are of a packed sequence; expected a padded one. Call "
-        "it with the padded tensor, and mask its output");
+        "its batch_sizes are of a packed sequence; expected a padded sequence. "
+        "Call it with the padded tensor, and mask its output");
   }
   const double dropout = node.number("dropout");
   if (node.flag("train") && dropout != 0 && node.integer("num_layers") > 1) {

@@ -1,4 +1,5 @@
-// Sums, means, extremes, norms, variances and the softmax over dimensions.
+// Sums, means, extremes, vector norms, variances and the softmax over
+// dimensions.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -159,7 +159,7 @@ TEST(Ema, LeavesTheTrainingWeightsAfterAnException) {
   EXPECT_TRUE(all_equal(parameters_of(*learn), last));
 }
 
-TEST(Ema, IsNotChangedByATrialRun) {
+TEST(Ema, IsNotChangedByADryRun) {
   const auto train = [](bool find) {
     const auto learn = learner();
     learn->add<Ema>(0.9);

@@ -297,7 +297,7 @@ PrecisionAudit audit_of_product(double size, double lr) {
   return learn.audit_precision();
 }
 
-TEST(PrecisionProbe, ItsNumbersEqualThoseComputedByHand) {
+TEST(PrecisionProbe, EqualsNumbersComputedByHand) {
   const PrecisionAudit audit = audit_of_product(1, 1e-2);
   SCOPED_TRACE(audit.to_string());
   ASSERT_EQ(audit.modules.size(), 1);

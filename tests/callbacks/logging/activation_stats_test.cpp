@@ -130,7 +130,7 @@ TEST(ActivationStats, ReadsItsValuesTogetherWithTheLosses) {
   EXPECT_EQ(stats->activations()[0].mean.size(), 8u);
 }
 
-TEST(ActivationStats, RecordsNothingOfTrialsAndFailedFits) {
+TEST(ActivationStats, RecordsNothingOfDryRunsAndFailedFits) {
   const auto learn = learner();
   learn->add<ActivationStats>({.every = 1});
   learn->lr_find({.num_it = 6});

@@ -338,7 +338,7 @@ TEST(CSVLogger, LeavesUnknownCellsEmpty) {
   EXPECT_NE(lines_of(folder / "x/log.csv")[1].find(",,,"), std::string::npos);
 }
 
-TEST(CSVLogger, OverwritesItsFileUnlessToldToAppend) {
+TEST(CSVLogger, OverwritesItsFileUnlessAppendIsSet) {
   const TempFolder folder;
   for (const bool append : {false, false, true}) {
     learner(folder / "")->add<CSVLogger>({.append = append}).fit(1);
@@ -400,7 +400,7 @@ TEST(JsonText, IsAlwaysValidJson) {
   EXPECT_EQ(json_number(-INFINITY), "null");
 }
 
-TEST(Loggers, WriteNothingInATrial) {
+TEST(Loggers, WriteNothingInADryRun) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn->add<CSVLogger>().add<JsonLinesLogger>({.every = 1});

@@ -336,7 +336,7 @@ TEST(TensorBoard, AddsNoReadsFromTheDevice) {
   EXPECT_EQ(reads(true), reads(false));
 }
 
-TEST(TensorBoard, WritesNothingInATrial) {
+TEST(TensorBoard, WritesNothingInADryRun) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn->add<TensorBoard>();

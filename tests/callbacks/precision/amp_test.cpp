@@ -145,7 +145,7 @@ TEST(ToAmp, KeepsBackwardStepAndBatchesOutsideTheGuard) {
   EXPECT_TRUE(autocast_is_on());
 }
 
-TEST(ToAmp, GivesTheLossFp32OutputsUnlessToldNotTo) {
+TEST(ToAmp, GivesTheLossFp32OutputsUnlessDisabled) {
   for (const bool loss_fp32 : {true, false}) {
     torch::ScalarType seen{};
     Learner learn(

@@ -44,7 +44,7 @@ class Draw {
 };
 
 // A block for [N, C] or [N, T, C] inputs that starts with a layer and records
-// the result type of each operation.
+// the result dtype of each operation.
 struct BlockImpl final : nn::Module {
   using Types = std::vector<std::pair<std::string, torch::ScalarType>>;
 
@@ -176,7 +176,7 @@ void set_precision(Learner& learn, In in, std::vector<std::string> kept) {
 }
 
 // True for layers and products, which autocast computes in 16 bits whatever
-// their input types.
+// their input dtypes.
 bool is_product(const std::string& what) {
   return what != "sum" && what != "norm" && what != "batch_norm" &&
          what != "softmax" && what != "scale" && what != "relu";

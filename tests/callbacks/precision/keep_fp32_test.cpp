@@ -37,7 +37,7 @@ using namespace testing_support;  // NOLINT
 using torch::Tensor;
 namespace nn = torch::nn;
 
-// first -> exp -> last; records the result type of each.
+// first -> exp -> last; records the result dtype of each.
 struct NetImpl final : nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
   void reset() override {
@@ -157,7 +157,7 @@ TEST(KeepFp32, EveryKindOfLayerAcceptsTheOutputOfThePreviousLayer) {
   }
 }
 
-// A precision mode and the type of its 16-bit layers.
+// A precision mode and the dtype of its 16-bit layers.
 struct Mode {
   const char* name;
   std::function<void(Learner&, std::vector<std::string>)> apply;
@@ -292,7 +292,7 @@ TEST(KeepFp32, AfterAKeptLayerAllIsIn16BitsFromTheNextLayerOn) {
       Learner learn(point_data(64, 0), net, quiet());
       mode.apply(learn, {"k"});
       learn.fit(1);
-      // As always, autocast adds and normalizes in the wider type.
+      // As always, autocast adds and normalizes in the wider dtype.
       const bool is_amp = mode.name == std::string("to_amp");
       const auto narrow = mode.dtype, wide = is_amp ? kFloat : narrow;
       EXPECT_EQ(net->types, (Types{kFloat, narrow, wide, wide}));

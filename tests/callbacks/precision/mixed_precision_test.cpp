@@ -381,7 +381,7 @@ TEST(MixedPrecision, FlatMasterWeightsYieldTheSameWeights) {
   }
 }
 
-TEST(MixedPrecision, GivesTheLossFp32OutputsUnlessToldNotTo) {
+TEST(MixedPrecision, GivesTheLossFp32OutputsUnlessDisabled) {
   for (const bool loss_fp32 : {true, false}) {
     torch::ScalarType seen{};
     Learner learn(

@@ -170,7 +170,7 @@ TEST(SaveCheckpoint, KeepsTheLastGoodCheckpointWhenWeightsBecomeNaN) {
 
 // ---- Resuming from an earlier step ----
 
-// Resumes from step 4 of a run of 16 steps with gradient clipping, and stops at
+// Resumes a run of 16 steps from step 4, adds gradient clipping, and stops at
 // `stop`.
 struct Branch {
   explicit Branch(int64_t stop) {
@@ -270,8 +270,8 @@ TEST(SaveCheckpoint, WritesNothingInLrFind) {
 
 // ---- Stopping ----
 
-// Expects that a run stopped by `stop` and resumed ends like an uninterrupted
-// run.
+// Expects that a run that `stop` stopped and that was resumed gives the same
+// result as an uninterrupted run.
 void expect_resumes(
     const std::function<void(Learner&)>& stop,
     DataLoaderOptions loader = {.batch_size = 32, .workers = 0}) {
@@ -372,7 +372,7 @@ struct sigaction action_of(int signal) {
 
 std::atomic<int> g_own_handler_calls = 0;
 
-TEST(SaveCheckpoint, EndsTheFitAndSavesOnSigterm) {
+TEST(SaveCheckpoint, EndsTheFitAndSavesOnSigtermAndSigint) {
   for (const int signal : {SIGTERM, SIGINT}) {
     Training run({.every_epochs = 0, .on_signals = true});
     run.learn.add<LambdaCallback>(
@@ -438,7 +438,7 @@ TEST(SaveCheckpoint, ASignalInLrFindStopsTheFitAfterIt) {
   EXPECT_EQ(run.learn.state().iteration, 0);
 }
 
-TEST(SaveCheckpoint, RejectsNegativeNumbersAndAnEmptyName) {
+TEST(SaveCheckpoint, RejectsNegativeNumbersAndAnEmptyFolder) {
   expect_error<c10::ValueError>(
       [] { SaveCheckpoint({.every_steps = -1}); },
       {"every_steps is -1"});

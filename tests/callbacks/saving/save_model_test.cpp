@@ -209,7 +209,7 @@ TEST(SaveModel, OfASingleFitStillGuardsLoadAfterIt) {
     if (std::isnan(loss)) {
       expect_error<DataError>(
           [&] { learn.load("model"); },
-          {"from a different run", "NaN in the one epoch"});
+          {"written by a different run", "NaN in the one epoch"});
       learn.request_stop();
       learn.fit(1, 1e-2);
     }
@@ -247,7 +247,7 @@ TEST(SaveModel, ReportsThatTheMonitorWasNaNInAllEpochs) {
     expect_error<DataError>(
         [&] { t.learn.load("model"); },
         {"valid_loss was NaN in all 3 epochs",
-         is_left ? "is from a different run" : "no such file"});
+         is_left ? "was written by a different run" : "no such file"});
     EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
     if (!is_left) continue;
     // The file can still be loaded after removing SaveModel, and by a Learner

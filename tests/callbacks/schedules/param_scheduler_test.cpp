@@ -198,7 +198,8 @@ TEST(ParamScheduler, SchedulesMomentumAndWeightDecay) {
        record(decays, optim::weight_decay)});
   EXPECT_NEAR(moms[4], 0.4, 1e-12);
   EXPECT_NEAR(decays[4], 0.4, 1e-12);
-  // Biases and norms, the second parameter group, keep their weight decay of 0.
+  // Biases and normalization layers, the second parameter group, keep their
+  // weight decay of 0.
   EXPECT_EQ(
       optim::weight_decay(learn->optimizer().param_groups()[1].options()),
       0);

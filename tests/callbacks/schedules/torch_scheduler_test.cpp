@@ -91,8 +91,8 @@ TEST(TorchScheduler, ContinuesBitIdenticallyAfterAResume) {
   EXPECT_TRUE(all_equal(parameters_of(continued), parameters_of(learn)));
 }
 
-// A scheduler that a callback adds in on_epoch_begin begins with the learning
-// rates of the start, and after a resume finds those of the checkpoint.
+// A scheduler that a callback adds in on_epoch_begin begins with the initial
+// learning rates, and after a resume gets the checkpoint's learning rates.
 TEST(Schedulers, ThatAreAddedInAFitResumeExactly) {
   const auto factor = [] {
     return std::make_shared<ParamScheduler>(
@@ -130,7 +130,7 @@ TEST(Schedulers, ThatAreAddedInAFitResumeExactly) {
   }
 }
 
-TEST(TorchScheduler, IsNotAdvancedByATrial) {
+TEST(TorchScheduler, IsNotAdvancedByADryRun) {
   Learner learn(point_data(), point_net(), quiet());
   dry_run(learn.add(halving(1, true)));
   learn.fit(1, 0.8);

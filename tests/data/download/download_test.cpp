@@ -274,7 +274,7 @@ TEST(Download, RejectsInsecureSchemesAndRedirectsToThem) {
   EXPECT_FALSE(fs::exists(temp / "a"));
 }
 
-TEST(Download, ExplainsWhatToDoWithoutANetwork) {
+TEST(Download, ExplainsWhatToDoWithoutInternetAccess) {
   const TempFolder temp;
   int port = 0;
   {

@@ -162,7 +162,7 @@ TEST_F(UntarDataTest, CountsTheFilesAgainAfterARestart) {
   EXPECT_EQ(server_.requests().size(), 3u);
 }
 
-TEST_F(UntarDataTest, ExplainsWhatToDoWithoutANetwork) {
+TEST_F(UntarDataTest, ExplainsWhatToDoWithoutInternetAccess) {
   const int port = [] {
     return HttpServer([](const auto&) { return ""; }).port();
   }();

@@ -194,7 +194,8 @@ TEST(Occurrences, AreTheSameForAnyWorkersAndRanksAndAfterAResume) {
             drawn.begin() + first * options.batch_size,
             drawn.end())));
 
-    // On one or more ranks, whose batches together are those of one process.
+    // On one or more ranks, whose batches together equal the batches of one
+    // process.
     const int64_t ranks = 1 + below(3);
     DataLoaderOptions of_rank = options;
     of_rank.batch_size = 2;

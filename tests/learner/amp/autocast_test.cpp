@@ -48,14 +48,14 @@ TEST(AutocastGuard, ComputesProductsInSixteenBitsAndSumsInFloat) {
   EXPECT_EQ(type_of_product(), torch::kFloat);
 }
 
-TEST(AutocastGuard, UsesPythonsDefaultTypes) {
+TEST(AutocastGuard, UsesPythonsDefaultDtypes) {
   EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), torch::kBFloat16);
   EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCUDA), torch::kHalf);
   const AutocastGuard half(torch::kCPU, torch::kHalf);
   EXPECT_EQ(type_of_product(), torch::kHalf);
 }
 
-TEST(AutocastGuard, RejectsTypesThatLibTorchWouldAcceptSilently) {
+TEST(AutocastGuard, RejectsDtypesThatLibTorchWouldAcceptSilently) {
   for (const auto dtype :
        {torch::kDouble, torch::kInt, torch::kFloat, torch::kBool}) {
     expect_error<c10::ValueError>(
@@ -136,7 +136,7 @@ TEST(AutocastCache, IsClearedInsideADisabledOuterGuard) {
   }
 }
 
-TEST(AutocastCache, KeepsCopiesOfDifferentTypesApartWhenGuardsNest) {
+TEST(AutocastCache, KeepsCopiesOfDifferentDtypesApartWhenGuardsNest) {
   const auto weight = torch::ones({2, 2}).requires_grad_();
   const auto x = torch::ones({2, 2});
   const AutocastGuard outer(torch::kCPU, torch::kBFloat16);
@@ -180,7 +180,7 @@ TEST(AutocastCache, IsNotClearedByWrappedWorkInAnotherThread) {
 
 // ---- Gradients and threads ----
 
-TEST(AutocastGuard, GivesLeavesGradientsOfTheirOwnType) {
+TEST(AutocastGuard, GivesLeavesGradientsOfTheirOwnDtype) {
   for (const bool backward_inside : {false, true}) {
     const auto weight = torch::ones({2, 2}).requires_grad_();
     torch::Tensor loss;
@@ -241,7 +241,7 @@ TEST(AutocastGuard, IsOffWhileBatchesAreLoaded) {
 
 enum class Care { none, save, cast };
 
-// a @ b; saves both for backward in the types in which forward uses them.
+// a @ b; saves both for backward in the dtypes in which forward uses them.
 template <Care care>
 struct Product : torch::autograd::Function<Product<care>> {
   static torch::Tensor

@@ -139,7 +139,7 @@ TEST_F(GradScalerAmpAware, ChecksTheOrderOfCalls) {
       {"No inf checks were recorded for this optimizer"});
 }
 
-TEST_F(GradScalerAmpAware, StepsMastersFromHalfGradients) {
+TEST_F(GradScalerAmpAware, StepsMasterWeightsFromHalfGradients) {
   const auto weight = torch::ones({2}, torch::kHalf).requires_grad_();
   const auto master = torch::ones({2});
   optim::SGD masters({master}, torch::optim::SGDOptions(1));

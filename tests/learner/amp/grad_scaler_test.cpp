@@ -98,16 +98,16 @@ TEST_F(GradScalerTest, RejectsEveryCallBeforeScale) {
   using Error = c10::Error;
   expect_error<Error>(
       [&] { scaler.step(optimizer); },
-      {"Attempted step but _scale is None"});
+      {"step was called before scale()"});
   expect_error<Error>(
       [&] { scaler.unscale_(optimizer); },
-      {"Attempted unscale_ but _scale is None"});
+      {"unscale_ was called before scale()"});
   expect_error<Error>(
       [&] { scaler.update(); },
-      {"Attempted update but _scale is None"});
+      {"update was called before scale()"});
   expect_error<Error>(
       [&] { scaler.update(2.0); },
-      {"Attempted update but _scale is None"});
+      {"update was called before scale()"});
 }
 
 TEST_F(GradScalerTest, RejectsUpdateWithoutAStep) {

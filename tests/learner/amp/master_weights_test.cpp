@@ -10,7 +10,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-TEST(MasterWeights, AreBitIdenticalToTheOldWeights) {
+TEST(MasterWeights, AreBitIdenticalToTheOriginalFp32Weights) {
   const auto net = point_net();
   Tensors before;
   for (const ModelTensor& p : Model(net).parameters()) {

@@ -280,7 +280,7 @@ TEST(Stop, BetweenTwoFitsStopsTheSecond) {
   EXPECT_EQ(learn.state().iteration, 8);
 }
 
-TEST(Stop, DuringATrialStopsTheProgram) {
+TEST(Stop, DuringADryRunStopsTheProgram) {
   Learner learn(point_data(), point_net(), quiet());
   const auto stop = std::make_shared<StopAt>(8, Way::request);
   learn.add(stop).lr_find();
@@ -313,7 +313,9 @@ TEST(Stop, AndResumeLogTheirPosition) {
   const std::string second = run(Way::request, -1);
   EXPECT_NE(second.find("Resuming at step "), std::string::npos) << second;
   EXPECT_NE(second.find("/run/step_"), std::string::npos) << second;
-  EXPECT_NE(second.find("This fit was complete before"), std::string::npos);
+  EXPECT_NE(
+      second.find("Skipping this fit: it was already complete"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ inline void expect(bool is_so, const std::string& what) {
   if (!is_so) throw Failed(what);
 }
 
-// The recorder's list of calls includes trials.
+// The recorder's list of calls includes dry runs.
 inline const std::vector<std::string> kCalls = {
     "training/callbacks/Recorder 0/fit_"};
 
@@ -332,12 +332,12 @@ inline void check_trial(const Configuration& c) {
     run_program(without, c);
   });
   const StateDict expected = end_of(*without.learn);
-  // A trial may be rejected where the fits are not.
+  // A dry run may be rejected where the fits are not.
   undisturbed([&] {
     set_up(with, c, other.path());
     run_program(with, c);
   });
-  expect_same("the run with trials", end_of(*with.learn), expected, kCalls);
+  expect_same("the run with dry runs", end_of(*with.learn), expected, kCalls);
 }
 
 // Compares an evaluation within a fit with one outside, with the same weights.
@@ -787,11 +787,10 @@ inline void check_late(const Configuration& drawn) {
   // Before the first batch, adding it has the same effect as before the fit.
   // fine_tune's second fit adds it a second time, which may have an effect: two
   // GradientClips round twice.
-  const bool is_first = late.deeds == 1 &&
-                        act.extra != Extra::multi_optimizer &&
-                        act.at.fit == 0 && act.at.epoch == 0 &&
-                        act.at.event == Event::epoch_begin &&
-                        c.acts.size() == 1;
+  const bool is_first =
+      late.deeds == 1 && act.extra != Extra::multi_optimizer &&
+      act.at.fit == 0 && act.at.epoch == 0 &&
+      act.at.event == Event::epoch_begin && c.acts.size() == 1;
   if (is_first) {
     const std::vector<std::string> others = {"training/"};
     expect_same(
@@ -918,7 +917,7 @@ inline void check_branch(const Configuration& c) {
   stopped.stop_at = c.stops[0] * ticks / 1000;
   const auto before = other_entries(folder / "run");
   comes_to_its_end(stopped, c, folder.path(), more(), from);
-  // Complete, or stopped in a trial such as lr_find, which saves nothing.
+  // Complete, or stopped in a dry run such as lr_find, which saves nothing.
   const bool saved_nothing =
       stopped.learn->state().result == FitResult::completed ||
       other_entries(folder / "run") == before;

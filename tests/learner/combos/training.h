@@ -667,7 +667,7 @@ inline StateDict shifted(const StateDict& state, double by) {
   return result;
 }
 
-/// A trial reports a result that is impossible.
+/// A dry run reports a result that is impossible.
 struct Misjudged : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -59,7 +59,7 @@ TEST(DataParallel, ReturnsTheOutputAndGradientsOfOneDevice) {
   }
 }
 
-TEST(DataParallel, ReturnsASingleTypeUnderAutocast) {
+TEST(DataParallel, ReturnsASingleDtypeUnderAutocast) {
   auto module = net();
   const auto x = torch::randn({6, 4});
   {

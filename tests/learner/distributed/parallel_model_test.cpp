@@ -48,7 +48,7 @@ bool all_close(const Tensors& a, const Tensors& b, double tolerance) {
   return a.size() == b.size();
 }
 
-// Two inputs and two outputs. Records the threads and types in which it
+// Two inputs and two outputs. Records the threads and dtypes in which it
 // computes.
 struct PairImpl : torch::nn::Cloneable<PairImpl> {
   PairImpl() { reset(); }
@@ -140,7 +140,7 @@ struct CheckpointedImpl : ActivationCheckpointImpl {
   }
 };
 
-/// Cloneable, with tensors of several types.
+/// Cloneable, with tensors of several dtypes.
 struct MaskedImpl : torch::nn::Cloneable<MaskedImpl> {
   MaskedImpl() { reset(); }
   void reset() override {

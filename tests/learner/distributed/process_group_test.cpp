@@ -21,7 +21,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-TEST(ProcessGroup, BroadcastsTensorsOfAllTypesFromOneRank) {
+TEST(ProcessGroup, BroadcastsTensorsOfAllDtypesFromOneRank) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const bool is_root = group->rank() == 1;
@@ -50,7 +50,7 @@ TEST(ProcessGroup, AllReduceSums) {
   });
 }
 
-TEST(ProcessGroup, GathersTextsOfAnyLengthInRankOrder) {
+TEST(ProcessGroup, GathersStringsOfAnyLengthInRankOrder) {
   expect_ranks(3, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
     const std::string texts[] = {"", std::string(1000, 'x'), {"a\0b", 3}};

@@ -65,7 +65,7 @@ Model one_file_of(const RandomCase& drawn) {
 // ---- Comparisons ----
 
 // The largest difference relative to the largest number; infinite if shapes,
-// types or NaN positions differ.
+// dtypes or NaN positions differ.
 double distance(const Tensors& expected, const Tensors& actual) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (expected.size() != actual.size()) return kInfinity;
@@ -109,7 +109,7 @@ Tensors exact_outputs(const RandomCase& drawn, const Tensor& input) {
   try {
     outputs = model.forward(
         {input.is_floating_point() ? input.to(torch::kDouble) : input});
-  } catch (const std::exception&) {  // the steps mix two types
+  } catch (const std::exception&) {  // the steps mix two dtypes
   }
   for (auto& [tensor, original] : kept) tensor.set_data(original);
   return outputs;

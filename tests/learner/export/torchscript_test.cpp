@@ -882,7 +882,7 @@ TEST(TorchScript, AModelWithAStateTrainsOnBatchesOfItsSize) {
 }
 
 // Regression: the output of the second device was a constant of the file.
-TEST(TorchScript, AModelOnSeveralDevicesIsExportedAsOnOne) {
+TEST(TorchScript, AParallelModelIsExportedLikeTheOriginal) {
   const TempFolder temp;
   const torch::NoGradGuard no_grad;
   Model model = parallel_model(point_net(), {torch::kCPU, torch::kCPU});

@@ -277,7 +277,7 @@ TEST_F(FusedModel, DoesNotChangeTheCallersTensors) {
   EXPECT_TRUE(torch::equal(x_, before));
 }
 
-TEST_F(FusedModel, ADifferentSizeOrTypeRunsTheModelItself) {
+TEST_F(FusedModel, ADifferentSizeOrDtypeRunsTheModelItself) {
   Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
     return net.normed(x).relu().flatten(1);
   });

@@ -171,7 +171,7 @@ TEST_F(AccuracyTest, CountsEveryLabelOfASample) {
       share(pred.sigmoid() > .2));
 }
 
-TEST_F(AccuracyTest, RejectsWrongShapesAndTypes) {
+TEST_F(AccuracyTest, RejectsWrongShapesAndDtypes) {
   using Error = c10::ValueError;
   Metric metric = accuracy();
   expect_error<Error>(

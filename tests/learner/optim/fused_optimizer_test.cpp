@@ -285,7 +285,7 @@ TEST(FusedOptimizer, ChangesNothingAfterAnOverflow) {
   expect_skip_changes_nothing<optim::AdamW>(AdamWOptions(.1));
 }
 
-TEST(FusedOptimizer, StepsMastersFromHalfGradientsAndUpdatesWeights) {
+TEST(FusedOptimizer, StepsMasterWeightsFromHalfGradientsAndUpdatesWeights) {
   const auto weight = torch::ones({2}, torch::kHalf).requires_grad_();
   const auto own = param({1});  // as of a BatchNorm; its own master
   const auto master = torch::ones({2});
@@ -306,7 +306,7 @@ TEST(FusedOptimizer, StepsMastersFromHalfGradientsAndUpdatesWeights) {
   EXPECT_TRUE(optimizer.gradients().empty());
 }
 
-TEST(FusedOptimizer, MovesGradientsToTheMasters) {
+TEST(FusedOptimizer, MovesGradientsToTheMasterWeights) {
   const auto weight = torch::ones({2}, torch::kHalf).requires_grad_();
   const auto master = torch::ones({2});
   optim::SGD optimizer({master}, SGDOptions(1));
@@ -407,7 +407,7 @@ TEST(FusedOptimizer, KeepsMomentsIn8BitsAndResumesThemBitIdentical) {
   expect_8bit_resumes<optim::Adam>(AdamOptions(.01).amsgrad(true));
 }
 
-TEST(FusedOptimizer, StepsBFloat16WithoutMastersAndResumesBitIdentical) {
+TEST(FusedOptimizer, StepsBFloat16WithoutMasterWeightsAndResumesBitIdentical) {
   Tensors whole, floats = large_params();
   for (const auto& p : large_params()) {
     whole.push_back(p.detach().to(torch::kBFloat16).requires_grad_());
@@ -490,7 +490,7 @@ TEST(FusedOptimizer, RejectsOptionsOutOfRange) {
       {"optim_bits is 4; expected 8 or 32"});
 }
 
-TEST(FusedOptimizer, AcceptsFrozenParametersOfAnyTypeUntilTheyHaveAGradient) {
+TEST(FusedOptimizer, AcceptsFrozenParametersOfAnyDtypeUntilTheyHaveAGradient) {
   const auto trained = param({1, 2});
   const auto half = torch::ones({2}, torch::kHalf);
   optim::AdamW optimizer({trained, half, torch::ones({2}, torch::kDouble)});

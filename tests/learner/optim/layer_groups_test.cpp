@@ -46,7 +46,7 @@ TEST(LayerGroups, TheDefaultIsTheLearnersLearningRateForEveryGroup) {
   EXPECT_THROW(learn.fit(1, {1, 2, 3}), c10::ValueError);
 }
 
-TEST(LayerGroups, FreezeTrainsOnlyTheLastGroupAndTheNorms) {
+TEST(LayerGroups, FreezeTrainsOnlyTheLastGroupAndTheNormalizationLayers) {
   Learner learn(point_data(), point_net(), quiet());
   learn.split({"1", "3"}).freeze();
   const Tensors before = parameters_of(learn);
@@ -81,7 +81,7 @@ TEST(LayerGroups, ParametersThatTheProgramFrozeStayFrozen) {
   }
 }
 
-TEST(LayerGroups, ATrialDoesNotChangeWhichParametersTheProgramFroze) {
+TEST(LayerGroups, ADryRunDoesNotChangeWhichParametersTheProgramFroze) {
   auto net = point_net();
   Learner learn(point_data(), net, quiet());
   learn.split({"3"});
@@ -120,7 +120,7 @@ TEST(LayerGroups, FreezingClearsTheOptimizersStateUnlessDisabled) {
   }
 }
 
-TEST(LayerGroups, FrozenNormsAreNotTrainedIfTrainBnIsFalse) {
+TEST(LayerGroups, FrozenNormalizationLayersAreNotTrainedIfTrainBnIsFalse) {
   Learner learn(point_data(), point_net(), quiet({.train_bn = false}));
   learn.split({"1", "3"}).freeze_to(2);
   const Tensors before = parameters_of(learn);
@@ -128,7 +128,7 @@ TEST(LayerGroups, FrozenNormsAreNotTrainedIfTrainBnIsFalse) {
   EXPECT_TRUE(torch::equal(before[2], parameters_of(learn)[2]));
 }
 
-TEST(LayerGroups, NormsAndBiasesHaveNoWeightDecayIfDisabled) {
+TEST(LayerGroups, NormalizationLayersAndBiasesHaveNoWeightDecayIfDisabled) {
   for (const bool bn_weight_decay : {true, false}) {
     Learner learn(
         point_data(),
@@ -307,7 +307,7 @@ TEST(LayerGroups, FreezingResetsStateThatTheConstructorCreates) {
   EXPECT_EQ(&counts.optimizer(), &optimizer_now);
   EXPECT_EQ(optimizer_now.steps(), 8);
 
-  // Its state equals that of an optimizer without a step.
+  // Its state equals the state of an optimizer without a step.
   const auto adagrad = [] {
     auto learn = std::make_unique<Learner>(
         point_data(),

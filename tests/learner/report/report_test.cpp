@@ -332,7 +332,7 @@ TEST(HtmlReport, AddsNoWarningToTheErrorThatEndedTheFit) {
   EXPECT_TRUE(sink->warnings.empty());
 }
 
-TEST(HtmlReport, WritesNothingDuringATrial) {
+TEST(HtmlReport, WritesNothingDuringADryRun) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
   dry_run(learn.add<HtmlReport>());

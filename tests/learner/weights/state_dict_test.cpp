@@ -91,7 +91,8 @@ TEST(StateDict, ListsDifferencesAndLeavesTheModelUnchanged) {
       {"[Model::load_state_dict]",
        "1 missing ('3.bias')",
        "1 unexpected ('4.scale')",
-       "1 mis-shaped ('0.weight' is [5, 2] Float and not [16, 2] Float)",
+       "1 with mismatched sizes ('0.weight' is [5, 2] Float; expected [16, 2] "
+       "Float)",
        "Nothing was loaded",
        "{.strict = false}",
        "{.ignore_mismatched_sizes = true}"});
@@ -99,7 +100,7 @@ TEST(StateDict, ListsDifferencesAndLeavesTheModelUnchanged) {
   // Without strict, shapes must still match, as in Python.
   expect_error<c10::ValueError>(
       [&] { model.load_state_dict(wrong, {.strict = false}); },
-      {"mis-shaped"});
+      {"with mismatched sizes"});
   EXPECT_TRUE(same_state(model.state_dict(), before));
 }
 
@@ -168,7 +169,7 @@ TEST(StateDict, RejectsADictWithoutAnyTensorOfTheModel) {
       {"0 loaded", "'encoder.weight'", "prefix"});
 }
 
-TEST(StateDict, ConvertsFloatingTypesButNotFloatsToIntegers) {
+TEST(StateDict, ConvertsFloatingPointDtypesButNotFloatsToIntegers) {
   Model model = point_net();
   StateDict state = copy_of(model.state_dict());
   state["0.weight"] = state["0.weight"].to(torch::kBFloat16);
@@ -182,7 +183,7 @@ TEST(StateDict, ConvertsFloatingTypesButNotFloatsToIntegers) {
   state["1.num_batches_tracked"] = torch::tensor(5.5);
   expect_error<c10::ValueError>(
       [&] { model.load_state_dict(state); },
-      {"'1.num_batches_tracked' is [] Float and not [] Long"});
+      {"'1.num_batches_tracked' is [] Float; expected [] Long"});
   state["1.num_batches_tracked"] = torch::Tensor();
   expect_error<c10::ValueError>(
       [&] { model.load_state_dict(state); },

@@ -148,7 +148,7 @@ TEST(Weights, RejectsWhatAFormatCannotStore) {
   expect_error<DataError>([&] { save_pth(path, no_text); }, {"UTF-8"});
   expect_error<DataError>(
       [&] { save_safetensors(path, complex); },
-      {"complex128", "no such type"});
+      {"complex128", "no such dtype"});
   EXPECT_EQ(temp.entries(), 0);
 }
 

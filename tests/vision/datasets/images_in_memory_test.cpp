@@ -20,7 +20,7 @@
 namespace tern::images_in_memory_test {
 namespace {
 
-/// Images of several sizes and types; alpha is dropped, as from files.
+/// Images of several sizes and dtypes; alpha is dropped, as from files.
 std::vector<cv::Mat> various_images() {
   std::vector<cv::Mat> images;
   for (const int type : {CV_8UC3, CV_8UC1, CV_8UC4, CV_16UC3, CV_16UC1}) {

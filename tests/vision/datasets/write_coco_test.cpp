@@ -232,9 +232,8 @@ TEST(WriteCocoPredictions, RejectsTensorsOfWrongShapeAndKeepsTheOldFile) {
   starts(
       found,
       "[write_coco_predictions] boxes, scores and labels of 'a.jpg' are [2, 5] "
-      "Float, [2] Float, [2] Long; expected [D, 4] and [D] of a floating "
-      "dtype, "
-      "and [D] Long.");
+      "Float, [2] Float, [2] Long; expected [D, 4] and [D] of a floating-point "
+      "dtype, and [D] Long.");
   found = two_detections();
   found.labels = found.labels.to(torch::kInt);
   starts(found, "[write_coco_predictions] boxes, scores and labels of 'a.jpg'");

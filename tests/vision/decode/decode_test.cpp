@@ -492,7 +492,9 @@ TEST(Decode, ReadsTheBinaryFormatsOfNetpbm) {
       std::string::npos);
   EXPECT_NE(error("P6 9999999999 1 255\n1").find("damaged"), std::string::npos);
   EXPECT_NE(error("P5 3 ").find("truncated"), std::string::npos);
-  EXPECT_NE(error("P5 1 1 255").find("no whitespace"), std::string::npos);
+  EXPECT_NE(
+      error("P5 1 1 255").find("not followed by whitespace"),
+      std::string::npos);
   EXPECT_NE(error("P55 1 1 255\n1").find("is not an image"), std::string::npos);
 }
 

@@ -321,7 +321,7 @@ TEST(TruncatedImages, RejectsPlanarTiffsOf16BitsByName) {
   const Bytes bytes = in_planes(half_random_image(CV_16UC3)).bytes();
   expect_error<DataError>(
       [&] { decode_image(bytes, "planes.tif"); },
-      {"planes.tif: ", "a separate plane per color", "save it"});
+      {"planes.tif: ", "a separate plane per channel", "save it"});
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ TEST(ConfusionMatrix, PlotsAnSvgWithTheNamesOfTheClasses) {
   matrix.plot(temp / "matrix.svg", /*normalize=*/true);
   const auto bytes = read_file(temp / "matrix.svg");
   const std::string svg(bytes.begin(), bytes.end());
-  for (const char* text : {"dog", "1.00", "share of the actual class"}) {
+  for (const char* text : {"dog", "1.00", "fraction of the actual class"}) {
     EXPECT_NE(svg.find(text), std::string::npos) << text;
   }
   expect_error<c10::ValueError>(

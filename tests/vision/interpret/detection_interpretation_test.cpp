@@ -299,7 +299,7 @@ TEST(DetectionInterpretation, RejectsNonDetectionOutputsAndInvalidOptions) {
   Learner classifier(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { DetectionInterpretation::from(classifier); },
-      {"the data have no boxes", "ClassificationInterpretation"});
+      {"the data has no boxes", "ClassificationInterpretation"});
 }
 
 TEST(

@@ -1,4 +1,4 @@
-// Published weights by name, and files from timm and torchvision.
+// Pretrained weights by name, and files from timm and torchvision.
 
 #include <cstdlib>
 #include <filesystem>
@@ -67,7 +67,7 @@ TEST(PublishedWeights, AreListedForEachNetworkWithTheirHash) {
       "https://download.pytorch.org/models/resnet18-f37072fd.pth");
   expect_error<c10::ValueError>(
       [] { VisionArch("xresnet18").published(); },
-      {"no published weights for xresnet18",
+      {"no pretrained weights for xresnet18",
        "resnet18, resnet34",
        ".pretrained = \"weights.pth\""});
 }
@@ -116,7 +116,7 @@ TEST(VisionLearner, DownloadsWeightsByName) {
         learn.state_dict()["body.conv_proj.weight"],
         theirs.state_dict()["conv_proj.weight"]));
     for (const ModelTensor& item : learn.model().parameters()) {
-      if (item.layer != LayerKind::other) continue;  // norms keep training
+      if (item.layer != LayerKind::other) continue;  // BatchNorm keeps training
       EXPECT_EQ(item.tensor.requires_grad(), item.name.starts_with("head."));
     }
     // Normalized with the statistics of ImageNet.
@@ -305,7 +305,7 @@ TEST(LoadPretrained, ErrorForAHeadOfADifferentSizeNamesTheRemedy) {
   const torch::Tensor before = now["features.0.0.weight"].clone();
   expect_error<c10::ValueError>(
       [&] { VisionArch(swin).load_pretrained(ours, temp / "a.safetensors"); },
-      {"'head.weight' is [1000, 64] Float and not [10, 64] Float",
+      {"'head.weight' is [1000, 64] Float; expected [10, 64] Float",
        "Its classifier has a different size",
        ".num_classes = 0"});
   EXPECT_TRUE(torch::equal(now["features.0.0.weight"], before));

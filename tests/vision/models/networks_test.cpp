@@ -39,7 +39,7 @@ DenseNet densenet(const DenseNetOptions& options) {
 ResNet resnext(const ResNetOptions& options) {
   return ResNet(ResNetShape{{1, 1, 2, 1}, true, 4, 4}, options);
 }
-// Seven blocks are the fewest that are split like those of vit_b_16.
+// Seven blocks are the fewest that are split like vit_b_16's blocks.
 constexpr ViTShape kSmallViT{.patch = 8, .width = 32, .depth = 7, .heads = 2};
 ViT vit(const ViTOptions& options) {
   return ViT(kSmallViT, options);

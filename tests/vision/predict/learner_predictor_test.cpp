@@ -470,7 +470,7 @@ TEST_F(LearnerPredictor, SupportsSeveralInputsAndOutputs) {
           by);
     }
   }
-  // The Learner's own weights keep their type.
+  // The Learner's own weights keep their dtype.
   EXPECT_EQ(learn.model().parameters()[0].tensor.scalar_type(), torch::kFloat);
 }
 

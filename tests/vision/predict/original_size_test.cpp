@@ -1,4 +1,5 @@
-// Masks and points in pixels of the photo instead of the model's input.
+// Masks and points in pixels of the original image instead of the model's
+// input.
 
 #include <string>
 #include <tuple>

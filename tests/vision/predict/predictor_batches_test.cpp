@@ -1,5 +1,5 @@
-// A Predictor returns the network's outputs for every batch size, even if the
-// network computes with the size.
+// A Predictor returns the network's outputs for every batch size, even if
+// forward() uses the batch size in a computation.
 
 #include <functional>
 #include <random>
@@ -47,7 +47,7 @@ using testing_support::BatchNetImpl;
 using testing_support::quiet;
 using torch::Tensor;
 
-/// Exports a network that takes such inputs.
+/// Exports a network that takes inputs of this shape and dtype.
 void export_net(
     const Model& model,
     const Tensor& inputs,
@@ -123,7 +123,7 @@ int64_t peak_memory() {
 }
 
 // Shapes can only be compared once the network exists.
-TEST(PredictorBatches, RejectsAFileThatDescribesAHugeNetworkWhileItIsBuilt) {
+TEST(PredictorBatches, StopsBuildingAHugeNetworkDescribedByAFile) {
   const TempFolder temp;
   const fs::path file = temp / "a.safetensors", huge = temp / "huge";
   export_net(simple_cnn({3, 4, 2}), torch::rand({4, 3, 16, 16}), file);
@@ -144,8 +144,8 @@ TEST(PredictorBatches, RejectsAFileThatDescribesAHugeNetworkWhileItIsBuilt) {
   Predictor::load(file, {.device = torch::kCPU});
 }
 
-// The profiler keeps its state in the same place as the limit of the test
-// above.
+// The profiler and the allocation limit of the test above are stored in the
+// same thread-local slot.
 TEST(PredictorBatches, LoadsAFileUnderAProfiler) {
   const TempFolder temp;
   const fs::path file = temp / "a.safetensors";
@@ -223,7 +223,7 @@ TEST(PredictorBatches, OtherGraphsSupportAnyBatchSize) {
 }
 
 // Regression: the output of the second device was a constant of the graph.
-TEST(PredictorBatches, AModelOnSeveralDevicesIsExportedAsOnOne) {
+TEST(PredictorBatches, AParallelModelIsExportedLikeTheOriginal) {
   const TempFolder temp;
   const fs::path file = temp / "a.safetensors";
   const torch::nn::Sequential net(torch::nn::Linear(8, 3));
@@ -283,7 +283,7 @@ TEST(PredictorBatches, RejectsADifferentBatchSizeForAnOlderFileWithAState) {
 using Layer = std::function<Tensor(const Tensor&)>;
 using Generator = std::mt19937;
 
-/// Layers that keep [N, T, 8] or [N, 8, H, W], drawn with a seed.
+/// Random layers, chosen by a seed, on [N, T, 8] or [N, 8, H, W].
 struct DrawnNetImpl : torch::nn::Module, HasArchitecture {
   DrawnNetImpl(int seed, bool has_images) : seed_(seed), images_(has_images) {
     torch::manual_seed(seed);

@@ -232,12 +232,12 @@ TEST_F(PredictorInputs, RejectsMixedSamplesInABatchButQueuesThem) {
       [&] {
         predictor.predict_batch(Tensors{ids[0], shorter});
       },
-      {"[5] Long", "[3] Long", "equal sizes and types", "pad them"});
+      {"[5] Long", "[3] Long", "equal sizes and dtypes", "pad them"});
   expect_error<c10::ValueError>(
       [&] {
         predictor.predict_batch(Tensors{ids[0], typed});
       },
-      {"[5] Long", "[5] Int", "equal sizes and types"});
+      {"[5] Long", "[5] Int", "equal sizes and dtypes"});
   PredictorQueue queue(predictor, {.max_batch = 3});
   std::vector<std::future<Prediction>> answers;
   for (const Tensor& sample : {ids[0], shorter, typed}) {

@@ -128,7 +128,7 @@ class PredictorMatrix : public testing::Test {
     model.forward({torch::randn({4, 3, kSide, kSide})});
   }
 
-  /// For one class, several labels, and numbers.
+  /// For one class, multi-label and regression targets.
   void expect_same_of_images(Model model) const {
     see_images(model);
     for (const auto& [kind, loss] :

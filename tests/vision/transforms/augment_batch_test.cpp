@@ -124,7 +124,7 @@ TEST(RenderBatch, TransformsMasksWithTheirImages) {
 }
 
 // Flips and rotations by 90 degrees transform masks and images identically.
-TEST(AugmentBatch, TransformsMasksOfAnyTypeWithTheirImages) {
+TEST(AugmentBatch, TransformsMasksOfAnyDtypeWithTheirImages) {
   for_random_cases(30, [](uint64_t seed) {
     SampleRng rng(seed, 0, 0);
     const auto draw = [&](int64_t low, int64_t high) {

@@ -41,7 +41,7 @@ class ConvNeXtImpl : public torch::nn::Cloneable<ConvNeXtImpl>,
   static constexpr const char* kClassifier = "classifier.";
 
   /// \throws c10::ValueError unless all numbers of the shape are positive, and
-  ///         as `convnext_tiny`.
+  ///         like `convnext_tiny`.
   ConvNeXtImpl(const ConvNeXtShape& shape, const ConvNeXtOptions& options);
   void reset() override;
 

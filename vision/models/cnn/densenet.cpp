@@ -28,7 +28,7 @@ torch::nn::ReLU relu_in_place() {
   return torch::nn::ReLU(torch::nn::ReLUOptions(true));
 }
 
-// Norm, ReLU, 1x1 convolution; norm, ReLU, 3x3 convolution.
+// BatchNorm, ReLU, 1x1 convolution; BatchNorm, ReLU, 3x3 convolution.
 Layers dense_layer(int64_t in, int64_t growth) {
   const int64_t middle = 4 * growth;
   Layers layer;

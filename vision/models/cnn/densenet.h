@@ -32,7 +32,7 @@ class DenseNetImpl : public torch::nn::Cloneable<DenseNetImpl>,
   static constexpr const char* kClassifier = "classifier.";
 
   /// \throws c10::ValueError unless all numbers of the shape are positive, and
-  ///         as `densenet121`.
+  ///         like `densenet121`.
   DenseNetImpl(const DenseNetShape& shape, const DenseNetOptions& options);
   void reset() override;
 

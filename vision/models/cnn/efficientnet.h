@@ -39,7 +39,7 @@ class EfficientNetImpl : public torch::nn::Cloneable<EfficientNetImpl>,
   static constexpr const char* kClassifier = "classifier.";
 
   /// \throws c10::ValueError unless all numbers of the shape are positive, and
-  ///         as `efficientnet_b0`.
+  ///         like `efficientnet_b0`.
   EfficientNetImpl(
       const EfficientNetShape& shape,
       const EfficientNetOptions& options);

@@ -14,7 +14,7 @@ namespace tern {
 
 namespace {
 
-constexpr double kEps = 1e-3, kMomentum = 0.01;  // of the norms
+constexpr double kEps = 1e-3, kMomentum = 0.01;  // of BatchNorm
 
 struct MobileBlock {
   int64_t kernel_size, wide, channels;

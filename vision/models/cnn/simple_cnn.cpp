@@ -85,8 +85,8 @@ torch::nn::Sequential simple_cnn(
     const SimpleCnnOptions& options) {
   TERN_CHECK_VALUE(
       channels.size() >= 2 && std::ranges::min(channels) > 0,
-      "[simple_cnn] channels is {{{}}}; expected two positive values or "
-      "more: those of the image, then those after each convolution.",
+      "[simple_cnn] channels is {{{}}}; expected two positive values or more: "
+      "the channels of the image, then the channels after each convolution.",
       fmt::join(channels, ", "));
   const size_t count = channels.size() - 1;
   const auto kernel_sizes =

@@ -25,7 +25,7 @@ torch::nn::Conv2d halving(int64_t in, int64_t out) {
   return conv;
 }
 
-// A convolution with bias, without norm and activation.
+// A convolution with bias, without normalization and activation.
 ConvLayer plain_layer(int64_t in, int64_t out, int64_t kernel_size) {
   ConvLayer layer(
       in,

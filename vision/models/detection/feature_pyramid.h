@@ -13,12 +13,12 @@
 
 namespace tern {
 
-/// Levels that a feature pyramid adds after the levels of the body.
+/// Levels that a feature pyramid adds after the levels of the backbone.
 enum class ExtraLevels {
   none,
   max_pool,    ///< torchvision's LastLevelMaxPool: subsamples the last level
   p6p7_of_p5,  ///< LastLevelP6P7 applied to the pyramid's last level
-  p6p7_of_c5,  ///< LastLevelP6P7 applied to the body's last features
+  p6p7_of_c5,  ///< LastLevelP6P7 applied to the backbone's last features
 };
 
 /// Adds two levels by convolutions with stride 2; each level has half the size
@@ -45,7 +45,7 @@ struct FeaturePyramidOptions {
 };
 
 /// The feature pyramid of Lin et al., "Feature Pyramid Networks for Object
-/// Detection" (2017). Each level is the sum of the body's features at that
+/// Detection" (2017). Each level is the sum of the backbone's features at that
 /// resolution and the upsampled next coarser level. Same as torchvision's
 /// FeaturePyramidNetwork, including names and initial weights.
 ///

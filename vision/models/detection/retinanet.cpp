@@ -142,7 +142,7 @@ void for_norms(torch::nn::Module& module, const F& f) {
 
 }  // namespace
 
-// The body and its feature pyramid.
+// The backbone and its feature pyramid.
 class RetinaNetBackboneImpl
     : public torch::nn::Cloneable<RetinaNetBackboneImpl> {
  public:
@@ -376,7 +376,7 @@ LoadReport load_detector_weights(
       report.is_complete(),
       "[load_detector_weights] {} does not hold the weights of this detector: "
       "{}. Give weights of that network, as torchvision or Tern saves them; to "
-      "load only the weights of its body, call "
+      "load only the weights of its backbone, call "
       "net->arch().load_pretrained(net->body(), file).",
       file.string(),
       report.to_string());
@@ -391,7 +391,7 @@ struct KnownDetector {
   RetinaNet (*make)(const RetinaNetOptions&);
   bool freezes_norm;  // freezes BatchNorm with pretrained weights
   std::string coco;   // file name of COCO's weights, or empty
-  double coco_eps;    // eps of the body's BatchNorm with these weights
+  double coco_eps;    // eps of the backbone's BatchNorm
 };
 
 const std::vector<KnownDetector>& known_detectors() {
@@ -443,8 +443,8 @@ PublishedWeights published_detector(const std::string& name) {
   }
   TERN_CHECK_VALUE(
       !detector.coco.empty(),
-      "[published_detector] there are no published weights for {}; expected "
-      "one of {}. Start with the weights of its body, {{.pretrained = "
+      "[published_detector] there are no pretrained weights for {}; expected "
+      "one of {}. Start with the weights of its backbone, {{.pretrained = "
       "DetectorWeights::imagenet}}, or give a file.",
       name,
       fmt::join(with_weights, ", "));
@@ -462,7 +462,7 @@ RetinaNet detection_model(
       "[detection_model] the file {} is given, but pretrained is none; "
       "expected the kind of its weights. Set .pretrained to "
       "DetectorWeights::imagenet for the weights of a classifier, or to coco "
-      "for those of a detector.",
+      "for the weights of a detector.",
       options.file.string());
   const bool is_coco = options.pretrained == DetectorWeights::coco;
   TERN_CHECK_VALUE(

@@ -27,19 +27,19 @@ class RetinaNetHeadImpl;
 
 struct RetinaNetOptions {
   /// Classes are 0 to num_classes - 1; there is no background class. The
-  /// published weights are for the 91 classes of COCO, some of which are
+  /// pretrained weights are for the 91 classes of COCO, some of which are
   /// unused.
   int64_t num_classes = 91;
   int64_t in_channels = 3;
   /// Uses GroupNorm in the heads, as in torchvision's v2.
   bool group_norm = false;
-  /// Computes the last two levels from the body's last features instead of the
-  /// pyramid's last level, as in torchvision's v2.
+  /// Computes the last two levels from the backbone's last features instead of
+  /// the pyramid's last level, as in torchvision's v2.
   bool p6_of_c5 = false;
-  /// Freezes the body's BatchNorm: it always uses its running statistics, and
-  /// its weights start frozen, like torchvision's FrozenBatchNorm2d.
+  /// Freezes the backbone's BatchNorm: it always uses its running statistics,
+  /// and its weights start frozen, like torchvision's FrozenBatchNorm2d.
   bool frozen_norm = false;
-  /// eps of the body's BatchNorm.
+  /// eps of the backbone's BatchNorm.
   double norm_eps = 1e-5;
   /// See AnchorOptions::retinanet. Decrease it for objects of only a few
   /// pixels, whose IoU with larger anchors is too low for a match.
@@ -47,10 +47,10 @@ struct RetinaNetOptions {
 };
 
 /// The detector of Lin et al., "Focal Loss for Dense Object Detection" (2017),
-/// on the body of a classifier. Same as torchvision's RetinaNet, including
-/// state-dict names and initial weights. Unlike torchvision's, it expects
-/// images that are already resized and normalized. `retinanet_loss` is its
-/// loss; `decode_detections` converts its outputs to boxes.
+/// with a classifier as its backbone. Same as torchvision's RetinaNet,
+/// including state-dict names and initial weights. Unlike torchvision's, it
+/// expects images that are already resized and normalized. `retinanet_loss` is
+/// its loss; `decode_detections` converts its outputs to boxes.
 ///
 ///   RetinaNet net = retinanet_resnet50_fpn({.num_classes = 20});
 ///   Tensors detections = decode_detections(net->forward(images));
@@ -75,11 +75,11 @@ class RetinaNetImpl : public torch::nn::Cloneable<RetinaNetImpl>,
   ///          width), both kFloat even if the network computes in 16 bits.
   Tensors forward(const torch::Tensor& images);
 
-  /// Returns "retinanet", with the body's name among the options.
+  /// Returns "retinanet", with the backbone's name among the options.
   Architecture architecture() const override;
 
   const RetinaNetOptions& options() const { return options_; }
-  /// Returns the body. `arch().load_pretrained(body(), file)` loads the
+  /// Returns the backbone. `arch().load_pretrained(body(), file)` loads the
   /// pretrained weights of a classifier into it.
   const VisionBody& body() const;
   const VisionArch& arch() const { return arch_; }
@@ -97,7 +97,7 @@ TORCH_MODULE(RetinaNet);
 /// computes the last two levels differently; torchvision trains it with
 /// `RetinaNetLossOptions::box_loss` giou. These functions set
 /// `options.group_norm` and `options.p6_of_c5` themselves.
-/// \throws as RetinaNet.
+/// \throws the errors of RetinaNet.
 RetinaNet retinanet_resnet50_fpn(const RetinaNetOptions& options = {});
 RetinaNet retinanet_resnet50_fpn_v2(const RetinaNetOptions& options = {});
 /// The same two detectors on ResNet-18.
@@ -110,11 +110,12 @@ RetinaNet build_retinanet(const Architecture& architecture);
 
 /// Loads the weights of a whole detector from a file in any format that
 /// `load_weights` supports, saved by Tern or any version of torchvision. If the
-/// file is for another number of classes, the classification layer keeps its
-/// current weights and the report lists it as skipped.
+/// file is for a different number of classes, the classification layer keeps
+/// its current weights and the report lists it as skipped.
 ///
-/// \throws c10::ValueError naming missing, unexpected and mis-shaped weights;
-///         the model is then unchanged. DataError, IoError as `load_weights`.
+/// \throws c10::ValueError naming weights that are missing, unexpected or of
+///         mismatched size; the model is then unchanged. DataError and IoError
+///         of `load_weights`.
 LoadReport load_detector_weights(
     Model model,
     const std::filesystem::path& file);
@@ -122,7 +123,7 @@ LoadReport load_detector_weights(
 /// Initial weights of a detector.
 enum class DetectorWeights {
   none,
-  imagenet,  ///< for the body only, see VisionArch::published
+  imagenet,  ///< for the backbone only, see VisionArch::published
   coco,      ///< torchvision's, for the whole detector
 };
 
@@ -153,8 +154,8 @@ struct DetectionModelOptions {
 /// loaded except the classification layer. For "retinanet_resnet50_fpn", they
 /// also set `norm_eps` to 0, as in torchvision.
 /// \throws c10::ValueError for an unknown name, listing the valid names; if
-///         there are no such weights; for a file without `pretrained`; and as
-///         RetinaNet. Also as `load_detector_weights` and `fetch_weights`.
+///         there are no such weights; for a file without `pretrained`; and the
+///         errors of RetinaNet, `load_detector_weights` and `fetch_weights`.
 RetinaNet detection_model(
     const std::string& name,
     int64_t num_classes,

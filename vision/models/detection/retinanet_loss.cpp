@@ -176,9 +176,9 @@ void check_tensors(const Tensors& outputs, const Tensors& targets) {
   const int64_t largest = *labels.max().const_data_ptr<int64_t>();
   TERN_CHECK_VALUE(
       largest < classes,
-      "[retinanet_loss] a label is {} and the network has {} classes; expected "
-      "labels from 0 to {}. Create the network with the number of classes in "
-      "the data; the background is not a class.",
+      "[retinanet_loss] a label is {}, but the network has {} classes; "
+      "expected labels from 0 to {}, or -1 for no object. Create the network "
+      "with the number of classes in the data; the background is not a class.",
       largest,
       classes,
       classes - 1);

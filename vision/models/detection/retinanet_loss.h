@@ -49,7 +49,7 @@ Loss retinanet_loss(const RetinaNetLossOptions& options = {});
 
 /// Returns the two parts of `retinanet_loss` as 0-dim tensors: the
 /// classification loss, and the box loss without `box_weight`.
-/// \throws c10::ValueError as `retinanet_loss`.
+/// \throws the errors of `retinanet_loss`.
 Tensors retinanet_losses(
     const Tensors& outputs,
     const Tensors& targets,

@@ -219,7 +219,7 @@ void check_matting_inputs(
   TERN_CHECK_VALUE(
       is_right,
       "[{}] src is {} and bgr is {}; expected two batches [N, 3, H, W] of the "
-      "same shape, floating-point type and device, RGB from 0 to 1. Pass each "
+      "same shape, floating-point dtype and device, RGB from 0 to 1. Pass each "
       "image with its background.",
       where,
       describe(src),

@@ -58,8 +58,8 @@ class CoarseMatting {
 };
 
 /// Checks the inputs of a matting network. The message begins with `where`.
-/// \throws c10::ValueError unless src and bgr are non-empty floating tensors
-///         [N, 3, H, W] of the same shape, dtype and device.
+/// \throws c10::ValueError unless src and bgr are non-empty floating-point
+///         tensors [N, 3, H, W] of the same shape, dtype and device.
 void check_matting_inputs(
     const char* where,
     const torch::Tensor& src,
@@ -121,7 +121,7 @@ MattingBase build_matting_base(const Architecture& architecture);
 ///
 /// \throws c10::ValueError if the file has no weights of this backbone, or if
 ///         some weights of a part are missing or have a different shape; the
-///         model is then unchanged. DataError, IoError as `load_weights`.
+///         model is then unchanged. DataError and IoError of `load_weights`.
 LoadReport load_matting_weights(Model model, const std::filesystem::path& file);
 
 }  // namespace tern

@@ -137,8 +137,8 @@ class MattingRefineImpl : public torch::nn::Cloneable<MattingRefineImpl>,
   const MattingRefineOptions& options() const { return options_; }
   /// Changes the refinement options, for example for images of a different size
   /// than in training.
-  /// \throws c10::ValueError as the constructor, or if backbone or kernel_size
-  ///         differ, because the weights would not fit.
+  /// \throws the errors of the constructor; c10::ValueError if backbone or
+  ///         kernel_size differ, because the weights would not fit.
   void set_options(const MattingRefineOptions& options);
 
  private:

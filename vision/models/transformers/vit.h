@@ -52,7 +52,7 @@ class VisionTransformerImpl
       kIsTimm ? "blocks.6" : "encoder.layers.encoder_layer_6";
   static constexpr const char* kClassifier = kIsTimm ? "head." : "heads.";
 
-  /// \throws c10::ValueError as `vit_b_16`, or for an invalid shape.
+  /// \throws c10::ValueError like `vit_b_16`, or for an invalid shape.
   VisionTransformerImpl(const ViTShape& shape, const ViTOptions& options);
   void reset() override;
   /// [N, in_channels, H, W] -> [N, num_classes], logits.

@@ -1,4 +1,4 @@
-// Matrix products and norms.
+// Matrix products and normalization layers.
 #include "tern/kernels/check.h"
 #include "tern/learner/export/onnx/interpreter/operation.h"
 

@@ -55,7 +55,8 @@ Tuples tuples_of(const Tensor& given, const Tensor& x) {
   TERN_CHECK_VALUE(
       given.scalar_type() == torch::kLong && given.dim() > 0 &&
           given.size(-1) <= x.dim(),
-      "its indices are {} with {} numbers each; expected Long, with at most {}",
+      "its index tuples are {} with {} elements each; expected Long with at "
+      "most {} elements",
       torch::toString(given.scalar_type()),
       given.dim() > 0 ? given.size(-1) : 0,
       x.dim());

@@ -120,8 +120,8 @@ TEST(Coco, NamesTheItemThatIsWrong) {
       "COCO instances file. Correct the file.");
   EXPECT_EQ(
       fault(R"({"categories": [{"id": 1, "name": {}}]})"),
-      "a.json: categories[0] (id 1) has an object in 'name'; expected a text. "
-      "Correct the file.");
+      "a.json: categories[0] (id 1) has an object in 'name'; expected a "
+      "string. Correct the file.");
 }
 
 TEST(Coco, DescribesTheExpectedFile) {

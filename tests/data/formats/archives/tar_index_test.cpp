@@ -94,7 +94,7 @@ TEST(TarIndex, NamesTheLastCompleteFileOfATruncatedArchive) {
   const Bytes cut(whole.begin(), whole.begin() + at);
   expect_error<DataError>(
       [&] { index_of(cut); },
-      {"a.tar: is truncated in its file 'cat/1.cls'",
+      {"a.tar: is truncated inside its entry 'cat/1.cls'",
        "the last complete file is 'cat/1.jpg'"});
 }
 
@@ -126,7 +126,7 @@ TEST(TarIndex, RejectsCompressedAndConcatenatedArchives) {
   joined.insert(joined.end(), second.begin(), second.end());
   expect_error<DataError>(
       [&] { index_of(joined); },
-      {"continues after the end"});
+      {"has data after the end-of-archive marker"});
 }
 
 TEST(TarIndex, RejectsMoreEntriesThanAllowed) {

@@ -18,7 +18,7 @@ std::string error_for(const std::string& header, size_t value_bytes) {
   });
 }
 
-TEST(Npy, ReadsTypeShapeAndValues) {
+TEST(Npy, ReadsDtypeShapeAndValues) {
   const auto bytes = npy_bytes(
       "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
       std::string(24, 'v'));

@@ -72,7 +72,7 @@ TEST(Pnm, NamesTheErrorAndTheFile) {
            {"P5 -1 1 255\n1", "is a damaged PNM file"},
            {"P5 9999999999 1 255\n1", "is a damaged PNM file"},
            {"P5 1 1 15\n1", "maxval 15"},
-           {"P5 1 1 255", "no whitespace ends its header"},
+           {"P5 1 1 255", "its header is not followed by whitespace"},
            {"P6 2 1 255\nabcde", "truncated"},
            {"P6 99999 99999 65535\nabcde", "truncated"}}) {
     const std::string error = error_of(text);

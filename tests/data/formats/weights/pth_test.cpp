@@ -96,7 +96,7 @@ TEST(Pth, RejectsInvalidStorages) {
     expect_error<DataError>([&] { read(file); }, {"a.pth", word});
   };
   refuses(legacy_file(dict, {5}), "size differs from its header");
-  refuses(legacy_file(dict, {}), "does not have the storage");
+  refuses(legacy_file(dict, {}), "does not contain a tensor's storage");
   refuses(legacy_file(dict, {6, 6}), "no tensor uses");
   std::string file = legacy_file(dict, {6});
   refuses(file + "x", "1 bytes after");

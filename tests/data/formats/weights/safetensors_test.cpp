@@ -27,7 +27,7 @@ StoredWeights parse(const std::string& header, size_t data) {
   return parse(length_of(header.size()) + header + std::string(data, 'x'));
 }
 
-TEST(Safetensors, ReadsNamesTypesShapesOffsetsAndMetadata) {
+TEST(Safetensors, ReadsNamesDtypesShapesOffsetsAndMetadata) {
   const std::string header =
       R"({"__metadata__":{"format":"pt"},)"
       R"("b":{"dtype":"F16","shape":[2,2],"data_offsets":[4,12]},)"

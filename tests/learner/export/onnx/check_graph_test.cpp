@@ -328,7 +328,7 @@ TEST_F(ExportChecks, SizesThatTheModelRejectsAreSkipped) {
 }
 
 TEST_F(ExportChecks, TheTracedSizeIsComparedIfTheModelAcceptsNoOther) {
-  // The first two calls are those of the trace.
+  // Tracing makes the first two calls.
   const auto left = std::make_shared<int>(2);
   const Model model = calling([=](const Tensor& x) {
     TORCH_CHECK_VALUE(x.size(0) == 5 || x.size(0) == 7, "five or seven");

@@ -383,7 +383,7 @@ TEST_F(ExportOnnx, RejectsNumbersThatChangeWithTheSize) {
 
 // A trace records one thread. The output of the second device would become a
 // constant.
-TEST_F(ExportOnnx, AModelOnSeveralDevicesIsExportedAsOnOne) {
+TEST_F(ExportOnnx, AParallelModelIsExportedLikeTheOriginal) {
   const Model model = point_net();
   const Tensors inputs = {torch::randn({4, 2})};
   export_onnx(model, temp_ / "one.onnx", inputs);
@@ -404,7 +404,9 @@ TEST_F(ExportOnnx, RejectsDuplicateNames) {
               {torch::zeros({1, 2})},
               options);
         },
-        {word, "expected a name that no other input, output or weight has"});
+        {word,
+         "expected a name that is not a number and that no other input, output "
+         "or weight has"});
   };
   refuses(
       {.input_names = {"a"}, .output_names = {"a"}},

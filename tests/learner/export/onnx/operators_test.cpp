@@ -134,7 +134,7 @@ Tensors division(const Tensor& x) {
       torch::remainder(whole, 1.5) + whole / other};
 }
 
-// PyTorch casts arguments to the result type; ONNX does not.
+// PyTorch casts arguments to the result dtype; ONNX does not.
 Tensors types(const Tensor& x) {
   const Tensor whole = whole_of(x), truth = truth_of(x);
   const Tensor exact = x.to(torch::kDouble), byte = whole.to(torch::kByte);
@@ -536,7 +536,7 @@ struct NormsImpl : nn::Module {
 };
 
 // Normalization by batch statistics, also after a convolution, into which other
-// norms are folded.
+// normalization layers are folded.
 struct BatchStatisticsImpl : nn::Module {
   Tensors forward(const Tensor& x) {
     const Tensor y = conv(x);
@@ -851,7 +851,7 @@ TEST(OnnxOperators, SuggestAReplacement) {
         y.slice(1, 0, 1).copy_(x.slice(1, 1, 2));
         return {y};
       },
-      {"aten::copy_", "Write cat, where or constant_pad_nd"});
+      {"aten::copy_", "Use cat, where or constant_pad_nd"});
   refuses(
       [](X x) -> Tensors {
         return {x + std::get<1>(torch::max_pool2d_with_indices(x, 3, 1, 1))};
@@ -859,16 +859,16 @@ TEST(OnnxOperators, SuggestAReplacement) {
       {"aten::add", "a result of aten::max_pool2d_with_indices"});
   refuses(
       [](X x) -> Tensors { return {x.cumprod(1)}; },
-      {"aten::cumprod", "cannot write it", "Write cumsum of logarithms"});
+      {"aten::cumprod", "does not support it", "Use cumsum of logarithms"});
   refuses(
       [](X x) -> Tensors { return {x.masked_select(x > 0)}; },
-      {"aten::masked_select", "Write where or masked_fill"});
+      {"aten::masked_select", "Use where or masked_fill"});
   refuses(
       [](X x) -> Tensors { return {std::get<0>(x.median(1))}; },
-      {"aten::median", "Write sort, then select"});
+      {"aten::median", "Use sort, then select"});
   refuses(
       [](X x) -> Tensors { return {torch::erfinv(x)}; },
-      {"aten::erfinv", "Write the module with these"});
+      {"aten::erfinv", "Use such operators in the module"});
 }
 
 struct LstmImpl : nn::Module {
@@ -908,7 +908,7 @@ TEST(OnnxOperators, RejectAPackedSequence) {
   expect_refused(
       std::make_shared<PackedImpl>(),
       torch::randn({2, 5, 4}),
-      {"aten::_pack_padded_sequence", "expected a padded one"});
+      {"aten::_pack_padded_sequence", "expected a padded sequence"});
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ TEST(SimpleCnn, SupportsFastaisLastReluAndBatchNorm) {
   torch::manual_seed(1);
   auto model = simple_cnn({3, 8, 2}, {.batch_norm = true, .last_relu = true});
   EXPECT_GE(model->forward(torch::rand({9, 3, 8, 8})).min().item<float>(), 0);
-  // Two convolutions; only the first has a norm.
+  // Two convolutions; only the first has a BatchNorm.
   EXPECT_EQ(model->parameters().size(), 6);
   EXPECT_FLOAT_EQ(model->named_parameters()["2.bias"][0].item<float>(), 1e-3f);
 }
@@ -50,7 +50,7 @@ TEST(SimpleCnn, AcceptsKernelSizesAndStrides) {
   EXPECT_TRUE(torch::allclose(even->forward(x), expected, 1e-4, 1e-6));
 }
 
-TEST(SimpleCnn, InitializesWeightsByKaimingNormalAndBiasesByZero) {
+TEST(SimpleCnn, InitializesWeightsWithKaimingNormalAndBiasesWithZero) {
   torch::manual_seed(1);
   auto model = simple_cnn({64, 64, 2});
   const auto p = model->parameters();

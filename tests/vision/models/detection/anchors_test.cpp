@@ -50,7 +50,7 @@ TEST(AnchorsTest, AreOrderedByRowAndColumn) {
   EXPECT_TRUE(anchors.equal(expected)) << anchors;
 }
 
-TEST(AnchorsTest, StayInFloatForAnyTypeOfNetwork) {
+TEST(AnchorsTest, StayInFloatForAnyDtypeOfTheNetwork) {
   AnchorGenerator generator(AnchorOptions::retinanet());
   generator->to(torch::kHalf);
   Tensors levels = empty_levels(64, 48);

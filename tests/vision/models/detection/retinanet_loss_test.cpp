@@ -23,7 +23,7 @@ using testing_support::some;
 
 constexpr int64_t kImages = 3, kClasses = 4;
 
-// Returns the same objects as the script.
+// Returns the same objects as detection_fixture.py.
 Tensors objects(int64_t index, torch::ScalarType type = torch::kFloat) {
   torch::Tensor boxes = (some({kImages, 5, 4}, index + 100) + 1) * 40;
   boxes.slice(2, 2) = boxes.slice(2, 0, 2) + boxes.slice(2, 2).round() + 1;
@@ -145,7 +145,7 @@ TEST(RetinaNetLossTest, IsZeroWithZeroWeightForAnEmptyBatch) {
   }
 }
 
-// Computed number by number, as in the paper.
+// Computed element by element from the paper's formula.
 TEST(RetinaNetLossTest, ClassificationLossIsTheFocalLoss) {
   for (const auto& [alpha, gamma] :
        {std::pair(0.25, 2.0), std::pair(1.0, 0.5), std::pair(0.6, 0.0)}) {
@@ -230,7 +230,7 @@ TEST(RetinaNetLossTest, IgnoresBoxesWithoutArea) {
 }
 
 TEST(RetinaNetLossTest, ComputesLargeBatchesInPartsWithTheSameResult) {
-  // More numbers than are computed at once.
+  // More elements than the loss computes in one chunk.
   const Tensors targets = objects(3), y = outputs(3, torch::kFloat);
   const int64_t classes = 1500;
   const torch::Tensor logits =
@@ -311,7 +311,7 @@ TEST(RetinaNetLossTest, RejectsInvalidArguments) {
       [&] {
         loss(y, {targets[0], targets[1] + kClasses});
       },
-      {"[retinanet_loss] a label is 7 and the network has 4 classes",
+      {"[retinanet_loss] a label is 7, but the network has 4 classes",
        "from 0 to 3"});
   expect_error<c10::ValueError>(
       [] { retinanet_loss({.alpha = 2}); },

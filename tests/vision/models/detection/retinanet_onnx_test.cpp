@@ -1,5 +1,5 @@
 // Boxes and detections of an exported RetinaNet, which check_onnx.py compares
-// with those of ONNX Runtime.
+// with ONNX Runtime's outputs.
 #include <string>
 
 #include <gtest/gtest.h>

@@ -148,7 +148,7 @@ TEST(RetinaNetTest, InitializesWeightsLikeTorchvision) {
   }
 }
 
-TEST(RetinaNetTest, FrozenNormsKeepTheirStatisticsAndWeights) {
+TEST(RetinaNetTest, FrozenBatchNormKeepsItsStatisticsAndWeights) {
   RetinaNet net = small(false, {.num_classes = 3, .frozen_norm = true});
   net->train();
   EXPECT_TRUE(net->is_training());
@@ -356,7 +356,7 @@ TEST_F(RetinaNetFilesTest, InitializesFromADetector) {
   }
 }
 
-TEST(RetinaNetTest, HasUrlsOfPublishedWeights) {
+TEST(RetinaNetTest, HasUrlsOfPretrainedWeights) {
   EXPECT_EQ(
       published_detector("retinanet_resnet50_fpn").url,
       "https://download.pytorch.org/models/"
@@ -376,7 +376,7 @@ TEST(RetinaNetTest, RejectsInvalidArguments) {
        "retinanet_resnet50_fpn_v2."});
   expect_error<c10::ValueError>(
       [] { published_detector("retinanet_resnet18_fpn"); },
-      {"[published_detector] there are no published weights for "
+      {"[published_detector] there are no pretrained weights for "
        "retinanet_resnet18_fpn; expected one of retinanet_resnet50_fpn"});
   expect_error<c10::ValueError>(
       [] { small(false, {.smallest_anchor = 1.5}); },

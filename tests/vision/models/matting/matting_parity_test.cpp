@@ -1,4 +1,4 @@
-// Compares the matting networks with those of matting_net.py, with the same
+// Compares the matting networks with matting_net.py's networks, with the same
 // weights.
 #include <cmath>
 #include <cstdlib>

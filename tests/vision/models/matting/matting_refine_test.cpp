@@ -66,7 +66,7 @@ TEST(MattingRefine, RefinesWhereThePredictedErrorIsLargest) {
   MattingRefine net = net_with({.sample_pixels = 160});
   const MattingRefineOutput out = answer(net);
   const Tensor inside = out.err_sm.masked_select(out.ref_sm > 0);
-  // Separately for each image, as the errors of both are similar.
+  // The top pixels are chosen per image, so compare within image 0 only.
   const Tensor outside = out.err_sm[0].masked_select(out.ref_sm[0] == 0);
   EXPECT_GE(
       out.err_sm[0].masked_select(out.ref_sm[0] > 0).min().item<float>(),
@@ -74,7 +74,8 @@ TEST(MattingRefine, RefinesWhereThePredictedErrorIsLargest) {
   EXPECT_EQ(inside.numel(), 20);
 }
 
-// As in a Predictor, whose first frame has nothing to refine.
+// The fused graph is traced on the first frame. If that frame has nothing to
+// refine, later frames must still be refined.
 TEST(MattingRefine, RefinesAfterABlankFrame) {
   MattingRefine net =
       net_with({.mode = RefineMode::thresholding, .threshold = 0.1});
@@ -119,7 +120,7 @@ TEST(MattingRefine, ReturnsTheCoarseOutputWhereItDoesNotRefine) {
       torch::upsample_bilinear2d(out.pha_sm, {64, 96}, false)));
 }
 
-TEST(MattingRefine, RefiningAllSquaresEqualsRefiningTheWholeImage) {
+TEST(MattingRefine, RefiningAllPatchesEqualsRefiningTheWholeImage) {
   for (const int64_t kernel_size : {1, 3}) {
     MattingRefineOptions options{
         .mode = RefineMode::full,
