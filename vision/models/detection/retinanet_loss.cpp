@@ -173,13 +173,15 @@ void check_tensors(const Tensors& outputs, const Tensors& targets) {
   const int64_t classes = outputs[0].size(2);
   const torch::Tensor& labels = targets[1];
   if (!labels.is_cpu() || labels.numel() == 0) return;
-  const int64_t largest = *labels.max().const_data_ptr<int64_t>();
+  const auto [low, high] = labels.aminmax();
+  const int64_t smallest = *low.const_data_ptr<int64_t>();
+  const int64_t largest = *high.const_data_ptr<int64_t>();
   TERN_CHECK_VALUE(
-      largest < classes,
+      smallest >= -1 && largest < classes,
       "[retinanet_loss] a label is {}, but the network has {} classes; "
       "expected labels from 0 to {}, or -1 for no object. Create the network "
       "with the number of classes in the data; the background is not a class.",
-      largest,
+      smallest < -1 ? smallest : largest,
       classes,
       classes - 1);
 }

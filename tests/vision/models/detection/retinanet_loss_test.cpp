@@ -314,6 +314,11 @@ TEST(RetinaNetLossTest, RejectsInvalidArguments) {
       {"[retinanet_loss] a label is 7, but the network has 4 classes",
        "from 0 to 3"});
   expect_error<c10::ValueError>(
+      [&] {
+        loss(y, {targets[0], torch::full_like(targets[1], -2)});
+      },
+      {"a label is -2", "-1 for no object"});
+  expect_error<c10::ValueError>(
       [] { retinanet_loss({.alpha = 2}); },
       {"[retinanet_loss] alpha is 2"});
   expect_error<c10::ValueError>(
