@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// Functions of a LambdaCallback, one for each event that it handles; it
-/// ignores the event of an empty function.
+/// Functions of a LambdaCallback, one per event. Events without a function are
+/// ignored.
 ///
 ///   learn.add<LambdaCallback>({.on_epoch_end = [](Learner& learn) { ... }});
 struct LambdaCallbackOptions {

@@ -12,10 +12,11 @@ namespace tern {
 struct ImagePreprocessing {
   /// Size of the model's input.
   int64_t height = 0, width = 0, channels = 3;
-  /// Resize method: "squish" stretches; "crop" covers the size and
-  /// center-crops; "center_crop" does the same after enlarging by the fraction
-  /// `margin`; "pad" fits inside and pads; "none" only crops or pads; "exact"
-  /// requires images of that size.
+  /// Resize method: "squish" stretches the image to the size; "crop" resizes it
+  /// to cover the size, then center-crops; "center_crop" resizes it to cover
+  /// the size enlarged by the fraction `margin`, then center-crops; "pad" fits
+  /// it inside the size and pads; "none" only crops or pads; "exact" requires
+  /// images of that size.
   std::string resize = "squish";
   double margin = 0;
   /// Padding mode: "zeros", "border" or "reflection".

@@ -45,8 +45,9 @@ std::shared_ptr<const IdxDataset> mnist_dataset(
     const std::filesystem::path& folder,
     bool train);
 
-/// Returns training and validation data from the same folder as [N, 1, 28, 28],
-/// normalized with MNIST's mean and standard deviation.
+/// Returns MNIST's training and validation data from the folder that
+/// `mnist_dataset` reads. Inputs are [N, 1, 28, 28], normalized with MNIST's
+/// mean and standard deviation.
 ///
 /// \param options  For both loaders; training data is shuffled and its
 ///                 incomplete last batch dropped.

@@ -15,8 +15,8 @@ enum class TargetKind {
   multi_category,
   /// One or k numbers per sample: [N] or [N, k] kFloat.
   number,
-  /// The class of each pixel, for images from a PNG of class indices: [N, H, W]
-  /// kLong.
+  /// The class of each pixel: [N, H, W] kLong. For image files, masks are PNGs
+  /// of class indices.
   mask,
   /// Objects in an image with their classes: boxes [N, K, 4] kFloat, as x1, y1,
   /// x2, y2 in pixels, and labels [N, K] kLong, where -1 means no box.
@@ -37,7 +37,8 @@ enum class Activation { none, softmax, sigmoid, exp, detections };
 struct DetectionOptions {
   /// Keeps detections with a larger score.
   double score_thresh = 0.05;
-  /// Number of candidates per level, chosen by score.
+  /// Maximum number of candidates per level; those with the highest scores are
+  /// kept.
   int64_t topk_candidates = 1000;
   /// Threshold of non-maximum suppression within each class.
   double nms_thresh = 0.5;

@@ -21,7 +21,7 @@ class Sampler {
 
   /// Called by DataLoader and ShardedSampler, which cut the order into batches
   /// of `samples` samples (over all ranks). Returns the sampler to use instead
-  /// of this one, or null (the default).
+  /// of this one, or null to use this one (the default).
   virtual std::shared_ptr<const Sampler> for_batches_of(
       int64_t /*samples*/) const {
     return nullptr;
@@ -78,8 +78,8 @@ class WeightedSampler final : public Sampler {
 class BufferedSampler final : public Sampler {
  public:
   /// \param shard_sizes  Number of samples in each shard, in index order.
-  /// \param buffer       Number of samples shuffled together, at least 1. A few
-  ///                     times the size of a shard shuffles well.
+  /// \param buffer       Number of samples shuffled together, at least 1. A
+  ///                     buffer of a few times the shard size shuffles well.
   /// \throws c10::ValueError for a negative size or a buffer below 1.
   BufferedSampler(std::vector<int64_t> shard_sizes, int64_t buffer);
 
@@ -92,20 +92,21 @@ class BufferedSampler final : public Sampler {
 };
 
 struct LengthBucketOptions {
-  /// Reshuffles every epoch. False: sorts by length, longest first. Sorting
-  /// needs the least padding and suits evaluation, and a batch that does not
-  /// fit into memory fails at once.
+  /// Reshuffles every epoch. False: sorts by length, longest first. Sorted
+  /// batches need the least padding, which suits evaluation. The largest batch
+  /// comes first, so if it does not fit into memory, this shows at once.
   bool shuffle = true;
   /// Number of batches whose samples are sorted by length together. A larger
-  /// pool gives less padding and fewer combinations of samples.
+  /// pool needs less padding but makes batches less random.
   int64_t pool = 50;
 };
 
 /// Visits every sample once, in batches of samples of similar length, which
 /// need little padding. Each epoch shuffles the samples, sorts pools of them by
 /// length, cuts the pools into batches and shuffles the batches. An incomplete
-/// batch stays last; its samples have similar lengths too, chosen at random.
-/// With several ranks, the lengths are similar within each global batch.
+/// batch stays last; its samples also have similar lengths, and how long they
+/// are is random. With several ranks, the lengths are similar within each
+/// global batch.
 ///
 ///   auto buckets = std::make_shared<LengthBucketSampler>(lengths);
 ///   auto data = DataBunch::create(train, valid, {.sampler = buckets});
@@ -148,9 +149,11 @@ struct ShardOptions {
 /// The shard of another sampler's epoch that one rank reads.
 ///
 /// Batch b of all ranks together is batch b of a single process with
-/// `world_size` times the batch size. Every sample is read once per epoch, and
-/// an incomplete last batch is divided evenly;
-/// torch.utils.data.DistributedSampler repeats samples instead.
+/// `world_size` times the batch size. An incomplete last batch is divided
+/// evenly among the ranks, or dropped with `drop_last`. No other samples are
+/// dropped, and only `equal_batches` repeats samples;
+/// torch.utils.data.DistributedSampler repeats samples until every rank has the
+/// same number of them.
 class ShardedSampler final : public Sampler {
  public:
   /// \throws c10::ValueError if the rank or the batch size is out of range, or

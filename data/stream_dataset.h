@@ -9,9 +9,9 @@
 
 namespace tern {
 
-/// Samples that arrive one after another in unknown number, for example from a
-/// pipe, a message queue, or shards without an index. StreamEpochs turns them
-/// into a dataset for training.
+/// A stream of samples of unknown length, for example from a pipe, a message
+/// queue, or shards without an index. Like PyTorch's IterableDataset.
+/// StreamEpochs turns them into a dataset for training.
 class StreamDataset {
  public:
   virtual ~StreamDataset() = default;
@@ -23,10 +23,11 @@ class StreamDataset {
     /// Returns the next sample as a batch of one (N = 1), or nothing at the
     /// end.
     virtual std::optional<Batch> next() = 0;
-    /// Skips one sample, which another rank trains on or which precedes the
+    /// Skips one sample: one that another rank trains on, or one before the
     /// batch at which training resumes. Override it if skipping is cheaper than
-    /// `next`, or to do nothing if each rank has its own source.
-    /// \return false at the end.
+    /// `next`. If each rank has its own source, override it to return true
+    /// without skipping.
+    /// \return false at the end of the pass.
     virtual bool skip() { return next().has_value(); }
   };
 
@@ -36,7 +37,7 @@ class StreamDataset {
   virtual bool can_restart() const { return true; }
 
   /// Begins a pass, which may outlive the dataset. For an exact resume, its
-  /// samples must depend only on the context. Thread-safe.
+  /// samples must depend only on the context. Must be thread-safe.
   virtual std::unique_ptr<Pass> pass(const BatchContext& context) const = 0;
 };
 

@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// Writes `Learner::report` to a file after each epoch and when a fit ends or
-/// fails.
+/// Writes `Learner::report` to a file when a fit begins, after each epoch, and
+/// when the fit ends or fails.
 ///
 ///   learn.add<HtmlReport>({.file = "run.html"}).fit(10);
 ///
@@ -36,7 +36,8 @@ class HtmlReport final : public Callback {
   OptionValues option_values() const override;
 
  private:
-  // If `is_first`, throws unless the disk is full. Otherwise logs one warning.
+  // If the write fails: throws if `is_first` and the disk is not full,
+  // otherwise logs one warning.
   void write_or_warn(Learner& learn, bool is_running, bool is_first = false);
 
   Options options_;

@@ -38,8 +38,9 @@ class LogFile {
 
   /// Appends all of `bytes` or nothing.
   void write(std::string_view bytes);
-  /// The same, but buffered, up to 256 KiB. The buffer is written once a second
-  /// and by `flush`.
+  /// The same, but buffered. The buffer is written when it reaches 256 KiB,
+  /// when a record is added a second or more after the last write, by `flush`,
+  /// and by the destructor.
   void add(std::string_view record);
   void flush();
 

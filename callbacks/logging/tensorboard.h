@@ -16,9 +16,10 @@ namespace tern {
 ///   TensorBoardWriter writer("runs/first");
 ///   writer.add_scalar("loss", 0.5, /*step=*/1);
 ///
-/// Events are buffered, up to 256 KiB. The buffer is written once a second, by
-/// `flush` and by the destructor. If the disk is full, the sink gets one
-/// warning and the events that do not fit are dropped.
+/// Events are buffered. The buffer is written when it reaches 256 KiB, when an
+/// event is added a second or more after the last write, by `flush`, and by the
+/// destructor. If the disk is full, the sink gets one warning and the events
+/// that do not fit are dropped.
 class TensorBoardWriter {
  public:
   /// Creates `folder` and a new file in it.
@@ -61,7 +62,7 @@ class TensorBoardWriter {
 ///   // then: tensorboard --logdir runs
 ///
 /// Tags use the names of JsonLinesLogger and CSVLogger: batch/loss,
-/// batch/smooth_loss, batch/lr, batch/momentum, and batch/NAME for values that
+/// batch/smooth_loss, batch/lr and batch/momentum; logged/NAME for values that
 /// callbacks log in training batches; epoch/train_loss, epoch/valid_loss,
 /// epoch/seconds, and epoch/NAME for metrics and logged values; on request,
 /// weights/NAME and gradients/NAME for histograms of parameters. The step is

@@ -55,7 +55,7 @@ void JsonReader::fail(const std::string& reason) const {
   }
   throw DataError(
       path_,
-      "has an error at byte " + std::to_string(at_) + keys +
+      "has an error in its JSON at byte " + std::to_string(at_) + keys +
           (keys.empty() ? ": " : "): ") + reason + ".");
 }
 

@@ -41,9 +41,9 @@ std::string sha256(std::span<const uint8_t> bytes);
 /// \throws IoError, or DataError if it is not a regular file.
 std::string sha256_file(const std::filesystem::path& path);
 
-/// Returns the digits (8 or more) of a file's SHA-256 that its name contains,
-/// as in the names of PyTorch's weight files: "f37072fd" for
-/// "resnet18-f37072fd.pth". Empty if there are none.
+/// Returns the first digits (8 or more) of a file's SHA-256 if its name ends
+/// with them after a dash, as the names of PyTorch's weight files do:
+/// "f37072fd" for "resnet18-f37072fd.pth". Otherwise returns an empty string.
 std::string sha256_in_name(const std::filesystem::path& path);
 
 // ---- Lists of checksums ----
@@ -58,15 +58,17 @@ enum class SumNames { files, paths };
 /// backslashes and line breaks as sha256sum does.
 std::string to_text(const Sha256Sums& sums);
 
+/// Parses a list in the format of `sha256sum`.
 /// \param path  For error messages.
-/// \throws DataError that names the line if it is not a checksum and a name, or
-///         if its name is invalid or duplicated. A list of paths must end with
-///         a line break, which shows that it is complete.
+/// \throws DataError that names the line if a line is not a checksum and a
+///         name, or if its name is invalid or duplicated. A list of paths must
+///         end with a line break, which shows that it is complete.
 Sha256Sums parse_sha256sums(
     std::span<const uint8_t> bytes,
     const std::string& path,
     SumNames names = SumNames::files);
 
+/// Verifies the checksum of a file.
 /// \param expected  The file's SHA-256, or its first digits.
 /// \throws DataError if the file's checksum differs; IoError.
 void check_sha256_file(
@@ -76,11 +78,13 @@ void check_sha256_file(
 /// Returns the name of the file with the checksum of `path`: `path`.sha256.
 std::filesystem::path sum_file(const std::filesystem::path& path);
 
-/// Returns the checksum of `path` that `path`.sha256 lists, or empty if there
-/// is no such file.
-/// \throws DataError if it lists another file, and as read_sha256sums.
+/// Returns the checksum of `path` that `path`.sha256 lists, or an empty string
+/// if `path`.sha256 does not exist.
+/// \throws DataError if `path`.sha256 does not list `path`; the errors of
+///         `read_sha256sums`.
 std::string sum_beside(const std::filesystem::path& path);
 
+/// Reads and parses a list of checksums.
 /// \throws the errors of `parse_sha256sums`; IoError.
 Sha256Sums read_sha256sums(
     const std::filesystem::path& path,

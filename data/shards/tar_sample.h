@@ -30,7 +30,8 @@ class TarSample {
 
   /// The sample's files, in the shard's order.
   std::span<const TarMember> members() const { return members_; }
-  /// Returns the file of this field, ignoring case; null if there is none.
+  /// Returns the file of this field (case-insensitive), or null if there is
+  /// none.
   const TarMember* find(std::string_view field) const;
   /// Like `find`, but throws if there is none.
   /// \throws DataError that lists the existing fields.
@@ -48,15 +49,15 @@ class TarSample {
   void read(const TarMember& member, std::span<uint8_t> bytes) const {
     shard_->read(member, bytes);
   }
-  /// Returns a field such as txt or json as text; parse the latter with
-  /// `read_json`.
+  /// Returns a field such as txt or json as text. Parse JSON with `read_json`.
   std::string text(std::string_view field) const;
   /// Returns an integer in decimal digits, as in a cls field.
   int64_t integer(std::string_view field) const;
-  /// Returns NumPy's array from an npy field, with its shape and dtype.
+  /// Returns the NumPy array in an npy field, with its shape and dtype.
   torch::Tensor array(std::string_view field) const;
-  /// Returns a field according to its last suffix, with N = 1 in front: npy as
-  /// `array`; cls, id and index as [1] kLong; any other as [1, bytes] kByte.
+  /// Returns a field as a batch of one sample (first dimension 1), with a type
+  /// that depends on its last suffix: npy as from `array`; cls, id and index as
+  /// [1] kLong; any other as [1, bytes] kByte.
   torch::Tensor tensor(std::string_view field) const;
 
  private:

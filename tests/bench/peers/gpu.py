@@ -186,7 +186,7 @@ COMPARISONS = [
     *(
         comparison(
             f"adam_{peer}",
-            f"Optimizer side of a mixed-precision step, {what}: Tern's Adam "
+            f"Optimizer part of a mixed-precision step, {what}: Tern's Adam "
             "with fp32 master weights, PyTorch's with GradScaler and "
             f"autocast's casts, {how}",
             [

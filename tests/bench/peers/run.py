@@ -60,8 +60,8 @@ class Comparison:
 # From the first message of a step to the last reply, by c10d::Logger's clocks.
 TRAVEL = [
     Row("travel_seconds", "gradient all-reduce"),
-    Row("unhidden_seconds", "of it not hidden by backward", goal=1),
-    Row("hidden_share", "fraction hidden by backward", is_time=False),
+    Row("unhidden_seconds", "all-reduce not overlapped with backward", goal=1),
+    Row("hidden_share", "fraction overlapped with backward", is_time=False),
 ]
 
 # Instruction sets that speed up computation, and their names in /proc/cpuinfo.
@@ -137,7 +137,7 @@ COMPARISONS = [
             ),
             (
                 "optimizer",
-                "Optimizer side of a mixed-precision step on ResNet-50's 161 "
+                "Optimizer part of a mixed-precision step on ResNet-50's 161 "
                 "parameters: unscale, check, Adam, 16-bit weights; Tern with "
                 "fp32 master weights, PyTorch with fused Adam and autocast's "
                 "casts",
@@ -158,8 +158,9 @@ COMPARISONS = [
     *(
         Comparison(
             name=f"ddp_network_{machines}",
-            title=f"The same on {machines} machines: network namespaces with "
-            "links of 2 Gbit/s that share these cores",
+            title="Training step of ResNet-18 over Gloo as above (`ddp`), on "
+            f"{machines} machines: network namespaces with links of 2 Gbit/s "
+            "that share these cores",
             peer="torch",
             peer_program="ddp_torch.py",
             tern_program="tests/bench/ddp_timed",
@@ -289,9 +290,9 @@ COMPARISONS = [
     *(
         Comparison(
             name=f"mixed_{net}_{precision}_{batch}_{how}",
-            title=f"A Learner step of {net} on {batch} images of 224 px, "
-            f"{precision_text}, AdamW; PyTorch {how_text}, channels-last, "
-            "fused AdamW",
+            title=f"Training step with a Learner, against PyTorch: {net} on "
+            f"{batch} images of 224 px, {precision_text}, AdamW; PyTorch "
+            f"{how_text}, channels-last, fused AdamW",
             peer="torchvision",
             peer_program="mixed_torch.py",
             tern_program="tests/bench/mixed_timed",
@@ -610,7 +611,7 @@ def facts(comparison, rounds, command, build):
         f"{cpu()}, {os.cpu_count()} cores, {gpus()}; "
         f"{', '.join(versions)}, Python {platform.python_version()}; "
         f"Tern at {commit()}, {compiler(build)}. "
-        f"Median of {rounds} rounds in turn, smallest and largest in brackets: "
+        f"Median of {rounds} rounds, alternating (smallest to largest): "
         f"`{command} {comparison.name} --rounds {rounds}"
         f"{' --cpu-time' * ('--cpu-time' in comparison.options)}`"
     )

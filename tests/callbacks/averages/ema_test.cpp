@@ -208,7 +208,7 @@ TEST(Ema, RejectsTheAveragesOfADifferentModel) {
        "model"});
   expect_error<c10::ValueError>(
       [&] { other.fit(1); },
-      {"of 8 tensors", "this model's 2 tensors"});
+      {"(8 tensors)", "this model's 2 tensors"});
 }
 
 TEST(Ema, RejectsASecondAverage) {

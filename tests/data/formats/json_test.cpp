@@ -198,7 +198,7 @@ TEST(JsonReader, NamesTheKeysThatLeadToTheError) {
   json.next_key(key);
   expect_error<DataError>(
       [&] { json.number(); },
-      {"has an error at byte 12 (in 'a', 'b'): expected a number"});
+      {"has an error in its JSON at byte 12 (in 'a', 'b'): expected a number"});
 }
 
 TEST(JsonReader, NamesAKeyOnlyOnce) {
@@ -211,7 +211,8 @@ TEST(JsonReader, NamesAKeyOnlyOnce) {
   json.number();
   EXPECT_EQ(
       error_of<DataError>([&] { json.next_key(key); }),
-      "a.json: has an error at byte 18 (in 'a'): the object has the key "
+      "a.json: has an error in its JSON at byte 18 (in 'a'): the object has "
+      "the key "
       "'b' twice.");
 }
 

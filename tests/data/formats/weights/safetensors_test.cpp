@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"empty", "", 0, {"'{'"}},
         Case{"no_object", "{", 0, {"JSON"}},
         Case{"garbage_behind", "{}{}", 0, {"JSON", "end"}},
-        Case{"no_utf8", "{\"\xff\":{}}", 0, {"an error at byte"}},
+        Case{"no_utf8", "{\"\xff\":{}}", 0, {"an error in its JSON at byte"}},
         Case{"number_as_metadata", R"({"__metadata__":{"a":1}})", 0, {"JSON"}},
         Case{"deep_metadata", R"({"__metadata__":{"a":{}}})", 0, {"JSON"}},
         Case{
