@@ -399,11 +399,10 @@ TEST(Fit, NamesACallbackThatFailsAtTheEndOnce) {
   };
   EXPECT_EQ(
       warning_of("no space"),
-      "LambdaCallback also failed at the end of the fit: no space");
+      "LambdaCallback also failed at the end: no space");
   EXPECT_EQ(
       warning_of("[LambdaCallback] no space"),
-      "A callback also failed at the end of the fit: [LambdaCallback] no "
-      "space");
+      "A callback also failed at the end: [LambdaCallback] no space");
 }
 
 // ---- Bad input ----
