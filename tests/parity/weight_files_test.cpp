@@ -190,7 +190,7 @@ TEST(WeightFiles, FindsDictionariesInListsButSkipsOptimizerStates) {
   expect_error<DataError>(
       [] { load_weights(file("nets.pth")); },
       {"several dictionaries of tensors: 'nets/0' (20 tensors), "
-       "'ema' (7 tensors). Name"});
+       "'ema' (7 tensors). Select"});
   EXPECT_TRUE(same_state(
       load_weights(file("nets.pth"), {.key = "nets/0"}),
       types_state()));

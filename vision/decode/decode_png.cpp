@@ -262,8 +262,8 @@ Png read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
   if (!chunks.is_complete()) {
     throw DataError(
         std::string(path),
-        "is truncated: the PNG file ends before its IEND chunk. Download it "
-        "again or remove it.");
+        "is truncated: the PNG file ends before its IEND chunk. Replace it "
+        "or remove it.");
   }
   if (!has_idat) fail(path, "it has no pixels (no IDAT chunk)");
   if (png.color == Png::Color::palette && !png.has_palette) {
