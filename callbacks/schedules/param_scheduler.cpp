@@ -182,7 +182,8 @@ void ParamScheduler::on_train_begin(Learner& learn) {
 }
 
 // Adding or removing LimitBatches changes the length of a running fit.
-void ParamScheduler::follow_length(const TrainState& state) {
+void ParamScheduler::follow_length(Learner& learn) {
+  const TrainState& state = learn.state();
   if (state.batches == batches_) return;
   batches_ = state.batches;
   total_ = done_ + (epochs_ - state.epoch) * batches_ - state.batch;
@@ -191,7 +192,7 @@ void ParamScheduler::follow_length(const TrainState& state) {
 
 void ParamScheduler::on_batch_begin(Learner& learn) {
   if (!learn.state().training) return;
-  follow_length(learn.state());
+  follow_length(learn);
   const double position =
       static_cast<double>(done_) / static_cast<double>(total_);
   for (const Scheduled& s : scheduled_) {

@@ -108,7 +108,7 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
   int order() const override { return callback_order::kScheduler; }
 
  private:
-  void follow_length(const TrainState& state);
+  void follow_length(Learner& learn);
 
   ForBatches make_;  // empty: the schedules do not depend on the batches
   std::vector<Scheduled> scheduled_;
