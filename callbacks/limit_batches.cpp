@@ -98,6 +98,11 @@ void LimitBatches::on_train_begin(Learner& learn) {
     return std::make_shared<DataLoader>(all.dataset_ptr(), options);
   };
   if (overfits_) {
+    TORCH_CHECK_VALUE(
+        !train_->dataset().can_end_early(),
+        "[OverfitBatches] the training data is a stream that cannot restart; "
+        "expected data that can be read again in every epoch. Copy a few of "
+        "its samples to a TensorDataset.");
     DataLoaderOptions options = train_->options();
     options.drop_last = false;
     data.train = first(*train_, options_.train, options);

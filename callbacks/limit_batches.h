@@ -47,7 +47,7 @@ class LimitBatches : public Callback {
 /// Trains and validates on the same few batches in every epoch. A model that
 /// cannot memorize them has a bug. Like Lightning's overfit_batches, except
 /// that the samples are drawn at random, once, because data is often sorted by
-/// class.
+/// class. Fits on a stream that cannot restart throw c10::ValueError.
 ///
 ///   learn.add<OverfitBatches>(2).fit(50);
 class OverfitBatches final : public LimitBatches {

@@ -237,7 +237,7 @@ void ParamScheduler::load_state_dict(const StateDict& state) {
   if (!length || length->numel() != 3) return;  // an older checkpoint
   const auto saved = [&](int64_t i) { return (*length)[i].item<int64_t>(); };
   // A fit that was resumed with a different number of epochs has a new length.
-  if (saved(0) != epochs_ || saved(2) == total_) return;
+  if (saved(0) != epochs_) return;
   batches_ = saved(1);
   total_ = saved(2);
   if (make_ && total_ > 0) scheduled_ = make_(total_);

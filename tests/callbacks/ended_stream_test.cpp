@@ -1,9 +1,7 @@
 // Fits on a stream that cannot restart and ends before the fit does.
 
-#include <atomic>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,12 +12,14 @@
 #include "tern/callbacks/averages/swa.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/prune_trial.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/data/stream_dataset.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/one_pass_stream.h"
 #include "tern/tests/support/scripted.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
@@ -33,41 +33,6 @@ using namespace testing_support;  // NOLINT: in a test
 constexpr int64_t kBatch = 8;
 constexpr int64_t kEpoch = 24;  // samples, three batches
 
-/// The points of `points(length)`, once.
-class Points final : public StreamDataset {
- public:
-  explicit Points(int64_t length)
-      : all_(points(length)), next_(std::make_shared<Next>(0)) {}
-
-  bool can_restart() const override { return false; }
-
-  std::unique_ptr<Pass> pass(const BatchContext&) const override {
-    return std::make_unique<Rest>(all_, next_);
-  }
-
- private:
-  using Next = std::atomic<int64_t>;
-
-  class Rest final : public Pass {
-   public:
-    Rest(std::shared_ptr<Dataset> all, std::shared_ptr<Next> next)
-        : all_(std::move(all)), next_(std::move(next)) {}
-
-    std::optional<Batch> next() override {
-      const int64_t index = (*next_)++;
-      if (index >= all_->size()) return std::nullopt;
-      return all_->get_batch({index}, {});
-    }
-
-   private:
-    std::shared_ptr<Dataset> all_;
-    std::shared_ptr<Next> next_;
-  };
-
-  std::shared_ptr<Dataset> all_;
-  std::shared_ptr<Next> next_;
-};
-
 DataBunch data_of(std::shared_ptr<Dataset> train) {
   DataBunch data = point_data(8, 16);
   data.train = std::make_shared<DataLoader>(
@@ -80,9 +45,11 @@ DataBunch data_of(std::shared_ptr<Dataset> train) {
   return data;
 }
 
-DataBunch stream_of(int64_t length) {
+DataBunch stream_of(int64_t length, int64_t epoch = kEpoch) {
   return data_of(
-      std::make_shared<StreamEpochs>(std::make_shared<Points>(length), kEpoch));
+      std::make_shared<StreamEpochs>(
+          std::make_shared<OnePassStream>(points(length), length),
+          epoch));
 }
 
 std::unique_ptr<Learner> learner_on(int64_t length) {
@@ -94,25 +61,32 @@ std::shared_ptr<Callback> step_counter(int64_t& steps) {
       LambdaCallback::Options{.on_step_end = [&](Learner&) { ++steps; }});
 }
 
-// Two of four batches are there when the stream ends, and no third one comes
-// that could be the last.
+// The stream ends after three batches. With windows of two, the third batch is
+// a window alone; with windows of four, all three are one window.
 TEST(EndedStream, MakesTheStepOfAWindowThatEndsExactlyWithABatch) {
-  const auto train = [](DataBunch data, bool is_half, int64_t& steps) {
+  const auto train = [](DataBunch data, int64_t batches, bool is_half) {
+    int64_t steps = 0;
     Learner learn(std::move(data), plain_net(), quiet());
     if (is_half) learn.to_fp16({.loss_scale = 1024, .force_fp16 = true});
-    learn.add<GradientAccumulation>(GradientAccumulation::Options{.batches = 4})
+    learn
+        .add<GradientAccumulation>(
+            GradientAccumulation::Options{.batches = batches})
         .add<GradientClip>(GradientClip::Options{.max_norm = 0.05})
         .add<Ema>(Ema::Options{.decay = 0.5, .warm_up = false})
         .add(step_counter(steps))
         .fit(1, 1e-2);
+    EXPECT_EQ(steps, batches == 2 ? 2 : 1);
     return bytes_of(learn);
   };
-  for (const bool is_half : {false, true}) {
-    int64_t streamed = 0, in_memory = 0;
-    const auto whole = train(data_of(points(16)), is_half, in_memory);
-    EXPECT_EQ(train(stream_of(16), is_half, streamed), whole);
-    EXPECT_EQ(in_memory, 1);
-    EXPECT_EQ(streamed, 1);
+  constexpr int64_t kSamples = 3 * kBatch;
+  for (const int64_t batches : {2, 4}) {
+    for (const bool is_half : {false, true}) {
+      const auto whole = train(data_of(points(kSamples)), batches, is_half);
+      EXPECT_EQ(
+          train(stream_of(kSamples, 2 * kSamples), batches, is_half),
+          whole)
+          << batches << " batches" << (is_half ? ", fp16" : "");
+    }
   }
 }
 
@@ -232,6 +206,14 @@ TEST(EndedStream, HasNoSwaOfAModelWithBatchNorm) {
   expect_error<c10::ValueError>(
       [&] { update_batch_norm(with_norm); },
       {"[update_batch_norm]", "cannot restart"});
+}
+
+TEST(EndedStream, CannotBeReadAgainByOverfitBatches) {
+  const auto learn = learner_on(36);
+  learn->add<OverfitBatches>(1);
+  expect_error<c10::ValueError>(
+      [&] { learn->fit(2, 1e-2); },
+      {"[OverfitBatches]", "cannot restart"});
 }
 
 TEST(EndedStream, WarnsIfItEndsBeforeSwaHasAveraged) {

@@ -19,7 +19,6 @@
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/optimizer_factory.h"
-#include "tern/learner/sparse_entries.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
@@ -104,25 +103,6 @@ TEST(SparseGradients, ResumeToTheSameBits) {
     EXPECT_EQ(resumed.state().iteration, 12);
     EXPECT_TRUE(all_equal(parameters_of(resumed), parameters_of(whole)));
   }
-}
-
-TEST(SparseGradients, AreRejectedInACheckpointThatHasInvalidIndices) {
-  StateDict state;
-  const torch::Tensor sparse = torch::sparse_coo_tensor(
-      torch::tensor({{0, 4}}, torch::kLong),
-      torch::ones({2, 3}),
-      {5, 3});
-  insert_entry(state, "sum", sparse);
-  size_t used = 0;
-  EXPECT_TRUE(torch::equal(
-      find_entry(state, "sum", {5, 3}, &used).to_dense(),
-      sparse.to_dense()));
-  EXPECT_EQ(used, 3u);
-  expect_error<c10::ValueError>(
-      [&] {
-        find_entry(state, "sum", {4, 3});
-      },
-      {"\"sum\"", "[4, 3]", "same model"});
 }
 
 TEST(SparseGradients, AreRejectedByGradientPenalty) {

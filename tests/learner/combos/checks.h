@@ -1200,6 +1200,62 @@ inline void check_killed(const Configuration& drawn) {
   }
 }
 
+// A stream that ends within the first epoch equals an epoch of its length. A
+// stream that ends with an epoch equals a fit of so many epochs.
+inline void check_ended_stream(const Configuration& drawn) {
+  Configuration streamed = drawn;
+  streamed.fits.resize(1);
+  FitCall& fit = streamed.fits[0];
+  fit.schedule =
+      drawn.fits[0].schedule == Schedule::torch_epoch ||
+              drawn.fits[0].schedule == Schedule::torch_batch
+          ? drawn.fits[0].schedule
+          : Schedule::flat;
+  if (is_trial(fit.before)) fit.before = Between::nothing;  // reads the stream
+  // Follows the number of batches that the fit was planned to have.
+  std::erase(streamed.extras, Extra::flat_cos);
+  Configuration in_memory = streamed;
+  in_memory.stream = 0;
+  if (drawn.stream < drawn.samples) {
+    fit.epochs = in_memory.fits[0].epochs = 1;
+    in_memory.samples = drawn.stream;
+  } else {
+    const int64_t epochs = drawn.stream / drawn.samples;
+    streamed.stream = epochs * drawn.samples;
+    in_memory.fits[0].epochs = epochs;
+    fit.epochs = epochs + 1;
+    for (Configuration* const c : {&streamed, &in_memory}) {
+      // Averages from a fraction of the planned epochs on.
+      std::erase(c->extras, Extra::swa);
+      std::erase(c->extras, Extra::swa_lr);
+      // The next epoch continues where this one stopped.
+      std::erase(c->extras, Extra::limit);
+      std::erase_if(c->acts, [](const Act& act) {
+        return act.deed == Deed::stop_epoch;
+      });
+    }
+  }
+  const TempFolder folder, other;
+  Start reference, start;
+  undisturbed([&] {
+    set_up(reference, in_memory, folder.path());
+    run_program(reference, in_memory);
+  });
+  const StateDict expected = end_of(*reference.learn);
+  undisturbed([&] {
+    set_up(start, streamed, other.path());
+    run_program(start, streamed);
+  });
+  expect_same(
+      "the run on a stream",
+      end_of(*start.learn),
+      expected,
+      {"training/epochs_begun",  // also one in which the stream has ended
+       "training/stop_training",
+       "training/callbacks/TrainMetrics",
+       "training/callbacks/Recorder 0/fit_calls"});
+}
+
 /// \throws Refused, Failed.
 inline void run_check(const Configuration& c) {
   switch (c.check) {
@@ -1235,6 +1291,8 @@ inline void run_check(const Configuration& c) {
       return check_late_freeze(c);
     case Check::killed:
       return check_killed(c);
+    case Check::ended:
+      return check_ended_stream(c);
   }
 }
 

@@ -32,8 +32,9 @@ enum class Check {
   diverged,     // TerminateOnNaN keeps the weights finite
   late_freeze,  // freezing during a fit freezes the right parameters
   killed,       // repeatedly by SIGKILL at random moments
+  ended,        // a stream that ends equals an epoch of its length
 };
-constexpr int kChecks = 16;
+constexpr int kChecks = 17;
 
 enum class Net {
   dense,
@@ -169,6 +170,7 @@ struct Configuration {
   Check check = Check::resume;
 
   int64_t samples = 40, valid = 20, batch_size = 8;
+  int64_t stream = 0;  // read `samples` in order, from a stream of this length
   Net net = Net::dense;
   bool batch_norm = false, dropout = false, noise = false, tied = false;
   bool late_layer = false;       // has gradients from the second epoch on
@@ -414,6 +416,9 @@ inline Configuration draw_configuration(uint64_t seed) {
       c.extras.push_back(
           draw.of<Extra>({Extra::swa, Extra::ema, Extra::swa_lr}));
       break;
+    case Check::ended:
+      c.stream = 1 + draw.below(3 * c.samples);
+      break;
     case Check::by_hand:
       break;
     default:
@@ -476,7 +481,8 @@ inline const char* to_string(Check check) {
       "frozen",
       "diverged",
       "late freeze",
-      "killed"};
+      "killed",
+      "ended stream"};
   return kNames[static_cast<int>(check)];
 }
 
@@ -675,6 +681,7 @@ inline std::string describe(const Configuration& c) {
     if (c.every_steps >= 2) say("accumulation by hand");
     if (c.odd_scale) say("loss times 3e-5");
   }
+  if (c.stream > 0) say(fmt::format("a stream of {} samples", c.stream));
   if (c.check == Check::killed) {
     say(fmt::format("keep {}", c.keep ? 1 : 2));
   }

@@ -46,6 +46,7 @@
 #include "tern/callbacks/schedules/param_scheduler.h"
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/data/data_bunch.h"
+#include "tern/data/stream_dataset.h"
 #include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
@@ -55,11 +56,12 @@
 #include "tern/learner/recorder.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/tests/learner/combos/configuration.h"
+#include "tern/tests/support/one_pass_stream.h"
 
 /// A random Configuration as a program: its data, its Learner, its fits.
 namespace tern::combos {
 
-constexpr int64_t kInputs = 3, kHidden = 6;
+constexpr int64_t kInputs = 3, kHidden = 6, kMostSamples = 64;
 
 // ---- Data and model ----
 
@@ -71,7 +73,8 @@ make_dataset(const Configuration& c, int64_t size, uint64_t seed) {
     x = torch::randint(10, {size, kInputs}, generator, torch::kLong);
     y = (x.sum(1) > 13).to(torch::kLong);
   } else {
-    x = torch::randn({size, kInputs}, generator);
+    // The first random numbers depend on how many are drawn.
+    x = torch::randn({kMostSamples, kInputs}, generator).narrow(0, 0, size);
     y = (x.sum(1) > 0).to(torch::kLong);
     if (c.net == Net::doubles) x = x.to(torch::kDouble);
     if (c.check == Check::diverged && seed == 1) x[size / 2][0] = NAN;
@@ -90,6 +93,22 @@ inline DataBunch make_data(const Configuration& c) {
       make_dataset(c, c.samples, 1),
       c.valid ? make_dataset(c, c.valid, 2) : nullptr,
       {.batch_size = c.batch_size, .seed = 3, .workers = 0});
+  if (c.check == Check::ended) {
+    std::shared_ptr<Dataset> train = make_dataset(c, c.samples, 1);
+    if (c.stream > 0) {
+      train = std::make_shared<StreamEpochs>(
+          std::make_shared<testing_support::OnePassStream>(train, c.stream),
+          c.samples);
+    }
+    data.train = std::make_shared<DataLoader>(
+        train,
+        DataLoaderOptions{
+            .batch_size = c.batch_size,
+            .drop_last = false,
+            .seed = 3,
+            .training = true,
+            .workers = 0});
+  }
   data.device = device();
   data.classes = {"below", "above"};
   return data;
