@@ -89,8 +89,8 @@ class ShardedOptimizer final : public Callback {
     TERN_CHECK_VALUE(
         !average || !master_weights(learn),
         "[to_distributed] shard_optimizer divides the fp32 weights among the "
-        "ranks, but {} reads all of them at each step; leave one of the two "
-        "out, or train in fp32 or with to_amp.",
+        "ranks, but {} reads all of them at each step; omit one of the two, or "
+        "train in fp32 or with to_amp.",
         average ? average->name() : "");
   }
 

@@ -31,11 +31,11 @@ struct DistributedOptions {
   ///
   /// The master weights are sharded only while a fit runs; after the fit, every
   /// rank has all of them. If a rank is lost, its shard falls back to the
-  /// 16-bit weights; a checkpoint holds all master weights. Every rank must
-  /// make each call that saves.
+  /// 16-bit weights. A checkpoint contains all master weights, so all ranks
+  /// must make every call that saves.
   bool shard_optimizer = false;
-  /// Gives each rank its shard of the data; all ranks must have the same data.
-  /// False: the program has already divided the data, and each rank trains and
+  /// Shards the data over the ranks; all ranks must have the same data. False:
+  /// the program has already divided the data, and each rank trains and
   /// validates on all of its data; every rank then needs the same number of
   /// training batches. Like Lightning's `use_distributed_sampler`.
   bool shard_data = true;

@@ -52,8 +52,8 @@ class GradientAccumulation final : public Callback {
 ///
 /// Use this to clip with to_amp or in fp32, to clip by value, or to read the
 /// norm. `to_fp16({.clip = 1.0})` clips by norm too and saves a pass over the
-/// gradients. Do not use both. A hand-written loop calls `clip_grad_norm_`
-/// instead. Never synchronizes with the host. The default and the name are
+/// gradients. Do not use both. A custom training loop calls `clip_grad_norm_`
+/// instead. Never synchronizes with the device. The default and the name are
 /// fastai v2's.
 class GradientClip final : public Callback {
  public:

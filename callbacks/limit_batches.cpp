@@ -10,9 +10,9 @@
 #include "tern/callbacks/option_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/undo.h"
+#include "tern/learner/dry_run.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/report/memory_meter.h"
-#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -155,7 +155,7 @@ void fit_batches(
     int64_t batches,
     const LearningRates& lr,
     Callbacks extra) {
-  extra.insert(extra.begin(), std::make_shared<Trial>());
+  extra.insert(extra.begin(), std::make_shared<DryRun>());
   extra.emplace_back(std::make_shared<StopAfterNBatches>(batches));
   // `batches` epochs are enough, since each has at least one batch, even with
   // LimitBatches.
@@ -187,7 +187,7 @@ void dry_run(Learner& learn, int64_t batches) {
   const auto limit = std::make_shared<LimitBatches>(
       LimitBatches::Options{.train = batches, .valid = batches});
   undo(learn, [&] {
-    learn.fit(1, {}, {std::make_shared<Trial>(), limit});
+    learn.fit(1, {}, {std::make_shared<DryRun>(), limit});
     const bool is_stopped = learn.state().result == FitResult::interrupted;
     if (is_stopped || !learn.data().valid) return;
     limit->on_train_begin(learn);

@@ -75,7 +75,7 @@ void Mix::on_train_begin(Learner& learn) {
   TERN_CHECK_VALUE(
       !has_positions,
       "[{}] the targets are boxes or points, which cannot be mixed; expected "
-      "classes, masks or regression targets. Leave {} out.",
+      "classes, masks or regression targets. Omit {}.",
       name(),
       name());
 }

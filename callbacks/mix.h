@@ -78,10 +78,10 @@ class MixUp final : public Mix {
 ///
 ///   learn.add<CutMix>().fit_one_cycle(5);
 ///
-/// As in fastai v2, one lambda is drawn for the batch. A box with 1 - lambda of
-/// the area around a random center, cropped at the border, is copied from the
-/// partner. Lambda is then set to the fraction of the area that was kept. The
-/// first input must be floating-point, [N, ..., H, W].
+/// As in fastai v2, one lambda is drawn for the batch. A box around a random
+/// center, with 1 - lambda of the image's area, is cropped at the border and
+/// copied from the partner. Lambda is then set to the fraction of the area that
+/// was kept. The first input must be floating-point, [N, ..., H, W].
 class CutMix final : public Mix {
  public:
   /// \param seed  As for MixUp.

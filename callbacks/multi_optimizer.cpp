@@ -340,7 +340,7 @@ void MultiOptimizer::on_add(Learner& learn) {
   TORCH_CHECK_VALUE(
       !l.step.runner,
       "[MultiOptimizer] another callback or to_cuda_graph runs the steps of "
-      "this Learner; leave one of the two out.");
+      "this Learner; omit one of the two.");
   runner_->attach(l);
   l.step.runner = runner_;
 }

@@ -84,8 +84,8 @@ class PruneTrial final : public Callback {
 
   /// \throws c10::ValueError if the Learner already has a PruneTrial.
   void on_add(Learner& learn) override;
-  /// \throws c10::ValueError if a second Learner uses this callback, for a
-  ///         monitor that differs from the study's earlier trials, and the
+  /// \throws c10::ValueError if a second Learner uses this callback, or if the
+  ///         monitor differs from that of the study's earlier trials; the
   ///         errors of EarlyStopping.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
@@ -94,7 +94,8 @@ class PruneTrial final : public Callback {
   void load_state_dict(const StateDict& state) override;
   OptionValues option_values() const override;
   CallbackRole role() const override { return CallbackRole::watches; }
-  /// Before EarlyStopping, which ignores an epoch that already ends the fit.
+  /// Runs before EarlyStopping, which ignores an epoch that already ends the
+  /// fit.
   int order() const override { return callback_order::kPlateau; }
 
  private:

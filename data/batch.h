@@ -18,8 +18,8 @@ struct Batch {
   /// [N, C, H, W] kFloat.
   Tensors inputs;
   Tensors targets;
-  /// Rows that the dataset left out, in ascending order; for example images
-  /// that cannot be read, in evaluation. N does not count them.
+  /// Rows that the dataset left out, in ascending order, such as unreadable
+  /// images in evaluation. N does not count them.
   std::vector<int64_t> left_out = {};
   /// For each row, the index of its sample in the dataset. Set by a DataLoader;
   /// empty in other batches.
@@ -44,8 +44,8 @@ torch::Tensor in_shape_of(
 
 /// Copies batches to a GPU on its own stream, so that a copy overlaps with the
 /// computation on the previous batch. Needs page-locked memory, which the
-/// DataLoader provides. Each step that the host is ahead of the GPU keeps one
-/// more batch in GPU memory.
+/// DataLoader provides. GPU memory contains one additional batch for each step
+/// that the host is ahead of the GPU.
 class CopyStream {
  public:
   /// Returns the batch on `device`, the CPU or a CUDA device. Work that is

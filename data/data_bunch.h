@@ -34,13 +34,14 @@ struct BatchTransformContext {
   torch::ScalarType dtype = torch::kFloat;
   /// Keeps images in kByte, for display.
   bool keeps_bytes = false;
-  /// Seed of the run and indices of epoch and batch. Together with the position
-  /// of a sample in the batch they seed its random numbers.
+  /// Seed of the run, and indices of the epoch and the batch. Together with the
+  /// position of a sample in the batch, they seed its random numbers.
   uint64_t seed = 0;
   int64_t epoch = 0;
   int64_t batch = 0;
 
-  /// Returns the random number generator of sample `place` of the batch.
+  /// Returns the random number generator of the sample at position `place` in
+  /// the batch.
   SampleRng rng(int64_t place) const {
     return {seed, epoch, (batch << 24) + place};
   }
@@ -51,8 +52,8 @@ struct BatchTransformContext {
 using BatchTransform =
     std::function<void(Batch& batch, const BatchTransformContext& context)>;
 
-/// Returns a transform that applies `normalize_images` to inputs[0] if that is
-/// kByte [N, H, W, C].
+/// Returns a transform that applies `normalize_images` to inputs[0] if it is
+/// [N, H, W, C] kByte.
 /// \param mean, stddev  In units of 0..1, one per channel.
 BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev);
 
@@ -63,7 +64,7 @@ struct DataBunch {
   torch::Device device = default_device();
   /// Names of the classes by index; empty if targets are not classes.
   std::vector<std::string> classes;
-  /// What each output of the model predicts; the thresholds may be changed.
+  /// What each output of the model predicts. You may change the thresholds.
   /// Outputs without an entry are described by the loss and `classes`.
   ///
   ///   data.outputs = {{.kind = TargetKind::category, .names = {"cat", "dog"}},

@@ -26,8 +26,8 @@ struct DataLoaderOptions {
   bool training = false;
   /// Order of the samples. Null: random or sequential, depending on `shuffle`.
   std::shared_ptr<const Sampler> sampler = {};
-  /// Together with epoch and sample it seeds all random numbers. Batches are
-  /// the same for any number of workers.
+  /// Together with the epoch and the sample's index, seeds all random numbers.
+  /// Batches are the same for any number of workers.
   uint64_t seed = 42;
 
   // ---- Workers ----
@@ -69,8 +69,8 @@ class DataLoader {
     ~Epoch();
 
     /// Returns the next batch, or nothing at the end. A batch is empty if the
-    /// dataset left out all its samples (`Batch::left_out`). An exception of
-    /// the dataset ends the pass. It is rethrown as a DataError that names the
+    /// dataset left out all its samples (`Batch::left_out`). An exception from
+    /// the dataset ends the pass and is rethrown as a DataError that names the
     /// sample, with the original exception nested in it
     /// (`std::rethrow_if_nested`).
     /// \param stop  Once this is true, returns nothing instead of waiting.

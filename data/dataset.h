@@ -39,7 +39,7 @@ class BufferPool {
 /// Describes the batch that a Dataset creates.
 struct BatchContext {
   /// Seed of the run and index of the epoch. Together with the index of a
-  /// sample they seed its random numbers.
+  /// sample, they seed its random numbers.
   uint64_t seed = 0;
   int64_t epoch = 0;
   /// True for training, where augmentation applies.
@@ -61,7 +61,7 @@ struct BatchContext {
   BatchContext of_row(int64_t row) const;
   /// Returns the context of `count` rows starting at `begin`.
   BatchContext of_rows(int64_t begin, int64_t count) const;
-  /// Returns the context of the same batch with other random numbers, for
+  /// Returns the context of the same batch with different random numbers, for
   /// several views of each sample:
   /// `images.get_batch(indices, context.for_view(1))`. View 0 is this context.
   BatchContext for_view(int64_t number) const;
@@ -95,15 +95,15 @@ class Dataset {
   /// Describes a sample for error messages, with its file if it has one.
   virtual std::string describe(int64_t index) const;
 
-  /// True if, even in training, the data can end before `size` samples, as from
-  /// a camera. A training epoch, and the fit, then end with the first batch
-  /// that leaves samples out (`Batch::left_out`).
+  /// True if, even in training, the data can end before `size` samples, for
+  /// example if it comes from a camera. A training epoch, and the fit, then end
+  /// with the first batch that leaves samples out (`Batch::left_out`).
   virtual bool can_end_early() const { return false; }
 
   /// Returns the reason why samples of this dataset and of `other`, which has
   /// the same type, cannot be mixed in the folds of a cross-validation
   /// (`k_folds`), as a clause that also says what to do; "" if they can be
-  /// mixed. Also called with this dataset itself.
+  /// mixed. `other` may be this dataset.
   virtual std::string why_no_folds(const Dataset& /*other*/) const {
     return "";
   }

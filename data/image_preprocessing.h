@@ -32,8 +32,8 @@ struct ImagePreprocessing {
 
 std::string to_json(const ImagePreprocessing& what);
 
-/// \param where  For the error message, such as a file.
-/// \throws DataError unless `json` is a valid output of `to_json`.
+/// \param where  Source of `json`, such as a file, for the error message.
+/// \throws DataError unless `json` is valid output of `to_json`.
 ImagePreprocessing parse_image_preprocessing(
     std::string_view json,
     const std::string& where);

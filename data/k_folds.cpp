@@ -97,9 +97,9 @@ void check_loader(const DataLoader& loader, Split split) {
   TERN_CHECK_VALUE(
       !loader.options().sampler,
       "[k_folds] the {} loader has a sampler, whose indices refer to its own "
-      "samples; expected none, since each fold has different samples. Leave "
-      "sampler, balance_classes and shuffle_buffer out, and give each fold its "
-      "own sampler; k_folds of a DataBlock balances each fold.",
+      "samples; expected none, since each fold has different samples. Omit "
+      "sampler, balance_classes and shuffle_buffer, and give each fold its own "
+      "sampler; k_folds of a DataBlock balances each fold.",
       to_string(split));
 }
 

@@ -48,7 +48,7 @@ struct KFoldOptions {
   /// `stratified_k_fold`. This reads the targets: images of a DataBunch are
   /// decoded once, images of a DataBlock are not.
   bool stratified = false;
-  /// The same seed gives the same folds.
+  /// The same seed produces the same folds.
   uint64_t seed = 42;
   /// Receives a warning about classes with fewer samples than folds; empty:
   /// `terminal()`.

@@ -434,7 +434,7 @@ torch::Tensor sample_of_row(const torch::Tensor& lengths, int64_t rows) {
 SampleDataset::SampleDataset(Collate collate) : collate_(std::move(collate)) {
   TERN_CHECK_VALUE(
       collate_,
-      "[SampleDataset] collate is empty; expected a function. Leave it out for "
+      "[SampleDataset] collate is empty; expected a function. Omit it for "
       "stack_samples().");
 }
 

@@ -42,8 +42,8 @@ struct SequencePadding {
   /// Padding value; must be representable in the tensor's dtype.
   double value = 0;
   /// The length of a batch is the length of its longest sample, rounded up to a
-  /// multiple of this. This gives fewer different shapes; multiples of 8 are
-  /// faster in 16 bits on a GPU.
+  /// multiple of this number. Rounding reduces the number of different shapes;
+  /// multiples of 8 are faster in 16 bits on a GPU.
   int64_t multiple = 1;
   /// Minimum length. Use at least 1 for a GRU, which rejects a batch with only
   /// empty samples, and at least the kernel width for a convolution.
@@ -103,7 +103,8 @@ torch::Tensor offsets_of(const torch::Tensor& lengths);
 /// Returns the sample index, 0 to N - 1, of each row of packed values, as in
 /// the first column of YOLO's targets.
 ///
-///   torch::cat({sample_of_row(lengths, boxes.size(0)).unsqueeze(1), boxes}, 1);
+///   torch::cat(
+///       {sample_of_row(lengths, boxes.size(0)).unsqueeze(1), boxes}, 1);
 ///
 /// \param lengths  [N] kLong, >= 0.
 /// \param rows     Sum of the lengths; passing it avoids a synchronization.

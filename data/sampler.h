@@ -94,7 +94,7 @@ class BufferedSampler final : public Sampler {
 struct LengthBucketOptions {
   /// Reshuffles every epoch. False: sorts by length, longest first. Sorted
   /// batches need the least padding, which suits evaluation. The largest batch
-  /// comes first, so if it does not fit into memory, this shows at once.
+  /// comes first, so if it does not fit into memory, the first batch fails.
   bool shuffle = true;
   /// Number of batches whose samples are sorted by length together. A larger
   /// pool needs less padding but makes batches less random.
@@ -104,9 +104,9 @@ struct LengthBucketOptions {
 /// Visits every sample once, in batches of samples of similar length, which
 /// need little padding. Each epoch shuffles the samples, sorts pools of them by
 /// length, cuts the pools into batches and shuffles the batches. An incomplete
-/// batch stays last; its samples also have similar lengths, and how long they
-/// are is random. With several ranks, the lengths are similar within each
-/// global batch.
+/// batch stays last; its samples also have similar lengths, short or long at
+/// random. With several ranks, the lengths are similar within each global
+/// batch.
 ///
 ///   auto buckets = std::make_shared<LengthBucketSampler>(lengths);
 ///   auto data = DataBunch::create(train, valid, {.sampler = buckets});

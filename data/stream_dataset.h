@@ -11,7 +11,7 @@ namespace tern {
 
 /// A stream of samples of unknown length, for example from a pipe, a message
 /// queue, or shards without an index. Like PyTorch's IterableDataset.
-/// StreamEpochs turns them into a dataset for training.
+/// StreamEpochs turns a stream into a dataset for training.
 class StreamDataset {
  public:
   virtual ~StreamDataset() = default;
@@ -32,8 +32,8 @@ class StreamDataset {
   };
 
   /// True if a new pass can begin after another one has ended. False for a
-  /// camera or a message queue: a training epoch, and the fit, then end where
-  /// the stream ends. Samples read by `lr_find` or `summary` are consumed.
+  /// camera or a message queue: a training epoch, and the fit, then end when
+  /// the stream ends, and samples read by `lr_find` or `summary` are consumed.
   virtual bool can_restart() const { return true; }
 
   /// Begins a pass, which may outlive the dataset. For an exact resume, its
@@ -58,7 +58,7 @@ class StreamDataset {
 /// length of the stream. One worker at a time reads samples in order; all
 /// workers decode, so the batches do not depend on the number of workers. With
 /// a shuffled order, samples that are read before their turn are kept in
-/// memory: at most the sampler's buffer, or an epoch with `shuffle = true`.
+/// memory: at most the sampler's buffer, or a whole epoch if `shuffle` is true.
 /// Ranks share an epoch: each rank skips the samples of the others. A resumed
 /// run skips the samples before its first batch. In a stream that cannot
 /// restart, no samples are skipped.

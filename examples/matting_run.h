@@ -13,8 +13,9 @@ class Options;
 /// Options and code shared by the programs that train the two matting networks.
 /// The options are named as in BackgroundMattingV2's programs.
 struct MattingRun {
-  /// Folders with {train,valid}/{pha,fgr} and with {train,valid}; or with
-  /// pha and fgr and with images, without train and valid.
+  /// `dataset` contains {train,valid}/{pha,fgr}, and `backgrounds` contains
+  /// {train,valid}. Without train and valid, both are split at random; see
+  /// `matting_data`.
   std::string dataset = {}, backgrounds = {};
   /// Names the folders checkpoint/NAME and log/NAME. Each program uses a
   /// different name, since the two networks cannot load each other's
@@ -33,7 +34,8 @@ struct MattingRun {
   /// Reads the data.
   /// \param pair_scale  See `matting_transforms`.
   DataBunch data(Range pair_scale) const;
-  /// Returns `loss`, the metrics of matting, and Adam without weight decay.
+  /// Returns options with `loss`, the matting metrics, and Adam without weight
+  /// decay.
   LearnerOptions options(Loss loss) const;
   /// Trains in `precision`, and resumes from the last checkpoint if there is
   /// one. Writes checkpoints, logs, figures and, at the end, the network.

@@ -64,7 +64,7 @@ torch::Tensor align_background(
       !homography.empty(),
       fmt::format(
           "[align_background] {} points of the scene and its background are "
-          "alike; expected some dozens in one plane. Leave out "
+          "alike; expected some dozens in one plane. Omit "
           "--preprocess-alignment.",
           from.size()));
   torch::Tensor aligned = src.clone();

@@ -20,7 +20,7 @@ class Options : public CLI::App {
   /// \param description  One line; --help begins with it.
   explicit Options(const std::string& description);
 
-  /// Adds an option that takes a number from `low` to `high`.
+  /// Adds an option that accepts a number from `low` to `high`.
   template <class T>
   CLI::Option* add_number(
       const std::string& name,
@@ -34,7 +34,7 @@ class Options : public CLI::App {
         ->check(in_range(static_cast<Number>(low), static_cast<Number>(high)));
   }
 
-  /// Adds an option that takes one of `choices`.
+  /// Adds an option that accepts one of `choices`.
   template <class T>
   CLI::Option* add_choice(
       const std::string& name,

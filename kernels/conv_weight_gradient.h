@@ -9,7 +9,7 @@ struct ConvGeometry {
   at::IntArrayRef kernel_size, stride, padding, dilation;
 };
 
-/// True if `conv_weight_gradient` can compute this gradient, and faster than
+/// True if `conv_weight_gradient` can compute this gradient and is faster than
 /// oneDNN: on processors with AMX, for channels-last images in bfloat16 and
 /// weights that are not small.
 /// \param images    [N, C, H, W], the input of the convolution.
@@ -20,7 +20,7 @@ bool conv_weight_gradient_pays(
 
 /// Computes the gradient of a convolution's weight with AMX matrix products.
 /// Sums are in fp32 and rounded once. The convolution must have one group, and
-/// the processor AMX.
+/// the processor must have AMX.
 /// \param images    [N, C, H, W] kBFloat16; C is a multiple of 16.
 /// \param gradient  [N, K, H', W'] kBFloat16.
 /// \return [K, C, *kernel_size] kBFloat16, channels last.

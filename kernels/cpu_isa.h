@@ -6,10 +6,11 @@
 
 namespace tern {
 
-/// Instruction sets of the inner loops. The binary contains every instruction
-/// set of its architecture, so it runs on every x86-64 processor and is fast on
-/// new ones. Every aarch64 processor has NEON; there, the baseline lacks only
-/// the hand-written loops, which compilers do not vectorize.
+/// Instruction sets of the inner loops. The binary contains the loops for every
+/// instruction set of its architecture, so it runs on every x86-64 processor
+/// and is fast on new ones. Every aarch64 processor has NEON; there, the
+/// baseline lacks only the hand-written loops, which compilers do not
+/// vectorize.
 enum class CpuIsa { baseline, neon, avx2, avx512 };
 
 /// Returns the widest instruction set of this processor.
@@ -35,8 +36,9 @@ void set_cpu_isa(CpuIsa isa);
 /// `on_cpu_isa<loop>` and compiled for its instruction set.
 #define TERN_CPU_LOOP static inline __attribute__((always_inline))
 
-// Without FMA, which rounds once where the baseline rounds twice. Every
-// processor with AVX2 has F16C, and every one with AVX-512 BW has F and VL.
+// These targets exclude FMA, which rounds once where the baseline rounds twice.
+// Every processor with AVX2 has F16C, and every one with AVX-512 BW has F and
+// VL.
 #define TERN_AVX2 __attribute__((target("avx2,f16c")))
 #ifdef __clang__
 #define TERN_AVX512 \

@@ -6,7 +6,7 @@
 
 namespace tern {
 
-/// True if `depthwise_weight_gradient` can compute this gradient, and faster
+/// True if `depthwise_weight_gradient` can compute this gradient and is faster
 /// than oneDNN: on a CPU, for channels-last bfloat16.
 /// \param images    [N, C, H, W], the input of the convolution.
 /// \param gradient  [N, C, H', W'], the gradient of its output.

@@ -9,9 +9,9 @@ namespace tern {
 /// overlap. A Learner does this automatically.
 class FastConvBackward {
  public:
-  /// One-time setup per process; otherwise done by the first guard. Call it
-  /// while no other thread runs a backward pass, since it changes LibTorch's
-  /// operator table.
+  /// Does the one-time setup of the process, which the first instance otherwise
+  /// does. Call it while no other thread runs a backward pass, since it changes
+  /// LibTorch's operator table.
   static void prepare();
   FastConvBackward();
   ~FastConvBackward();

@@ -6,8 +6,9 @@ struct CUstream_st;
 
 // Shared by the kernels' public headers, their CPU code and their CUDA files.
 // The first two work with tensors; the CUDA files receive the pointers defined
-// here. Includes nothing from LibTorch or CUDA. The macro marks arithmetic for
-// both sides; it has internal linkage, because each side compiles its own copy.
+// here. Includes nothing from LibTorch or CUDA. The macro marks functions that
+// both sides use; they have internal linkage, because each side compiles its
+// own copy.
 #ifdef __CUDACC__
 #define TERN_ELEMENT_MATH static __host__ __device__ __forceinline__
 #else
@@ -27,9 +28,9 @@ constexpr int64_t size_in_bytes(ElementType type) {
 
 // ---- Optimizers ----
 
-/// Every k-th step moves the slow weights by `alpha` of the distance towards
-/// the parameters, and sets the parameters to them (Zhang et al. 2019,
-/// "Lookahead Optimizer"). k 0: never.
+/// Every k-th step moves the slow weights towards the parameters by the
+/// fraction `alpha` of their distance, and copies them to the parameters (Zhang
+/// et al. 2019, "Lookahead Optimizer"). k = 0: never.
 struct LookaheadArgs {
   int64_t k = 0;
   double alpha = 0.5;
@@ -40,11 +41,11 @@ struct FusedSgdArgs {
   bool nesterov = false;
   /// false: L2, added to the gradient. true: `param *= 1 - lr * weight_decay`.
   bool decoupled_weight_decay = false;
-  /// If not 0, uses LARS (You et al. 2017), with a learning rate for each
-  /// tensor:
+  /// If not 0, uses LARS (You et al. 2017), with a separate learning rate for
+  /// each tensor:
   /// `lr * trust_coeff * |param| / (|grad| + weight_decay * |param| + eps)`.
   double trust_coeff = 0, eps = 1e-8;
-  /// Limits that learning rate to `lr` (LARC).
+  /// Limits the learning rate of each tensor to `lr` (LARC).
   bool clip = true;
   LookaheadArgs lookahead = {};
 };
@@ -54,8 +55,8 @@ struct FusedAdamArgs {
   bool amsgrad = false;
   /// false: Adam, L2 added to the gradient. true: AdamW.
   bool decoupled_weight_decay = false;
-  /// RAdam (Liu et al. 2019): momentum only while the variance of the second
-  /// moment is unknown, then steps scaled by the rectification term.
+  /// RAdam (Liu et al. 2019): uses only momentum while the variance of the
+  /// second moment is unknown, then scales steps by the rectification term.
   bool rectified = false;
   /// LAMB (You et al. 2019): multiplies each tensor's step by |param| / |step|,
   /// at most 10. Not with amsgrad.
@@ -118,7 +119,7 @@ struct NormalizeArgs {
   const float *scale, *offset;
 };
 
-/// Limit because the CUDA kernel receives the channels as kernel arguments.
+/// Limited because the CUDA kernel receives the channels as kernel arguments.
 constexpr int64_t kMaxCudaChannels = 256;
 
 /// \return a cudaError_t. `scale` and `offset` may be freed when it returns.

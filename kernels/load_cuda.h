@@ -35,7 +35,7 @@ void check_device_exists(
 /// library, which a program does not load at its start. Looks in the file named
 /// by the environment variable `named_by`, then where the dynamic loader
 /// searches, then where Tern was built or installed. The library stays loaded.
-/// \param what  What needs it, for the error: "a CUDA graph".
+/// \param what  What needs the function, for the error: "a CUDA graph".
 /// \throws c10::Error if the library is not found.
 void* open_module(
     const char* library,

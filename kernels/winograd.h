@@ -7,13 +7,14 @@
 namespace tern {
 
 // Convolution with a 3 x 3 kernel and stride 1 by Winograd's F(4x4, 3x3) (Lavin
-// and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016): for
-// each 4 x 4 output pixels and each pair of channels it needs 36 products; the
-// definition has 144. oneDNN computes them as 36 convolutions of 1 x 1 pixel.
+// and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016). For
+// each block of 4 x 4 output pixels and each pair of channels it needs 36
+// products; direct convolution needs 144. oneDNN computes them as 36
+// convolutions of 1 x 1 pixel.
 //
-// The rounding error is about ten times the definition's error: within 2e-5 of
-// the largest output. An infinite or NaN input makes all 4 x 4 output pixels
-// that depend on it NaN.
+// The rounding error is about ten times that of direct convolution: within 2e-5
+// of the largest output. An infinite or NaN input makes all pixels of the 4 x 4
+// output blocks that depend on it NaN.
 
 /// True if `winograd_conv2d` is faster than oneDNN's own convolution of images
 /// [N, C, H, W] with a weight [K, C, 3, 3]: on x86 with AVX2, with C and K

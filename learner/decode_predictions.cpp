@@ -76,33 +76,33 @@ double probability_of(const torch::Tensor& probabilities, int64_t index) {
   return index == 0 ? 1 - second : second;
 }
 
-void add_class(Prediction& answer, int64_t index, const OutputInfo& info) {
-  answer.indices.push_back(index);
-  answer.labels.push_back(class_name(info.names, index));
+void add_class(Prediction& prediction, int64_t index, const OutputInfo& info) {
+  prediction.indices.push_back(index);
+  prediction.labels.push_back(class_name(info.names, index));
 }
 
-void add_numbers(Prediction& answer, const OutputInfo& info) {
+void add_numbers(Prediction& prediction, const OutputInfo& info) {
   const torch::Tensor values =
-      answer.probabilities.to(torch::kDouble).reshape({-1});
+      prediction.probabilities.to(torch::kDouble).reshape({-1});
   const double* const first = values.const_data_ptr<double>();
-  answer.numbers.assign(first, first + values.numel());
+  prediction.numbers.assign(first, first + values.numel());
   std::vector<std::string> words;
-  for (size_t i = 0; i < answer.numbers.size(); ++i) {
+  for (size_t i = 0; i < prediction.numbers.size(); ++i) {
     words.push_back(fmt::format(
         "{}{}{:.4g}",
         i < info.names.size() ? info.names[i] : "",
         i < info.names.size() ? " " : "",
-        answer.numbers[i]));
+        prediction.numbers[i]));
   }
-  answer.label = fmt::format("{}", fmt::join(words, ", "));
+  prediction.label = fmt::format("{}", fmt::join(words, ", "));
 }
 
 /// \param names  The names of the points; may be empty.
-void add_points(Prediction& answer, const std::vector<std::string>& names) {
-  answer.points = answer.probabilities.to(torch::kFloat).contiguous();
-  const float* place = answer.points.const_data_ptr<float>();
+void add_points(Prediction& prediction, const std::vector<std::string>& names) {
+  prediction.points = prediction.probabilities.to(torch::kFloat).contiguous();
+  const float* place = prediction.points.const_data_ptr<float>();
   std::vector<std::string> words;
-  for (int64_t i = 0; i < answer.points.size(0); ++i, place += 2) {
+  for (int64_t i = 0; i < prediction.points.size(0); ++i, place += 2) {
     const bool has_name = i < std::ssize(names);
     words.push_back(fmt::format(
         "{} ({:.1f}, {:.1f})",
@@ -110,7 +110,7 @@ void add_points(Prediction& answer, const std::vector<std::string>& names) {
         place[0],
         place[1]));
   }
-  answer.label = fmt::format("{}", fmt::join(words, ", "));
+  prediction.label = fmt::format("{}", fmt::join(words, ", "));
 }
 
 /// True if the outputs are a detector's boxes [D, 4], scores [D] and labels
@@ -127,77 +127,80 @@ bool are_detections(
 }
 
 Prediction decode_detector(const Tensors& outputs, const OutputInfo& info) {
-  Prediction answer{.probabilities = outputs[1], .kind = TargetKind::boxes};
+  Prediction prediction{.probabilities = outputs[1], .kind = TargetKind::boxes};
   const torch::Tensor scores = outputs[1].to(torch::kDouble);
   const torch::Tensor labels = outputs[2].to(torch::kLong);
   const torch::Tensor found =
       (labels >= 0).logical_and(scores >= info.threshold).nonzero().view({-1});
-  answer.boxes = outputs[0].to(torch::kFloat).index_select(0, found);
+  prediction.boxes = outputs[0].to(torch::kFloat).index_select(0, found);
   for (const torch::Tensor& place : found.unbind()) {
     const auto i = place.item<int64_t>();
-    answer.scores.push_back(scores[i].item<double>());
-    add_class(answer, labels[i].item<int64_t>(), info);
+    prediction.scores.push_back(scores[i].item<double>());
+    add_class(prediction, labels[i].item<int64_t>(), info);
   }
-  answer.label = fmt::format("{}", fmt::join(answer.labels, ", "));
-  return answer;
+  prediction.label = fmt::format("{}", fmt::join(prediction.labels, ", "));
+  return prediction;
 }
 
 /// \param output  Activated, for one sample, on the CPU; may be undefined.
 Prediction decode_output(const torch::Tensor& output, const OutputInfo& info) {
-  Prediction answer{.probabilities = output, .kind = info.kind};
-  if (!output.defined()) return answer;
-  answer.kind = kind_of(output, info);
-  if (answer.kind == TargetKind::number) {
-    if (output.dim() <= 1) add_numbers(answer, info);
-    return answer;
+  Prediction prediction{.probabilities = output, .kind = info.kind};
+  if (!output.defined()) return prediction;
+  prediction.kind = kind_of(output, info);
+  if (prediction.kind == TargetKind::number) {
+    if (output.dim() <= 1) add_numbers(prediction, info);
+    return prediction;
   }
-  if (answer.kind == TargetKind::points) {
-    add_points(answer, info.names);
-    return answer;
+  if (prediction.kind == TargetKind::points) {
+    add_points(prediction, info.names);
+    return prediction;
   }
   const torch::Tensor batch =
       output.dim() > 1 ? output.unsqueeze(0) : output.reshape({1, -1});
-  const TargetKind form =
-      is_overlapping(output, info) ? TargetKind::multi_category : answer.kind;
+  const TargetKind form = is_overlapping(output, info)
+                              ? TargetKind::multi_category
+                              : prediction.kind;
   const torch::Tensor found =
       decoded(form, batch, info.threshold)[0].to(torch::kLong);
-  if (answer.kind == TargetKind::mask) {
-    answer.mask = found;
-  } else if (answer.kind == TargetKind::category) {
-    answer.index = found.item<int64_t>();
-    add_class(answer, answer.index, info);
+  if (prediction.kind == TargetKind::mask) {
+    prediction.mask = found;
+  } else if (prediction.kind == TargetKind::category) {
+    prediction.index = found.item<int64_t>();
+    add_class(prediction, prediction.index, info);
   } else {
     for (int64_t i = 0; i < found.numel(); ++i) {
-      if (found[i].item<int64_t>() != 0) add_class(answer, i, info);
+      if (found[i].item<int64_t>() != 0) add_class(prediction, i, info);
     }
   }
-  answer.label = fmt::format("{}", fmt::join(answer.labels, ", "));
-  return answer;
+  prediction.label = fmt::format("{}", fmt::join(prediction.labels, ", "));
+  return prediction;
 }
 
-std::string text_of(const Prediction& answer) {
-  if (answer.kind == TargetKind::mask) {
-    return fmt::format("mask of {}", fmt::join(answer.mask.sizes(), " x "));
+std::string text_of(const Prediction& prediction) {
+  if (prediction.kind == TargetKind::mask) {
+    return fmt::format("mask of {}", fmt::join(prediction.mask.sizes(), " x "));
   }
-  if (answer.kind == TargetKind::points) return answer.label;
-  if (answer.kind == TargetKind::boxes) {
+  if (prediction.kind == TargetKind::points) return prediction.label;
+  if (prediction.kind == TargetKind::boxes) {
     std::vector<std::string> words;
-    for (size_t i = 0; i < answer.labels.size(); ++i) {
-      words.push_back(
-          fmt::format("{} ({:.3f})", answer.labels[i], answer.scores[i]));
+    for (size_t i = 0; i < prediction.labels.size(); ++i) {
+      words.push_back(fmt::format(
+          "{} ({:.3f})",
+          prediction.labels[i],
+          prediction.scores[i]));
     }
     return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
   }
-  if (answer.kind == TargetKind::number) {
-    return answer.numbers.empty() ? shapes_of({answer.probabilities})
-                                  : answer.label;
+  if (prediction.kind == TargetKind::number) {
+    return prediction.numbers.empty() ? shapes_of({prediction.probabilities})
+                                      : prediction.label;
   }
   std::vector<std::string> words;
-  for (size_t i = 0; i < answer.labels.size(); ++i) {
+  for (size_t i = 0; i < prediction.labels.size(); ++i) {
     words.push_back(fmt::format(
         "{} ({:.3f})",
-        answer.labels[i],
-        probability_of(answer.probabilities, answer.indices[i])));
+        prediction.labels[i],
+        probability_of(prediction.probabilities, prediction.indices[i])));
   }
   return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
 }
@@ -238,22 +241,25 @@ Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info) {
 }
 
 Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info) {
-  std::vector<Prediction> answers;
+  std::vector<Prediction> predictions;
   const bool has_boxes = are_detections(outputs, info);
-  if (has_boxes) answers.push_back(decode_detector(outputs, info_at(info, 0)));
+  if (has_boxes) {
+    predictions.push_back(decode_detector(outputs, info_at(info, 0)));
+  }
   for (size_t i = has_boxes ? 3 : 0; i < outputs.size(); ++i) {
-    answers.push_back(decode_output(outputs[i], info_at(info, i)));
+    predictions.push_back(decode_output(outputs[i], info_at(info, i)));
   }
   TORCH_CHECK_VALUE(
-      !answers.empty(),
+      !predictions.empty(),
       "[decode] there is no output; expected at least one.");
-  Prediction first = answers[0];
-  first.outputs = std::move(answers);
+  Prediction first = predictions[0];
+  first.outputs = std::move(predictions);
   return first;
 }
 
-Prediction decode(const Predictions& answers, int64_t index) {
-  const int64_t size = answers.preds.defined() ? answers.preds.size(0) : 0;
+Prediction decode(const Predictions& predictions, int64_t index) {
+  const int64_t size =
+      predictions.preds.defined() ? predictions.preds.size(0) : 0;
   if (index < 0 || index >= size) {
     TORCH_CHECK_INDEX(
         false,
@@ -263,11 +269,11 @@ Prediction decode(const Predictions& answers, int64_t index) {
             size - 1));
   }
   Tensors sample;
-  for (const torch::Tensor& output : answers.outputs) {
+  for (const torch::Tensor& output : predictions.outputs) {
     const bool is_there = output.defined() && output.size(0) == size;
     sample.push_back(is_there ? output[index] : torch::Tensor());
   }
-  return decode(sample, answers.info);
+  return decode(sample, predictions.info);
 }
 
 torch::Tensor

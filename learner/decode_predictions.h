@@ -12,14 +12,15 @@
 
 namespace tern {
 
-/// Describes what the outputs of a model predict, with names and activations
-/// filled in: as given by `data.outputs`, or else the first output according to
-/// the loss and the classes. Returns at least one entry.
+/// Returns what the outputs of a model predict, with names and activations
+/// filled in: `data.outputs`, or if it is empty, one entry for the first
+/// output, derived from the loss and the classes. Always returns at least one
+/// entry.
 std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss);
 
-/// Applies each output's activation, in kFloat. Outputs beyond `info` are
-/// treated as regression outputs. For a detector, three outputs replace its
-/// four.
+/// Applies each output's activation, in kFloat. Outputs without an entry in
+/// `info` are treated as regression outputs. A detector's first four outputs
+/// become three: boxes, scores and labels.
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 
 /// True if an output of one sample, without the batch dimension, is a mask: a
@@ -33,11 +34,11 @@ bool is_mask(const torch::Tensor& output, const OutputInfo& info);
 ///   fmt::print("{}\n", decode(preds, 0).label);
 ///
 /// \param outputs  Activated, without the batch dimension.
-/// \param info  Outputs beyond it are treated as regression outputs.
+/// \param info  Outputs without an entry are treated as regression outputs.
 Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info);
 /// The same for sample `index` of a whole dataset.
 /// \throws c10::IndexError if there is no such sample.
-Prediction decode(const Predictions& answers, int64_t index);
+Prediction decode(const Predictions& predictions, int64_t index);
 
 /// Converts predictions to the form of targets: the most probable class, the
 /// classes with a probability above the threshold, or the values of a

@@ -42,7 +42,7 @@ using BoxesOf =
 /// Returns the result of `decode_detections`.
 /// \param logits  [N, A, C], class logits.
 /// \param counts  Anchors per level.
-/// \param keeps_order  Among equal logits, prefer the first. Slower.
+/// \param keeps_order  Among equal logits, select the first; slower.
 Tensors select_detections(
     const torch::Tensor& logits,
     const BoxesOf& boxes_of,

@@ -53,7 +53,7 @@ void loop::restore_validation(LearnerParts& l) {
 }
 
 void loop::validate_after_epoch(LearnerParts& l) {
-  if (!l.data.valid || l.state.is_trial || l.state.stop_training ||
+  if (!l.data.valid || l.state.is_dry_run || l.state.stop_training ||
       l.stop.requested) {
     return;
   }

@@ -50,9 +50,9 @@ bool loop::receives(
     case CallbackRole::trains:
       return true;
     case CallbackRole::watches:
-      return !l.state.is_trial;
+      return !l.state.is_dry_run;
     case CallbackRole::writes:
-      return !l.state.is_trial && communicator(*l.self).is_main_process();
+      return !l.state.is_dry_run && communicator(*l.self).is_main_process();
   }
   return true;
 }

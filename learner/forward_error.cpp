@@ -244,7 +244,7 @@ std::string advice_for(const std::string& reason, const Watch& watch) {
   const Operation failed = watch.failed().value_or(Operation());
   const bool is_first = layer.module.empty();
   if (says_any(reason, {"more than 1 value per channel when training"})) {
-    return "BatchNorm needs at least two samples: leave out a short last batch "
+    return "BatchNorm needs at least two samples: omit a short last batch "
            "(.drop_last = true), or use a different batch size.";
   }
   if (says_any(

@@ -34,7 +34,8 @@ class SteppedWeights {
 class CopiesWeights {
  public:
   virtual ~CopiesWeights() = default;
-  /// Returns the existing copies. Writing into them changes the state.
+  /// Returns the existing copies. Writing into them changes the optimizer's
+  /// state.
   virtual Tensors weight_copies() = 0;
   /// Sets the copies to the current parameters.
   virtual void weights_replaced() = 0;

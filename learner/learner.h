@@ -177,12 +177,11 @@ class Learner {
   ///         The Learner is then unchanged.
   Learner& load(const std::string& name);
   Learner& load(const std::string& name, const LoadModelOptions& options);
-  /// Writes a checkpoint with everything that an exact continuation needs to
-  /// `folder / step_<n>`. Call it between fits, or from a callback's
-  /// on_batch_end or on_epoch_end. In distributed training all ranks call this,
-  /// and rank 0 writes. Existing checkpoints of this step with different
-  /// weights, and checkpoints of later steps of this run, are renamed, not
-  /// deleted.
+  /// Writes a checkpoint to `folder / step_<n>`, with everything needed to
+  /// continue exactly. Call it between fits, or from a callback's on_batch_end
+  /// or on_epoch_end. In distributed training all ranks call this, and rank 0
+  /// writes. Existing checkpoints of this step with different weights, and
+  /// checkpoints of later steps of this run, are renamed, not deleted.
   void save_checkpoint(const std::filesystem::path& folder);
   /// Reads the newest intact checkpoint of a run's folder, or the checkpoint of
   /// one step. Set up precision, frozen groups and callbacks first. Then make
@@ -286,8 +285,8 @@ class Learner {
   Recorder& recorder();
   Model& model();
   DataBunch& data();
-  /// The first call of this function or the first fit creates the optimizer,
-  /// which is kept from then on.
+  /// Returns the optimizer. The first call of this function or the first fit
+  /// creates it.
   torch::optim::Optimizer& optimizer();
   const LearnerOptions& options() const;
 

@@ -88,13 +88,14 @@ struct CurrentStep {
   std::vector<int64_t> sample_indices;  // `Batch::indices` of this batch
   CopyStream copy_stream;
   StepWindow window;  // the accumulation window
-  // Used only if each rank has separate data.
+  // Number of samples in this training batch, on this rank and over all ranks.
+  // Set only if each rank has separate data.
   ShardedSampler::RealSamples samples_of_ranks = {};
   double loss_count = 0;       // weight of this batch's loss, `Loss::count`
   bool has_gradients = false;  // between backward and the optimizer's step
   bool is_running = false;     // from the batch's arrival until on_batch_end
-  // The step is made after on_batch_end of the window's last batch, because the
-  // data ended unexpectedly.
+  // The optimizer steps after on_batch_end of the window's last batch, because
+  // the data ended unexpectedly.
   bool follows_batch = false;
   // Scaled gradients that are detached from the parameters of `groups`, in
   // their order, while callbacks run. Empty: the gradients are attached to the

@@ -305,8 +305,9 @@ fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 
 // ---- synchronize_ranks.cpp ----
 
-/// From now on each epoch trains and validates on this rank's shard of the
-/// data, or on all of this rank's data if each rank has separate data.
+/// Sets the communicator. From now on each epoch trains and validates on this
+/// rank's shard of the data, or on all of this rank's data if each rank has
+/// separate data.
 void set_communicator(
     LearnerParts& l,
     std::shared_ptr<Communicator> communicator,
@@ -361,7 +362,7 @@ StepWindow::Counts counts_of_ranks(LearnerParts& l);
 // ---- explain_out_of_memory.cpp ----
 
 /// Returns the precision in which a fit would compute: "fp32", "fp16 model,
-/// fp32 masters", and so on.
+/// fp32 master weights", and so on.
 std::string precision_text(const LearnerParts& l);
 /// Throws a more informative error if `error` is an out-of-memory error.
 void explain_out_of_memory(

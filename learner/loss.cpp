@@ -93,8 +93,8 @@ void Loss::check_autocast(torch::Device device) const {
   TORCH_CHECK_VALUE(
       !is_bce_of_probabilities_ || !device.is_cuda(),
       "[Loss] BCELoss is unsafe under autocast on CUDA: a 16-bit sigmoid "
-      "rounds to 0 or 1 and the logarithm to infinity. Leave the sigmoid out "
-      "of the model and use BCEWithLogitsLoss "
+      "rounds to 0 or 1 and the logarithm to infinity. Remove the sigmoid from "
+      "the model and use BCEWithLogitsLoss "
       "(binary_cross_entropy_with_logits).");
 }
 

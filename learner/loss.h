@@ -48,7 +48,7 @@ forward(Holder& loss, const torch::Tensor& pred, const torch::Tensor& target) {
   }
 }
 
-// Losses that compare with class indices. Their mean omits ignored targets and
+// Losses whose targets are class indices. Their mean omits ignored targets and
 // weights the others by class.
 template <class Impl>
 concept ComparesClasses = std::same_as<Impl, torch::nn::CrossEntropyLossImpl> ||
@@ -132,9 +132,9 @@ class Loss {
   /// Computes the same from all outputs and all targets.
   using ValuesOfAll = std::function<
       torch::Tensor(const Tensors& outputs, const Tensors& targets)>;
-  /// Computes the count of each sample, that is, its weight in the mean that is
-  /// the loss: [N], on the device of the targets. The targets may be in host
-  /// memory while the outputs are on a GPU.
+  /// Computes the count of each sample, that is, its weight in a loss that is a
+  /// mean: [N], on the device of the targets. The targets may be in host memory
+  /// while the outputs are on a GPU.
   using Counts = std::function<
       torch::Tensor(const Tensors& outputs, const Tensors& targets)>;
 
@@ -240,14 +240,14 @@ class Loss {
   /// that MixUp and top losses need.
   /// \param counts  The count of each sample, if not all values count. The loss
   ///                is the sum of the values divided by the sum of the counts,
-  ///                and 0 if that is 0.
+  ///                or 0 if all counts are 0.
   template <class F>
     requires std::
         is_invocable_r_v<torch::Tensor, F&, torch::Tensor, torch::Tensor>
       static Loss mean_of(F values, const Counts& counts = {}) {
     return mean_of_one(std::move(values), counts);
   }
-  /// Creates it from a function of all outputs and all targets.
+  /// The same, from a function of all outputs and all targets.
   template <class F>
     requires(!std::is_invocable_v<F&, torch::Tensor, torch::Tensor>) &&
             std::is_invocable_r_v<
@@ -346,8 +346,8 @@ class Loss {
   Counts counts_;       // empty: samples
   // The loss is the sum of `values_` divided by the counts.
   bool sums_values_ = false;
-  // True even if a sample has a single value, which is then a sum to be divided
-  // by the sample's count.
+  // True if a sample's value is divided by its count even if the sample has
+  // only one value.
   bool divides_single_values_ = false;
   Activation activation_ = Activation::none;
   bool knows_activation_ = false;

@@ -123,7 +123,7 @@ void Metric::update(
       !outputs.empty() && outputs[0].defined() && !targets.empty() &&
           targets[0].defined(),
       "[{}] {} outputs and {} targets; expected at least one defined tensor of "
-      "each. Leave metrics out for data without targets.",
+      "each. Omit metrics for data without targets.",
       name(),
       outputs.size(),
       targets.size());

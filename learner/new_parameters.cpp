@@ -119,7 +119,7 @@ void loop::follow_first_forward(LearnerParts& l) {
   const Changes changes = changes_of(l);
   if (changes.is_empty()) return;
   const char* const why =
-      l.state.is_trial    ? "a dry run such as lr_find cannot undo this change"
+      l.state.is_dry_run  ? "a dry run such as lr_find cannot undo this change"
       : l.stepped_weights ? "the 16-bit model has no master weights for them"
       : l.step.runner     ? "to_cuda_graph and MultiOptimizer do not allow that"
       : l.ranks.communicator ? "the ranks do not share such a change"
@@ -139,7 +139,7 @@ void loop::follow_first_forward(LearnerParts& l) {
 
 void loop::look_at_first_gradients(LearnerParts& l) {
   if (std::exchange(l.step.knows_parameters, true) || l.step.part_loss) return;
-  if (!l.options.warn_unused_parameters || l.state.is_trial) return;
+  if (!l.options.warn_unused_parameters || l.state.is_dry_run) return;
   std::vector<std::string> unused;
   int64_t trained = 0;
   for (const ModelTensor& p : l.model.parameters()) {

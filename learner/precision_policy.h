@@ -65,7 +65,7 @@ class PrecisionPolicy : public Callback {
   virtual void check_parallel() const {}
 
   /// Returns a description of the precision for messages and reports: "fp16
-  /// model, fp32 masters".
+  /// model, fp32 master weights".
   virtual std::string precision_text() const = 0;
 };
 

@@ -198,7 +198,7 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
       TORCH_CHECK_VALUE(
           !host_targets.empty(),
           "[Learner::get_preds] with_losses is set, but the data has no "
-          "targets; expected targets. Leave out with_losses.");
+          "targets; expected targets. Omit with_losses.");
       l.options.loss.check_class_indices(l.state.outputs, host_targets);
       loop::in_forward_precision(l, [&] {
         const Tensors& targets_of_batch = l.state.batch_data.targets;

@@ -11,9 +11,9 @@
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/broadcast.h"
+#include "tern/learner/dry_run.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/random_state.h"
-#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -235,7 +235,7 @@ FitScope::FitScope(
     check_has_batches(
         "valid",
         *l.data.valid,
-        ", or leave the loader out: data.valid = nullptr");
+        ", or omit the loader: data.valid = nullptr");
   }
   loop::follow_model(l);
   l.step.knows_parameters = false;
@@ -254,9 +254,9 @@ FitScope::FitScope(
   state.result = FitResult::completed;
   state.stop_training = state.failed = false;
   l.position.data_have_ended = false;
-  state.is_trial =
+  state.is_dry_run =
       std::any_of(extra_.begin(), extra_.end(), [](const auto& callback) {
-        return dynamic_cast<const Trial*>(callback.get()) != nullptr;
+        return dynamic_cast<const DryRun*>(callback.get()) != nullptr;
       });
   state.accumulation = {};
   l.stop.fit_thread = std::this_thread::get_id();
@@ -345,7 +345,7 @@ void FitScope::end() {
     l_.state.failed = true;
     l_.state.result = FitResult::failed;
   }
-  if (!l_.state.is_trial) {
+  if (!l_.state.is_dry_run) {
     l_.callbacks.removed_in_fits[l_.position.fits_done] =
         loop::removed_in_fit(l_);
     ++l_.position.fits_done;

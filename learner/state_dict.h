@@ -48,7 +48,7 @@ struct LoadReport {
     std::string expected;  // "[10, 512] float"
   };
 
-  /// Number of the model's names that the state dict has with a matching
+  /// Number of the model's names for which the state dict has a matching
   /// tensor.
   int64_t loaded = 0;
   /// Names of the model that the state dict does not have. Their tensors keep

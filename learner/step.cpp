@@ -20,7 +20,7 @@ namespace {
 // Called after on_train_begin, and again after on_epoch_begin if the checkpoint
 // was saved in the middle of an epoch.
 void go_on(LearnerParts& l, bool in_epoch) {
-  if (l.position.continuation && !l.state.is_trial) {
+  if (l.position.continuation && !l.state.is_dry_run) {
     l.position.continuation->restore(*l.self, in_epoch);
   }
 }
@@ -70,7 +70,7 @@ bool loop::has_next_epoch(const LearnerParts& l) {
 
 void loop::begin_epoch(LearnerParts& l) {
   begin_window(l);
-  l.position.resumes_epoch = l.position.continuation && !l.state.is_trial;
+  l.position.resumes_epoch = l.position.continuation && !l.state.is_dry_run;
   go_on(l, /*in_epoch=*/true);  // unless it is restored already
   l.position.place = Place::in_epoch;
 }
@@ -207,7 +207,7 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
     // The weights of the ranks and of accumulated batches assume full batches.
     TERN_CHECK_VALUE(
         batch.left_out.empty(),
-        "[Learner::fit] the dataset left {} samples out of a training batch; "
+        "[Learner::fit] the dataset omitted {} samples from a training batch; "
         "expected replacements for them. Set DataLoaderOptions::training for "
         "the training loader, so that BadImagePolicy::skip replaces images.",
         batch.left_out.size());

@@ -8,10 +8,11 @@
 namespace tern {
 
 /// An accumulation window: the batches whose gradients are accumulated for one
-/// optimizer step, on one rank or on several. Everything that their losses
-/// count (`Loss::count`) has the same weight. A window is complete depending on
-/// the number of samples of all ranks, so all ranks reach the same decision
-/// without communication. Private to learner/.
+/// optimizer step, on one rank or on several. Everything that a loss counts
+/// (`Loss::count`) has the same weight, in whichever batch of the window it is.
+/// Whether a window is complete depends only on numbers that are the same on
+/// all ranks, so all ranks reach the same decision without communication.
+/// Private to learner/.
 class StepWindow {
  public:
   /// The count of a batch, that is, its weight in means: on this rank and over
@@ -40,8 +41,8 @@ class StepWindow {
   /// the first batch's count was so small that the sum would exceed the range
   /// of 16 bits.
   double rescale() const { return rescale_; }
-  /// Ends the window after the batch that was added last, although that batch
-  /// was not added as the last one.
+  /// Ends the window after the batch that was added last, although it was added
+  /// with `is_last` false.
   void complete();
   /// True if the batch that was added last completes the window.
   bool is_complete() const { return is_complete_; }

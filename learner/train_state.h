@@ -98,7 +98,7 @@ struct TrainState {
   bool accumulating = false;
   /// True if this fit is a dry run, whose effects are undone, as in lr_find.
   /// Callbacks that only observe then receive no events. Written by the loop.
-  bool is_trial = false;
+  bool is_dry_run = false;
 
   // ---- Precision; written by MixedPrecision and Amp ----
 

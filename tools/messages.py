@@ -32,7 +32,7 @@ STREAMS = re.compile(r"TORCH_(INTERNAL_ASSERT|CHECK|WARN)\w*|C10_THROW_ERROR")
 # Functions whose text is not a message: options of programs, pages, plots, schemas, tables.
 OTHER_TEXT = re.compile(
     r"app|add_(option|flag|subcommand|number|choice)|Options|command|def|nvtx_push|raw|heading|subheading|paragraph|print"
-    r"|draw_matrix|picture_grid|batch_plot|save_plot|starts_with|contains|find|says_any|is_transport|option|group|range"
+    r"|draw_matrix|image_grid|batch_plot|save_plot|starts_with|contains|find|says_any|is_transport|option|group|range"
 )
 # Pages, drawings, log records, lists of keywords.
 NO_MESSAGE = re.compile(r"</?\w+[ >]|^\s*(<|{{\"|:root)|\bauto bool break\b|^https://\S+$|--query")

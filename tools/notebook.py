@@ -152,8 +152,8 @@ PREAMBLE = """\
   if (pipes == nullptr || std::sscanf(pipes, "%d,%d", &to, &from) != 2) return;
   std::cout.flush();
   std::fflush(nullptr);
-  char answer = 0;
-  if (dprintf(to, "%d\\n", cell) < 0 || read(from, &answer, 1) != 1) std::abort();
+  char response = 0;
+  if (dprintf(to, "%d\\n", cell) < 0 || read(from, &response, 1) != 1) std::abort();
 }
 """
 

@@ -60,9 +60,9 @@ struct ImageDataBunchOptions {
   ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
   BadImagePolicy bad_images = BadImagePolicy::error();
-  /// Warns of validation images whose files are identical to training images,
-  /// which makes validation too optimistic. Reads all files of equal size; see
-  /// `duplicate_images`.
+  /// Warns about validation images whose files are identical to training
+  /// images, which makes validation too optimistic. Reads the files whose size
+  /// occurs in both sets; see `duplicate_images`.
   bool report_duplicates = false;
 
   // ---- Loading ----
@@ -167,7 +167,7 @@ std::vector<DataBunch> k_folds(
 /// Creates the datasets and loaders for images that are already split and
 /// labeled.
 /// \param output       Describes the targets. If it has no names, `classes` are
-///                     its names.
+///                     used as its names.
 /// \param annotations  How batch transforms transform boxes and points.
 DataBunch make_bunch(
     TargetedImages train,

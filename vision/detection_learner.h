@@ -22,8 +22,8 @@ struct DetectionLearnerOptions {
   std::optional<bool> frozen_norm = {};
   /// See RetinaNetOptions. Use a value below 32 for small objects.
   double smallest_anchor = 32;
-  /// Unset: the box loss that torchvision uses for this network, which is L1,
-  /// or generalized IoU for v2.
+  /// Unset: the box loss that torchvision uses for this network: L1, or
+  /// generalized IoU for v2.
   std::optional<RetinaNetLossOptions> loss = {};
   /// The default metrics are mean average precision over COCO's thresholds, and
   /// at 0.5. A loss set here replaces `loss` above.

@@ -50,7 +50,7 @@ ImageFolder scan(
        .boundary = boundary});
   if (!images.dangling_links.empty()) {
     options.sink.or_terminal()->warning(fmt::format(
-        "{}: left out {} broken links, such as {}",
+        "{}: omitted {} broken links, such as {}",
         root.string(),
         images.dangling_links.size(),
         images.dangling_links.front()));

@@ -57,7 +57,7 @@ class TarImages final : public ImageSource {
     if (member.size > static_cast<uint64_t>(kMaxImageBytes)) {
       throw_data_error(
           sample.describe(),
-          "has {} bytes, more than the limit of {} for an image. Leave it out.",
+          "has {} bytes, more than the limit of {} for an image. Omit it.",
           member.size,
           kMaxImageBytes);
     }
@@ -127,8 +127,8 @@ std::vector<ImageBoxes> read_boxes(
       if (size > static_cast<uint64_t>(kMaxAnnotationBytes)) {
         throw_data_error(
             where,
-            "has {} bytes; expected at most {} for the boxes of an image. "
-            "Leave it out.",
+            "has {} bytes; expected at most {} for the boxes of an image. Omit "
+            "it.",
             size,
             kMaxAnnotationBytes);
       }

@@ -39,13 +39,14 @@ class WeightAverage : public Callback {
   /// averages += (weights - averages) * share; the first call copies the
   /// weights.
   void move_towards_weights(double share);
-  /// The same without synchronizing with the device.
+  /// Like the above, for a share on the device; does not synchronize with it.
   /// \param share  0-dim kDouble on the weights' device.
   void move_towards_weights(const torch::Tensor& share);
 
   /// Swaps the averages into the model until `restore` swaps the model's own
-  /// weights back. Also swaps the optimizer's copies of weights (Lookahead's).
-  /// Call both between fits, or both within one event.
+  /// weights back. Also swaps the optimizer's copies of the weights
+  /// (Lookahead's slow weights). Call both between fits, or both within one
+  /// event.
   void apply(Learner& learn);
   void restore(Learner& learn);
   bool is_swapped_in() const { return !own_.empty(); }

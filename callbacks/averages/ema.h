@@ -53,7 +53,8 @@ class Ema final : public WeightAverage {
 
   void on_remove(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
-  /// Updates the average; on_step_end does so only for a step after its batch.
+  /// Updates the average. on_step_end updates it only if the optimizer steps
+  /// after on_batch_end, because the data ended within an accumulation window.
   void on_batch_end(Learner& learn) override;
   void on_step_end(Learner& learn) override;
   bool can_be_replayed() const override { return true; }

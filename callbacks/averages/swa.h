@@ -62,8 +62,8 @@ class Swa final : public WeightAverage, public SetsHyperParameter {
 
  private:
   Options options_;
-  int64_t first_epoch_ = 0;  // of the mean
-  int64_t averaged_ = 0;     // epochs in the mean
+  int64_t first_epoch_ = 0;  // first epoch in the mean
+  int64_t averaged_ = 0;     // number of epochs in the mean
   bool has_put_mean_in_ = false;
   std::vector<double> start_rates_;
 };

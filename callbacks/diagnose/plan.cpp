@@ -224,11 +224,11 @@ std::string TrainingPlan::to_string() const {
       device,
       precision,
       optimizer);
-  text += "group    parameters       trained          lr       decay\n";
+  text += "group    parameters       trained          lr  weight decay\n";
   for (size_t i = 0; i < groups.size(); ++i) {
     const Group& group = groups[i];
     text += fmt::format(
-        "{:<5}{:>14}{:>14}{:>12.4g}{:>12.4g}{}{}\n",
+        "{:<5}{:>14}{:>14}{:>12.4g}{:>14.4g}{}{}\n",
         i,
         with_commas(group.parameters),
         with_commas(group.trainable),
@@ -237,7 +237,7 @@ std::string TrainingPlan::to_string() const {
         group.trainable == 0 ? "  frozen" : "",
         group.without_decay && group.weight_decay > 0
             ? fmt::format(
-                  "  ({} without decay)",
+                  "  ({} without weight decay)",
                   with_commas(group.without_decay))
             : "");
   }

@@ -71,7 +71,7 @@ std::vector<Row> table_of(const PrecisionAudit& audit) {
           value.is_string() ? value.get<std::string>()
           : key.starts_with("largest")
               ? fmt::format("{:.3g}", value.get<double>())
-              : fmt::format("{:.3g} %", 100 * value.get<double>()));
+              : fmt::format("{:.3g}%", 100 * value.get<double>()));
     }
   }
   return table;

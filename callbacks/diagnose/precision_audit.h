@@ -17,10 +17,11 @@ struct PrecisionAuditOptions {
   LearningRates lr = {};
 };
 
-/// How 16 bits affect one module: the operations that use its weights, and the
-/// operations without weights that follow them.
+/// How 16-bit precision affects one module: the operations that use its
+/// weights, and the operations without weights that follow them.
 struct ModuleAudit {
-  /// Fractions of the values that are nonzero in fp32.
+  /// The first two are fractions: of the values that are finite in fp32, and of
+  /// the values that are nonzero in fp32.
   struct Change {
     double overflow = 0;  // infinite
     double tiny = 0;      // subnormal or 0
@@ -50,7 +51,8 @@ struct TypeAudit {
   /// True if updates are lost without fp32 master weights (to_fp16 and to_bf16
   /// have them).
   bool needs_masters = false;
-  /// Modules to keep in fp32. If `is_sound`, nothing else goes wrong.
+  /// Modules to keep in fp32. `is_sound` is true if nothing fails when these
+  /// modules are in fp32.
   std::vector<std::string> keep_fp32;
   bool is_sound = false;
 };
@@ -70,7 +72,7 @@ struct PrecisionAudit {
   std::vector<ModuleAudit> modules;  // in the order of the forward pass
   TypeAudit fp16, bf16;
   /// Results with autocast, as in to_amp on this device. Measured only if too
-  /// much goes wrong with 16-bit weights.
+  /// many modules fail with 16-bit weights.
   TypeAudit amp;
   /// Problems that already exist in fp32: NaN or infinite values.
   std::vector<std::string> problems;

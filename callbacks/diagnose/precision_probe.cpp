@@ -372,7 +372,7 @@ void PrecisionProbe::judge(
     // added to much larger ones, count as a fault only if they spoil a layer or
     // the output.
     origin.suspect =
-        fmt::format("{} is {:.0f} % wrong", op.name, 100 * change.error);
+        fmt::format("{} is {:.0f}% wrong", op.name, 100 * change.error);
     origin.suspected = origin.module;
     return;
   }

@@ -31,14 +31,14 @@ struct PrecisionType {
 using ByModule = std::map<std::string, torch::Tensor>;
 ByModule by_module(const LearnerParts& l, bool of_gradients);
 
-/// Compares values with the same values in fp32. Fractions count only values
-/// that are nonzero in fp32.
+/// Compares values with the same values in fp32. `overflow` is a fraction of
+/// the values that are finite in fp32, `tiny` of the values that are nonzero.
 /// \param smallest_normal  Values that are smaller in fp32 count as tiny.
 ModuleAudit::Change change_of(
     const torch::Tensor& own,
     const torch::Tensor& fp32,
     double smallest_normal);
-/// Keeps the worse of two values; NaN is worst.
+/// Sets `worst` to the worse of the two values; NaN is the worst of all.
 void take_worst(double& worst, double other);
 void take_worst(ModuleAudit::Change& worst, const ModuleAudit::Change& other);
 

@@ -156,7 +156,7 @@ void Profiler::on_train_begin(Learner& learn) {
     TORCH_CHECK_VALUE(
         !learn.find<PeakMemory>(),
         "[Profiler] PeakMemory also measures memory, and each would reset the "
-        "other's count; remove PeakMemory, or leave out Profiler's `memory`.");
+        "other's count; remove PeakMemory, or omit Profiler's `memory`.");
     memory_ = std::make_unique<MemoryMeter>(learn.data().device);
   }
   const auto then = [this](Event event) {
@@ -222,11 +222,11 @@ void Profiler::show(Learner& learn) const {
       counted(batches_, "batch"),
       total));
   sink.line(fmt::format(
-      "phase        seconds    share  ms/batch{}",
+      "phase        seconds  % of time  ms/batch{}",
       options_.memory ? "  peak MiB" : ""));
   for (size_t i = 0; i < kPhases; ++i) {
     sink.line(fmt::format(
-        "{:<11}{:>9.3f}  {:>5.1f} %  {:>8.3f}{}",
+        "{:<11}{:>9.3f}  {:>9.1f}  {:>8.3f}{}",
         kNames[i],
         seconds_[i],
         total > 0 ? 100 * seconds_[i] / total : 0,

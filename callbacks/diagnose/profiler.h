@@ -38,8 +38,8 @@ const char* to_string(Phase phase);
 ///   learn.add<Profiler>().fit(1);
 ///
 ///   Profiler: 64 batches in 1.20 s
-///   phase        seconds    share  ms/batch  peak MiB
-///   data wait      0.012    1.0 %     0.188      17.2
+///   phase        seconds  % of time  ms/batch  peak MiB
+///   data wait      0.012        1.0     0.188      17.2
 ///   ...
 ///
 ///   of callbacks: SaveModel 0.110 s, TensorBoard 0.020 s

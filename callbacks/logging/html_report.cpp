@@ -39,7 +39,7 @@ void HtmlReport::write_or_warn(Learner& learn, bool is_running, bool is_first) {
     if (is_first && !is_full(error)) throw;
     // The error that ended the fit is more important; it may be this very
     // error.
-    if (learn.state().failed || std::exchange(has_told_, true)) return;
+    if (learn.state().failed || std::exchange(has_warned_, true)) return;
     learn.options().sink->warning(fmt::format(
         "HtmlReport: {}. Training continues; the report is not updated.",
         error.what()));

@@ -41,7 +41,7 @@ class HtmlReport final : public Callback {
   void write_or_warn(Learner& learn, bool is_running, bool is_first = false);
 
   Options options_;
-  bool has_told_ = false;
+  bool has_warned_ = false;
 };
 
 }  // namespace tern

@@ -75,7 +75,7 @@ void LogFile::write(std::string_view bytes) {
     if (size >= 0) {
       [[maybe_unused]] const int result = ::ftruncate(file_.fd(), size);
     }
-    tell(error, "records that cannot be written are missing from the log");
+    warn_once(error, "records that cannot be written are missing from the log");
   }
 }
 
@@ -90,8 +90,8 @@ void LogFile::flush() {
   last_flush_ = std::chrono::steady_clock::now();
 }
 
-void LogFile::tell(const IoError& error, const char* consequence) {
-  if (std::exchange(has_told_, true)) return;
+void LogFile::warn_once(const IoError& error, const char* consequence) {
+  if (std::exchange(has_warned_, true)) return;
   sink_->warning(fmt::format(
       "{}: {}. Training continues; {}.",
       owner_,
@@ -143,7 +143,7 @@ bool LogFile::go_back_to(const StateDict& place) {
       throw IoError(path_, "shorten", errno);
     }
   } catch (const IoError& error) {
-    tell(error, "the log may contain some records twice");
+    warn_once(error, "the log may contain some records twice");
     return false;
   }
   return true;

@@ -58,7 +58,7 @@ class LogFile {
 
  private:
   torch::Tensor tail(int64_t end) const;
-  void tell(const IoError& error, const char* consequence);
+  void warn_once(const IoError& error, const char* consequence);
 
   std::string owner_;
   std::filesystem::path path_;
@@ -67,7 +67,7 @@ class LogFile {
   std::string pending_;
   std::chrono::steady_clock::time_point last_flush_;
   bool is_empty_ = true;
-  bool has_told_ = false;
+  bool has_warned_ = false;
 };
 
 }  // namespace tern

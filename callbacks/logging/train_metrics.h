@@ -17,8 +17,8 @@ namespace tern {
 /// Accumulates on the device and reads the values once per epoch; only decoding
 /// a detector's boxes synchronizes with the device in each step. After MixUp or
 /// CutMix, uses the targets of the first image of each pair. If a run resumes
-/// in the middle of an epoch, counting continues; a custom metric without
-/// state_dict is NaN for that epoch.
+/// in the middle of an epoch, the metrics continue from the checkpoint; a
+/// custom metric without state_dict is NaN for that epoch.
 class TrainMetrics final : public Callback {
  public:
   struct Options {
@@ -37,7 +37,7 @@ class TrainMetrics final : public Callback {
   void on_epoch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
-  /// The counts of the running epoch; each rank has its own.
+  /// Returns what the metrics have counted in the running epoch on this rank.
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   CallbackRole role() const override { return CallbackRole::watches; }

@@ -335,7 +335,7 @@ std::string MixedPrecision::precision_text() const {
   return fmt::format(
       "{} model, {}{}",
       settings_.dtype == torch::kHalf ? "fp16" : "bf16",
-      settings_.has_masters ? "fp32 masters" : "stochastic rounding",
+      settings_.has_masters ? "fp32 master weights" : "stochastic rounding",
       kept_.empty() ? "" : ", some layers in fp32");
 }
 

@@ -17,8 +17,8 @@ struct SaveCheckpointOptions {
   std::filesystem::path folder = "checkpoints";
   /// Save at the end of every `every_epochs` epochs, after every `every_steps`
   /// batches, and whenever the time `every` has passed. 0: off. A fit on a
-  /// stream that cannot restart is saved after every epoch, since each may be
-  /// the last.
+  /// stream that cannot restart is saved after every epoch, since any epoch may
+  /// be the last.
   int64_t every_epochs = 1;
   int64_t every_steps = 0;
   std::chrono::seconds every{0};
@@ -94,7 +94,7 @@ class SaveCheckpoint final : public Callback {
   // Step of the folder's newest checkpoint of this branch of the run.
   int64_t branch_step_ = 0;
   std::chrono::steady_clock::time_point last_save_;
-  bool is_due_ = false;  // once the step is complete
+  bool is_due_ = false;  // save once the step is complete
 };
 
 }  // namespace tern

@@ -79,7 +79,7 @@ void SaveModel::on_train_begin(Learner& learn) {
   has_loaded_ = false;
   monitor_.begin(learn);
   is_best_unsaved_ = false;
-  has_told_write_ = has_told_diverged_ = false;
+  has_warned_of_write_ = has_warned_of_divergence_ = false;
   if (options_.reset_on_fit) {
     has_saved_ = false;
     best_epoch_ = 0;
@@ -120,7 +120,7 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
           ? broken_tensor(learn.model().parameters(), learn.model().buffers())
           : "";
   if (of_main(learn, bad.empty() ? 0 : 1) != 0) {
-    if (!std::exchange(has_told_diverged_, true)) {
+    if (!std::exchange(has_warned_of_divergence_, true)) {
       learn.options().sink->warning(fmt::format(
           "SaveModel: \"{}\" is not saved after epoch {}: \"{}\" holds values "
           "that are not finite, so training has diverged. The previous file is "
@@ -134,7 +134,7 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
   try {
     learn.save(name);
   } catch (const DataError& error) {
-    if (!std::exchange(has_told_write_, true)) {
+    if (!std::exchange(has_warned_of_write_, true)) {
       learn.options().sink->warning(fmt::format(
           "SaveModel: {}. Training continues; \"{}\" is not saved after epoch "
           "{}.",
@@ -297,7 +297,7 @@ void SaveModel::warn_without_best(Learner& learn) const {
 std::string SaveModel::why_unsaved() const {
   std::string why = monitor_.why_no_value();
   if (!why.empty()) return why;
-  return has_told_write_ || has_told_diverged_
+  return has_warned_of_write_ || has_warned_of_divergence_
              ? "no epoch of the last fit could be saved"
              : "no epoch of the last fit was complete";
 }
@@ -307,7 +307,7 @@ void SaveModel::load_best(Learner& learn) {
     learn.load(options_.name);
   } catch (const DataError&) {
     // The disk may have become full between weights and optimizer state.
-    if (!has_told_write_) throw;
+    if (!has_warned_of_write_) throw;
     learn.load(options_.name, {.with_optimizer = false});
     learn.options().sink->warning(fmt::format(
         "SaveModel: the optimizer starts with a new state, since its state "

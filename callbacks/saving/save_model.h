@@ -93,9 +93,9 @@ class SaveModel final : public Callback {
   bool has_saved_ = false;  // the best of this fit, or of all fits
   int64_t best_epoch_ = 0;  // its number
   bool has_loaded_ = false;
-  bool is_best_unsaved_ = false;  // the last epoch is the best
-  bool has_told_write_ = false;   // in this fit
-  bool has_told_diverged_ = false;
+  bool is_best_unsaved_ = false;      // the last epoch is the best
+  bool has_warned_of_write_ = false;  // in this fit
+  bool has_warned_of_divergence_ = false;
   std::vector<std::pair<double, int64_t>> best_;  // value and epoch, best first
 };
 

@@ -70,8 +70,8 @@ Learner& Learner::fit_one_cycle(
   TORCH_CHECK_VALUE(
       options.max_lr.empty(),
       "[Learner::fit_one_cycle] the learning rates were given twice, as an "
-      "argument and as options.max_lr; expected only one of them. Leave the "
-      "other out.");
+      "argument and as options.max_lr; expected only one of them. Omit the "
+      "other.");
   OneCycleOptions all = options;
   all.max_lr = std::move(max_lr);
   return fit_one_cycle(epochs, all);

@@ -68,9 +68,9 @@ class StartRates {
 ///   learn.fit(5, 1e-3, {std::make_shared<ParamScheduler>(
 ///       HyperParameter::lr, schedule::cosine(1e-3, 0))});
 ///
-/// Before each training batch, sets the value for the fraction of the fit's
-/// batches that are done. A step skipped for an overflow does not count, so a
-/// schedule may stop a few steps before its end. (With a fused optimizer on
+/// Before each training batch, sets the value at position = batches done /
+/// batches of the fit. A step skipped because of an overflow does not count, so
+/// a schedule may stop a few steps before its end. (With a fused optimizer on
 /// CUDA only the device knows that a step was skipped, so every batch counts.)
 class ParamScheduler final : public Callback, public SetsHyperParameter {
  public:
@@ -126,8 +126,9 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
 /// Creates the scheduler when a fit begins, with the fit's learning rates.
 /// Steps it at the end of each epoch, or after each batch whose step was not
 /// skipped; the learning rates match Python's scheduler of the same name. A
-/// step skipped for an overflow does not count. (With a fused optimizer on CUDA
-/// only the device knows that a step was skipped, so every batch counts.)
+/// step skipped because of an overflow does not count. (With a fused optimizer
+/// on CUDA only the device knows that a step was skipped, so every batch
+/// counts.)
 class TorchScheduler final : public Callback, public SetsHyperParameter {
  public:
   using Factory = std::function<std::unique_ptr<torch::optim::LRScheduler>(

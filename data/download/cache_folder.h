@@ -11,12 +11,12 @@ std::string environment(const char* name);
 /// Returns the folder for downloaded data: `given`, or if that is empty,
 /// TERN_CACHE if set, else XDG_CACHE_HOME/tern/data if set, else
 /// ~/.cache/tern/data.
-/// \throws DataError if none of them is set.
+/// \throws DataError if none of these variables, nor HOME, is set.
 std::filesystem::path cache_folder(const std::filesystem::path& given);
 
-/// Writes a marker file into a data folder, with the source of the data and the
-/// content of the folder. It is written last, just before the folder is renamed
-/// to its final name.
+/// Writes a marker file that records the source and the contents of a data
+/// folder. The marker is written last, just before the folder is renamed to its
+/// final name.
 ///
 /// \param source  One or more lines, each with its newline.
 void write_source_marker(
@@ -28,8 +28,8 @@ void write_source_marker(
 ///
 /// Checks the names at the top level, which takes microseconds. If the machine
 /// has restarted since the marker was written, data that was not yet on the
-/// disk may be lost; in that case, all files are counted and their sizes added
-/// up.
+/// disk may be lost; in that case, also checks the number of files and their
+/// total size.
 ///
 /// \param source  Required beginning of the marker; empty: any marker is
 ///                accepted.

@@ -12,7 +12,7 @@ namespace tern {
 
 /// A table from a CSV file (RFC 4180). Quoted cells may contain delimiters,
 /// line breaks and doubled quotes; lines end in LF or CRLF; a byte order mark
-/// and empty lines are skipped. Cells are bytes, unchanged.
+/// and empty lines are skipped. Cells contain the bytes of the file unchanged.
 ///
 ///   CsvTable table = read_csv("labels.csv");
 ///   table.rows[0][table.column("label")];

@@ -51,7 +51,7 @@ std::string sha256_in_name(const std::filesystem::path& path);
 /// SHA-256 sums by file name; 64 lower-case digits each.
 using Sha256Sums = std::map<std::string, std::string>;
 
-/// Names allowed in a list: files in its own folder, or any paths.
+/// Names allowed in a list: files in the folder of the list, or any paths.
 enum class SumNames { files, paths };
 
 /// Formats the list for `sha256sum -c`: "<SHA-256>  train-000000.tar". Escapes

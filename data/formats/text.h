@@ -7,8 +7,9 @@
 
 namespace tern {
 
-/// Quotes a name from a file for a terminal: control characters and invalid
-/// UTF-8 become \xNN, and the name is truncated to 200 bytes.
+/// Quotes a name that was read from a file, to print it on a terminal: control
+/// characters and invalid UTF-8 become \xNN, and the name is truncated to 200
+/// bytes.
 std::string printable(std::string_view name);
 
 /// Returns why an archive must not contain a file of this name, such as "has an

@@ -36,10 +36,10 @@ struct ShardSetOptions {
 };
 
 /// Expands patterns to the paths or URLs of shards, in order:
-/// "train-{000..009}.tar" gives ten, "{train,extra}.tar" two.
+/// "train-{000..009}.tar" expands to ten shards, "{train,extra}.tar" to two.
 ///
-/// \throws c10::ValueError for an unclosed brace, an invalid range, or if the
-///         patterns give no shard.
+/// \throws c10::ValueError for an unclosed brace or an invalid range, or if the
+///         patterns expand to no shard.
 std::vector<std::string> expand_shards(
     const std::vector<std::string>& patterns);
 
@@ -83,7 +83,7 @@ class TarShards {
 };
 
 /// Decodes a sample to a batch of one (N = 1). `rng` is the sample's random
-/// number generator of this epoch. Called from several threads.
+/// number generator in this epoch. Called from several threads.
 using TarDecoder = std::function<
     Batch(const TarSample& sample, const BatchContext& context, SampleRng rng)>;
 
@@ -99,8 +99,9 @@ struct TarDatasetOptions {
 };
 
 /// Tar shards in WebDataset's layout as a map-style dataset. With a DataLoader,
-/// it reads every sample once per epoch, gives the same batches for any number
-/// of workers and the same number of steps on all ranks, and resumes exactly.
+/// it reads every sample once per epoch, returns the same batches for any
+/// number of workers, has the same number of steps on all ranks, and resumes
+/// exactly.
 ///
 ///   auto points = TarDataset::from({"train-{000..009}.tar"});
 ///   DataLoader loader(points, {.batch_size = 64, .shuffle = true});

@@ -25,7 +25,7 @@ std::string name_of(const EnumNames<Enum, N>& names, Enum value) {
   return at == names.end() ? "unknown" : at->first;
 }
 
-/// Returns the value of a name.
+/// Returns the enum value with this name.
 /// \param what  Beginning of the error message, "[call] there is no mode".
 /// \throws c10::ValueError that lists the valid names.
 template <class Enum, size_t N>

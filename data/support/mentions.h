@@ -5,7 +5,8 @@
 namespace tern {
 
 /// True if `text` contains `words` as whole words: "sample 42" does not mention
-/// "sample 4". Used for errors that name a place only if their text does not.
+/// "sample 4". Used to add a location to an error message only if the message
+/// does not already name it.
 bool mentions(std::string_view text, std::string_view words);
 
 }  // namespace tern

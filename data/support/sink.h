@@ -57,8 +57,8 @@ class SinkImpl {
   virtual std::optional<int64_t> columns() const { return std::nullopt; }
 };
 
-/// A sink as an option or argument; shares a SinkImpl. Wherever Tern takes a
-/// sink, an empty one means `terminal()`.
+/// A sink as an option or argument; copies share a SinkImpl. Wherever Tern
+/// accepts a sink, an empty one means `terminal()`.
 ///
 ///   Learner quiet(data, model, {.sink = silent()});
 ///   Learner told(data, model, {.sink = [](const std::string& line) {
@@ -69,7 +69,7 @@ class SinkImpl {
 class Sink {
  public:
   Sink() = default;
-  Sink(std::nullptr_t) {}  // NOLINT: implicit on purpose, as all of these
+  Sink(std::nullptr_t) {}  // NOLINT: implicit on purpose, like those below
 
   template <class Derived>
     requires std::is_base_of_v<SinkImpl, Derived>
@@ -78,7 +78,7 @@ class Sink {
 
   /// Calls `function` with each line and with each warning as "warning: ...";
   /// ignores progress. Calls are serialized but may come from any thread. The
-  /// function must not write to this sink itself. A null function gives an
+  /// function must not write to this sink itself. A null function creates an
   /// empty sink.
   template <class Function>
     requires std::is_constructible_v<
@@ -108,8 +108,8 @@ class Sink {
 /// minute. Warnings go to stderr.
 ///
 /// The width of a terminal is read from the environment variable COLUMNS, or
-/// else from its window; otherwise it is 80. Lines in a file or a pipe are not
-/// limited.
+/// else from its window; if both are unknown, it is 80. The width of lines in a
+/// file or a pipe is not limited.
 Sink terminal(std::FILE* stream = stdout);
 
 /// Returns a sink that discards all output.

@@ -40,10 +40,10 @@ void write_digit_idx(
     const SyntheticDigitsOptions& options = {.train = 60000, .valid = 10000});
 
 /// Returns the folder of a dataset, as `untar_data` does. If the dataset is not
-/// on this machine and cannot be downloaded, returns generated digits in the
-/// same layout and prints a warning. The generated digits are kept in the
-/// cache's folder `generated`, and used until this folder is removed or the
-/// real data is found on this machine.
+/// on this machine and cannot be downloaded, returns a folder of generated
+/// digits in the same layout and prints a warning. The generated digits are
+/// stored in the cache's folder `generated`, and used until this folder is
+/// removed or the real data is found on this machine.
 ///
 ///   auto path = mnist_or_digits(urls::mnist_sample);
 ///

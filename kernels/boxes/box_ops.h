@@ -7,8 +7,8 @@
 
 // Operations on boxes {x1, y1, x2, y2} in pixels, with the names and results of
 // torchvision.ops. Boxes are kFloat, kDouble, kHalf or kBFloat16 tensors [...,
-// 4]; 16-bit boxes are computed in kFloat and give kFloat results, unless a
-// function says otherwise. All throw c10::ValueError for other dtypes or
+// 4]. For 16-bit boxes, functions compute in kFloat and return kFloat, unless
+// their comment says otherwise. All throw c10::ValueError for other dtypes or
 // shapes, or if the tensors are on several devices.
 namespace tern {
 
@@ -50,9 +50,9 @@ torch::Tensor clip_boxes_to_image(
 using BoxWeights = std::array<double, 4>;
 
 /// Returns the codes of boxes relative to other boxes, as a detector predicts
-/// them: the distance of the centers divided by the other box's size, and the
-/// logarithm of the ratio of the sizes. torchvision's BoxCoder.encode.
-/// Differentiable.
+/// them: the distance between the centers divided by the other box's size, and
+/// the logarithm of the ratio of the sizes. Same as torchvision's
+/// BoxCoder.encode. Differentiable.
 /// \param reference_boxes  [..., 4], the boxes to encode.
 /// \param proposals        [..., 4], the boxes that the codes refer to.
 torch::Tensor encode_boxes(
@@ -60,7 +60,7 @@ torch::Tensor encode_boxes(
     const torch::Tensor& proposals,
     const BoxWeights& weights = {1, 1, 1, 1});
 
-/// Returns the boxes whose codes relative to `boxes` are `rel_codes`.
+/// Returns the boxes whose codes relative to `boxes` are `rel_codes`. Same as
 /// torchvision's BoxCoder.decode. Sizes grow by at most a factor of 1000 / 16.
 /// Differentiable.
 /// \param rel_codes, boxes  [..., 4].
@@ -99,7 +99,7 @@ torch::Tensor batched_nms(
 
 /// Returns which boxes non-maximum suppression keeps, for several images at
 /// once: [N, K] kBool. Never synchronizes with the device.
-/// \param boxes    [N, K, 4], by descending score in each image.
+/// \param boxes    [N, K, 4], sorted by descending score in each image.
 /// \param classes  [N, K] kLong; negative: padding, which is not kept.
 /// \throws the errors of `nms`.
 torch::Tensor nms_mask(

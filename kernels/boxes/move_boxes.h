@@ -11,11 +11,11 @@ namespace tern {
 
 /// Transforms the boxes of a batch together with their images, in place: each
 /// becomes the smallest upright box around the part of the old box that is
-/// visible in the new image. A box with too little left gets the label -1 and
-/// zeros. Boxes entirely inside the new image get the values of
-/// torchvision.transforms.v2. For rotated boxes that are cut, torchvision
-/// returns a larger box, or even a box where the image shows nothing of the
-/// object.
+/// visible in the new image. If too little of a box is visible, its label
+/// becomes -1 and its coordinates 0. Boxes entirely inside the new image get
+/// the values of torchvision.transforms.v2. For rotated boxes that are cut,
+/// torchvision returns a larger box, or even a box where the image shows
+/// nothing of the object.
 ///
 /// \param boxes     [N, K, 4] kFloat, x1, y1, x2, y2 in pixels; contiguous.
 /// \param labels    [N, K] kLong; boxes with a negative label are unchanged.

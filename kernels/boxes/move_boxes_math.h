@@ -16,10 +16,10 @@ namespace tern {
 struct MoveArgs {
   /// 4 or 2 numbers per row.
   float* coordinates;
-  /// Boxes: one label per row, and one area per row or null.
+  /// For boxes: one label per row, and one area per row or null.
   int64_t* labels;
   float* areas;
-  /// Points: the visibility of each.
+  /// For points: one visibility per row.
   bool* visible;
   /// 9 numbers per image, from old to new pixels.
   const double* matrices;

@@ -14,7 +14,8 @@ namespace tern {
 /// The augmentation of one image of a batch; the steps are applied in this
 /// order.
 struct ImageChange {
-  /// Maps the result to the image, of the same size; always bilinear.
+  /// Maps the result to the source image, which has the same size; always
+  /// bilinear.
   Warp warp = {};
   /// For three channels: x becomes the sigmoid of `scale * mix + shift`. The
   /// mix interpolates between the gray value of the pixel's logits (saturation

@@ -31,8 +31,8 @@ void check_normalization(
     c10::ArrayRef<double> stddev,
     torch::ScalarType dtype);
 
-/// Writes (x / 255 - mean) / stddev as one multiplication and one addition:
-/// `scale` and `offset` for each channel.
+/// Computes `scale` and `offset` for each channel, so that
+/// (x / 255 - mean) / stddev is one multiplication and one addition.
 void set_normalize_factors(
     c10::ArrayRef<double> mean,
     c10::ArrayRef<double> stddev,

@@ -27,7 +27,7 @@ namespace tern {
 using Lanes = uint32_t __attribute__((vector_size(16)));
 using ByteLanes = uint8_t __attribute__((vector_size(16)));
 
-/// True if `cpu_isa()` supports them.
+/// True if `cpu_isa()` supports pixel lanes.
 inline bool has_pixel_lanes() {
   return cpu_isa() != CpuIsa::baseline;
 }
@@ -46,8 +46,8 @@ TERN_CPU_LOOP ByteLanes load_8_bytes(const void* from) {
   return reinterpret_cast<ByteLanes>(Halves{bytes, 0});
 }
 
-/// Returns, for each lane, the sum of the products of the low and of the high
-/// halves, as signed numbers.
+/// Returns, for each lane, the product of the low halves plus the product of
+/// the high halves, as signed numbers.
 TERN_CPU_LOOP Lanes dot_of_halves(Lanes a, Lanes b) {
 #ifdef __x86_64__
   return reinterpret_cast<Lanes>(_mm_madd_epi16(

@@ -89,7 +89,7 @@ struct Warp {
   Padding padding = Padding::reflection;
   Sampling sampling = Sampling::bilinear;
   /// Averages all source pixels that a result pixel covers, as Pillow does, if
-  /// the warp `only_resizes`. Twice the work when shrinking; used in
+  /// the warp `only_resizes`. Doubles the work when shrinking; used in
   /// evaluation.
   bool antialias = false;
   /// Maximum random shift of every point, in pixels of the source.

@@ -9,9 +9,9 @@
 // Moments in 8 bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise
 // Quantization"). A block of 256 elements stores its largest magnitude as a
 // float, then one byte per element: the nearest value of the dynamic map, in
-// units of that magnitude. The map has seven decades below 1, each with twice
-// as many values as the decade below it, at the centers of equal intervals;
-// also 0 and 1. It is bitsandbytes' map. Shared by the CPU and the CUDA
+// units of that magnitude. The map contains 0, 1 and seven decades below 1,
+// each with twice as many values as the decade below it, at the centers of
+// equal intervals. It is bitsandbytes' map. Shared by the CPU and the CUDA
 // kernels.
 namespace tern {
 

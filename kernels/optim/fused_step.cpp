@@ -83,8 +83,8 @@ class StepUnpacker {
   void check_count(const char* name, at::TensorList list) const {
     TERN_CHECK_VALUE(
         list.size() == tensors_.params.size(),
-        "[{}] {} has {} tensors; expected {}, one per entry of params. Leave a "
-        "parameter without a gradient out of every list.",
+        "[{}] {} has {} tensors; expected {}, one per entry of params. Omit a "
+        "parameter without a gradient from every list.",
         where_,
         name,
         list.size(),
@@ -234,7 +234,7 @@ class StepUnpacker {
         fmt::join(param.sizes(), ", "),
         device_.str(),
         grad->defined() ? "Convert it first"
-                        : "Leave its parameter out of every list");
+                        : "Omit its parameter from every list");
     if (!same_layout(param, *grad)) {
       const at::NoGradGuard no_grad;
       copies_.push_back(

@@ -65,13 +65,13 @@ torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
 ///
 /// \param momentum_buffers  kFloat like `params`, or 8 bits; empty if momentum
 ///                          is 0. A parameter's first step (`steps[i] == 0`)
-///                          sets its buffer to the gradient, whatever it
-///                          contained, as torch.optim.SGD does.
+///                          sets its buffer to the gradient and ignores its
+///                          previous content, as torch.optim.SGD does.
 /// \param args_on_device    Undefined, or the result of `to_tensor` on the
-///                          device of the parameters. The kernel then reads its
-///                          numbers there when it runs, and uses `args` only to
-///                          decide whether there is momentum. For steps that
-///                          are captured and replayed.
+///                          device of the parameters, for steps that are
+///                          captured and replayed. The kernel then reads its
+///                          numbers from this tensor when it runs, and uses
+///                          `args` only to decide whether to use momentum.
 /// \throws c10::ValueError if a size, dtype, device or layout differs from the
 ///         above; nothing is written then.
 void fused_sgd_(
@@ -86,13 +86,15 @@ void fused_sgd_(
 ///
 /// \param exp_avgs, exp_avg_sqs  kFloat like `params`, or 8-bit; the moments.
 /// \param max_exp_avg_sqs        The same for amsgrad, otherwise empty.
-/// \param args_on_device  As for `fused_sgd_`; `args` decides about amsgrad.
+/// \param args_on_device  As for `fused_sgd_`; `args` determines whether
+///                        amsgrad is used.
 /// \throws c10::ValueError if a size, dtype, device or layout differs from the
 ///         above; nothing is written then.
 ///
-/// With half gradients and weights and fp32 master weights this moves 28 bytes
-/// per parameter. On the CPU the result is bit-identical for every instruction
-/// set and thread count; CUDA differs from it by a few units in the last place.
+/// With 16-bit gradients and weights and fp32 master weights, a step moves 28
+/// bytes per parameter. On the CPU the result is bit-identical for every
+/// instruction set and thread count; CUDA differs from it by a few units in the
+/// last place.
 void fused_adam_(
     const OptimizerTensors& tensors,
     at::TensorList exp_avgs,

@@ -22,7 +22,7 @@ struct StepTensor {
   void* weight;
   /// For Lookahead, or nullptr.
   float* slow_weight;
-  /// With a trust ratio: room for two sums of each kStepBlock elements.
+  /// With a trust ratio: memory for two sums per kStepBlock elements.
   double* sums;
   float* step;
   int64_t size;
@@ -48,7 +48,7 @@ struct GradStatePointers {
   const float* found_inf = nullptr;
 };
 
-/// For SgdTensor with FusedSgdArgs, and AdamTensor with FusedAdamArgs.
+/// Defined for SgdTensor with FusedSgdArgs, and AdamTensor with FusedAdamArgs.
 template <class Tensor, class Args>
 void fused_step_cpu(
     const Tensor* tensors,
@@ -68,9 +68,9 @@ int fused_step_cuda(
     const GradStatePointers& grad_state,
     CUstream_st* stream);
 
-/// Returns the arguments of a step that may have been recorded: those in device
-/// memory if there are any. Whether there is momentum, amsgrad or a trust ratio
-/// stays as it was recorded.
+/// Returns the arguments of a step that may have been captured: the arguments
+/// in device memory if there are any. Whether the step uses momentum, amsgrad
+/// or a trust ratio does not change after the capture.
 TERN_ELEMENT_MATH FusedSgdArgs
 args_now(const FusedSgdArgs& args, const FusedSgdArgs* on_device) {
   if (!on_device) return args;
@@ -149,7 +149,7 @@ TERN_ELEMENT_MATH uint16_t round_stochastically(
   return static_cast<uint16_t>((is_finite ? bits + noise : bits | quiet) >> 16);
 }
 
-/// The two values whose norms over a tensor give its trust ratio.
+/// The two values whose norms over a tensor determine its trust ratio.
 struct Measured {
   float param, change;
 };
@@ -178,7 +178,9 @@ measure(const SgdStep& step, float grad, float param, float (&)[1]) {
   return {param, grad};
 }
 
-/// The sums are of the squares of what `measure` returned.
+/// Applies the trust ratio to the learning rate of the step.
+/// \param param_sum, change_sum  Sums of the squares of the values that
+///                               `measure` returned.
 TERN_ELEMENT_MATH void trust(
     SgdStep& step,
     const FusedSgdArgs& args,

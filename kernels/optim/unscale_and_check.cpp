@@ -114,8 +114,8 @@ void check_grad(
       grad.defined() && element_type(grad.scalar_type()) &&
           grad.device() == device && grad.layout() == at::kStrided,
       "[{}] grads[{}] is {}; expected kFloat, kDouble, kHalf or kBFloat16 on "
-      "{}, not sparse. Leave undefined gradients out, and pass the _values() "
-      "of a sparse one.",
+      "{}, not sparse. Omit undefined gradients, and pass the _values() of a "
+      "sparse one.",
       where,
       i,
       describe(grad),

@@ -86,8 +86,8 @@ struct Recompute : torch::autograd::Function<Recompute> {
     TORCH_CHECK(
         torch::autograd::Engine::get_default_engine().is_checkpoint_valid(),
         "[ActivationCheckpoint] torch::autograd::grad does not support "
-        "recomputed modules; call backward(), or leave the "
-        "ActivationCheckpoint out.");
+        "recomputed modules; call backward(), or omit the "
+        "ActivationCheckpoint.");
     const auto kept = c10::static_intrusive_pointer_cast<Kept>(
         ctx->saved_data["kept"].toCapsule());
     const Tensor x = ctx->get_saved_variables()[0].detach().requires_grad_(

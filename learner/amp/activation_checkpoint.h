@@ -20,13 +20,15 @@ namespace tern {
 ///       torch::nn::Linear(128, 10));
 ///
 /// The recomputation uses the same random numbers (dropout) and the same
-/// autocast state as the first pass, and leaves buffers unchanged (a BatchNorm
-/// counts a batch once). Gradients are therefore bit-identical to the plain
-/// module's. Names in the state dict are the same as the module's. Python:
-/// `torch.utils.checkpoint` in its reentrant form, in which a BatchNorm counts
-/// a batch twice.
+/// autocast state as the first pass, and leaves buffers unchanged (BatchNorm
+/// updates its statistics once per batch). Gradients are therefore
+/// bit-identical to the plain module's. Names in the state dict are the same as
+/// the module's. Like Python's `torch.utils.checkpoint` with
+/// `use_reentrant=True`, where BatchNorm updates its statistics twice per
+/// batch.
 ///
-/// Second derivatives and `torch::autograd::grad` through it are not supported.
+/// Second derivatives and `torch::autograd::grad` through this module are not
+/// supported.
 class ActivationCheckpointImpl : public torch::nn::Module {
  public:
   using Forward =

@@ -15,7 +15,7 @@ void check_dense(const char* call, const Tensors& gradients) {
     TERN_CHECK_VALUE(
         gradient.layout() == torch::kStrided,
         "[{}] a gradient of shape {} is sparse; expected a dense gradient. "
-        "Create the embedding with sparse(false), or leave clipping out.",
+        "Create the embedding with sparse(false), or omit clipping.",
         call,
         gradient.sizes());
   }

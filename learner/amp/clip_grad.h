@@ -38,7 +38,7 @@ torch::Tensor clip_grad_norm_(
     double max_norm);
 
 /// Clamps every element of the gradients to [-max_value, max_value], in place;
-/// NaN stays NaN. As torch.nn.utils.clip_grad_value_.
+/// NaN stays NaN. Like torch.nn.utils.clip_grad_value_.
 ///
 /// \param max_value  > 0.
 /// \throws c10::ValueError for a sparse or complex gradient.

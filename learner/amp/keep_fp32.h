@@ -19,12 +19,12 @@ class OperatorHandle;
 
 namespace tern {
 
-/// The tensors of a model, with the information which of them stay fp32 in
-/// 16-bit training.
+/// Records which of a model's tensors stay fp32 in 16-bit training.
 class KeptParameters {
  public:
   KeptParameters() = default;
-  /// Only the tensors that stay fp32; the model's other tensors are unknown.
+  /// Lists only the tensors that stay fp32; the model's other tensors are
+  /// unknown.
   KeptParameters(std::initializer_list<const c10::TensorImpl*> kept)
       : kept_(kept) {}
 
@@ -91,7 +91,7 @@ void to_type(torch::ScalarType type, torch::jit::Stack& stack, size_t count);
 /// weights (BatchNorm, whose weights are fp32, to `dtype`). Results of a kept
 /// layer are rounded where they are combined with 16-bit tensors: in the sum of
 /// a later residual block, or where features are concatenated. Under autocast,
-/// autocast does both. The backward pass is not affected.
+/// autocast makes both of these conversions. The backward pass is not affected.
 ///
 /// LibTorch's MultiheadAttention can mask padding only in fp32 or fp64. 16-bit
 /// scores that are about to be masked are therefore converted to fp32, up to
@@ -107,7 +107,7 @@ class KeepFp32Guard {
   };
 
   /// \param kept  Must outlive the guard.
-  /// \param dtype  Dtype of the other weights. Unset: under autocast, or if it
+  /// \param dtype  Dtype of the other weights; unset under autocast, or if it
   ///               is unknown.
   explicit KeepFp32Guard(
       const KeptParameters& kept,

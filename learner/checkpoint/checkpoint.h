@@ -12,9 +12,9 @@
 
 namespace tern {
 
-/// Thrown if a folder has no checkpoint that can be resumed, or if the
-/// checkpoint does not fit this program. `what()` says which of the two and
-/// what to do.
+/// Thrown if a folder contains no checkpoint that can be resumed, or if the
+/// checkpoint does not fit this program. `what()` reports which of the two
+/// happened and what to do.
 class CheckpointError : public DataError {
  public:
   using DataError::DataError;
@@ -42,7 +42,7 @@ struct ResumeOptions {
   bool if_exists = false;
 };
 
-/// Everything that an exact continuation of a Learner needs.
+/// Everything needed to continue a Learner's training exactly.
 struct Checkpoint {
   std::string run;   // id of the run, kept when it is resumed
   int64_t step = 0;  // completed training batches
@@ -64,9 +64,9 @@ struct WriteCheckpointOptions {
   /// Wait until everything is on the disk. Without this, a killed program still
   /// loses nothing, but a power failure may lose the newest checkpoint.
   bool durable = true;
-  /// The last step that this run shares with the checkpoints in the
-  /// folder. Its checkpoints of later steps belong to an abandoned branch and
-  /// are renamed. Unset: they are not renamed.
+  /// The last step that this run shares with the checkpoints in the folder. The
+  /// run's checkpoints of later steps belong to an abandoned branch and are
+  /// renamed. Unset: they are not renamed.
   std::optional<int64_t> branch_step = std::nullopt;
 };
 
@@ -75,8 +75,8 @@ struct WriteCheckpointOptions {
 /// then `folder/latest` is set to it. An existing checkpoint of this step with
 /// the same content is kept; a checkpoint with different weights is renamed to
 /// `step_<n>.replaced-<i>`, a damaged checkpoint to `step_<n>.damaged-<i>`.
-/// `resume` tries neither automatically. The last `keep` replaced checkpoints
-/// of this run are kept.
+/// `resume` does not try renamed checkpoints automatically. The last `keep`
+/// replaced checkpoints of this run are kept.
 /// \return the folders that were renamed.
 /// \throws IoError if something cannot be written; existing checkpoints are
 ///         then unchanged.

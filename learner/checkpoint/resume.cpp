@@ -220,7 +220,7 @@ Checkpoint capture_state(Learner& learner) {
     }
   }
   put_list_changes(parts_of(learner), result.training);
-  if (learner.state().is_trial) return result;
+  if (learner.state().is_dry_run) return result;
   parts_of(learner).position.last_checkpoint = moment_of(result);
   for (const auto& [name, callback] :
        loop::named_callbacks(parts_of(learner))) {

@@ -30,7 +30,7 @@ bool is_saved_by_run(Learner& learn, const std::string& name);
 /// Removes the files that `Learner::save` wrote under this name, if they exist.
 void remove_saved(const Learner& learn, const std::string& name);
 
-/// A point in a run: completed fits and steps.
+/// A point in a run, as the numbers of completed fits and steps.
 using TrainingMoment = std::pair<int64_t, int64_t>;
 
 /// Renames the models that this run saved after the checkpoint from which it

@@ -108,10 +108,10 @@ void restore(Learner& learner, Snapshot& before) {
     torch::load(learner.optimizer(), bytes);
   }
   const bool has_new = add_new_tensors(learner, before.parts["model"]);
-  bool is_told = false;
+  bool is_invalidated = false;
   for (const StatePart& part : state_parts(learner)) {
     // Sent before callbacks restore state that is derived from the weights.
-    if (!part.has_own_file() && !std::exchange(is_told, true)) {
+    if (!part.has_own_file() && !std::exchange(is_invalidated, true)) {
       loop::invalidate_derived_state(l);
     }
     const auto saved = before.parts.find(part.name);

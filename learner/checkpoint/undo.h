@@ -6,9 +6,8 @@ namespace tern {
 
 class Learner;
 
-/// Calls `body`, then restores the bit-identical state of everything in `learn`
-/// that training changes, also after an exception. For lr_find, plan and
-/// similar functions.
+/// Calls `body`, then restores everything in `learn` that training changes, bit
+/// for bit, even after an exception. For lr_find, plan and similar functions.
 void undo(Learner& learn, const std::function<void()>& body);
 
 }  // namespace tern

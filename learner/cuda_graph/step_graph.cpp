@@ -153,7 +153,7 @@ void StepGraph::step(Learner& learn) {
   if (!results_.empty() && !has_shape) {
     say(learn,
         "batches whose shape differs from the recorded one are not replayed; "
-        "set drop_last to leave out the short last batch");
+        "set drop_last to omit the short last batch");
     return loop::train_step(parts_of(learn));
   }
   if (!results_.empty()) {
@@ -270,8 +270,7 @@ Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
   TERN_CHECK_VALUE(
       parts_->data.device.is_cuda(),
       "[Learner::to_cuda_graph] the data is on {}; a CUDA graph needs a CUDA "
-      "device. Leave the call out, or train on a GPU: data.device = "
-      "torch::kCUDA.",
+      "device. Omit the call, or train on a GPU: data.device = torch::kCUDA.",
       parts_->data.device.str());
   make_cuda_graph(parts_->data.device);  // fails now, not in the first fit
   set_step_graph(
@@ -294,8 +293,8 @@ void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph) {
       "before or after.");
   TORCH_CHECK_VALUE(
       !parts_of(learn).step.runner || step_graph(learn),
-      "[Learner] to_cuda_graph cannot record the steps of MultiOptimizer; "
-      "leave one of the two out.");
+      "[Learner] to_cuda_graph cannot record the steps of MultiOptimizer; omit "
+      "one of the two.");
   parts_of(learn).step.runner = std::move(graph);
 }
 

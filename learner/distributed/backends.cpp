@@ -253,7 +253,7 @@ class GlooGroup final : public ::c10d::Backend {
   void tell(int64_t news) noexcept {
     try {
       const std::lock_guard lock(mutex_);
-      if (std::exchange(has_told_, true)) return;
+      if (std::exchange(has_sent_, true)) return;
       Tensors message = {torch::tensor({news}, torch::kLong)};
       send_ = gloo_->send(message, previous(), kNewsTag);
     } catch (...) {  // NOLINT: no rank is left to tell
@@ -266,7 +266,7 @@ class GlooGroup final : public ::c10d::Backend {
   WorkPtr receive_, send_;
   std::mutex mutex_;
   std::condition_variable leaves_;
-  bool has_told_ = false, has_left_ = false;
+  bool has_sent_ = false, has_left_ = false;
   std::thread listener_;
 };
 

@@ -17,7 +17,7 @@ class Store;
 
 namespace tern {
 
-/// One rank of a group.
+/// What a rank needs to join a group.
 struct Member {
   c10::intrusive_ptr<c10d::Store> store;
   int rank, world_size;
@@ -27,15 +27,15 @@ struct Member {
 /// Creates a PyTorch Gloo group over all ranks of a store, for CPU tensors, in
 /// which every operation fails soon after the process of a rank has exited.
 /// Plain Gloo reports the exit only to ranks that exchange data with that rank,
-/// and may not report it even to them if the first bytes of a message to it are
+/// and may miss it even there if the first bytes of a message to the rank are
 /// being written at that moment. All other ranks wait until the timeout.
 ///
 /// The group supports the operations that Tern and c10d::Reducer use:
 /// broadcast, allreduce and barrier. An operation that failed may still write
 /// into its tensors. `abort()` ends running operations on all ranks. The
-/// destructor lets the other ranks finish their operations; after that they
-/// have only Gloo's own error detection. A Gloo thread that is stuck is
-/// abandoned, together with the store, until the timeout.
+/// destructor lets the other ranks finish their operations; after that these
+/// ranks have only Gloo's own error detection. A Gloo thread that is stuck is
+/// detached and keeps the store alive until the timeout.
 ///
 /// \param master_address  If it is a loopback address, listens only on this
 ///                        machine.
@@ -70,15 +70,15 @@ auto within(std::chrono::milliseconds patience, F f) noexcept
     -> std::optional<std::invoke_result_t<F&>> {
   try {
     std::promise<std::invoke_result_t<F&>> promise;
-    auto answer = promise.get_future();
+    auto result = promise.get_future();
     std::thread([f = std::move(f), promise = std::move(promise)]() mutable {
       try {
         promise.set_value(f());
       } catch (...) {  // NOLINT: the broken promise reports it
       }
     }).detach();
-    if (answer.wait_for(patience) != std::future_status::ready) return {};
-    return answer.get();
+    if (result.wait_for(patience) != std::future_status::ready) return {};
+    return result.get();
   } catch (...) {  // NOLINT: as above, or no thread could be started
     return {};
   }

@@ -19,8 +19,8 @@ namespace tern {
 ///
 /// Buffers (BatchNorm's statistics) are kept from the first replica, as in
 /// Python. A device may be given twice, and CPUs are allowed. Every call
-/// compares the replicas with the model; parallel_model, for loops, checks only
-/// once.
+/// compares the replicas with the model; for training loops use parallel_model,
+/// which checks only once.
 ///
 /// \param model  Holder of, or shared_ptr to, a module that implements clone(),
 ///               with forward(Tensor) -> Tensor.
@@ -42,9 +42,9 @@ torch::Tensor data_parallel(
 ///
 /// Parameters, buffers, names and `module()` are the model's own. BatchNorm
 /// sees only its part of the batch. If the model was returned by this function,
-/// its devices are replaced. The random numbers of a device (dropout) are the
-/// same in every run: if a device is given twice, its replicas run one after
-/// the other.
+/// its devices are replaced. Replicas on the same device run one after the
+/// other, so that the device's random numbers (dropout) are the same in every
+/// run.
 ///
 /// \param model  Implements clone(), as all classes derived from
 ///               torch::nn::Cloneable do. Its forward takes and returns tensors

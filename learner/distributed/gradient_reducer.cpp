@@ -46,8 +46,8 @@ void check(const Tensors& parameters, const GradientReducerOptions& options) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     TERN_CHECK_VALUE(
         parameters[i].defined() && parameters[i].requires_grad(),
-        "[GradientReducer] parameter {} requires no gradient; leave frozen "
-        "parameters out.",
+        "[GradientReducer] parameter {} requires no gradient; omit frozen "
+        "parameters.",
         i);
   }
   TERN_CHECK_VALUE(

@@ -47,8 +47,8 @@ struct CommunicationTimes {
 ///   reducer.after_backward();
 ///
 /// Without these calls, each rank keeps its own gradients after backward, as
-/// needed for accumulation. If only some ranks make these calls, they wait for
-/// the others until the group's timeout.
+/// needed for accumulation. If only some ranks make these calls, those ranks
+/// wait for the others until the group's timeout.
 class GradientReducer {
  public:
   /// \param parameters  Parameters that require a gradient, in the same order

@@ -22,7 +22,7 @@ class MasterWeights;
 /// Like torch's ZeroRedundancyOptimizer; single parameters are not split.
 ///
 ///   OptimizerShard shard(group);
-///   shard.divide(optimizer);  // once; then loop as without it
+///   shard.divide(optimizer);  // once; the training loop does not change
 ///
 /// Gradients come from a GradientReducer and are the same on all ranks, so all
 /// ranks detect an overflow in any of them. The weights are bit-identical to a

@@ -35,7 +35,7 @@ constexpr int64_t kMaxNumbers = 30;  // sent together with a call
 constexpr size_t kBroadcastBytes = 250 << 20;
 // A rank that leaves with an error reports it before closing its connections,
 // within kTellPatience even on a busy machine. The others look for the report
-// kLooks times and for at least kNewsPatience; for each answer of the store
+// kLooks times and for at least kNewsPatience; for each response of the store
 // they wait a fraction of the group's timeout. The rank that hosts the store
 // waits kReadPatience for the others to read the report.
 constexpr milliseconds kTellPatience(2000), kNewsPatience(200),

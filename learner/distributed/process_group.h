@@ -64,8 +64,8 @@ class ProcessGroup final : public Communicator {
   /// \throws DistributedError on all ranks, with the values of the ranks,
   ///         unless all ranks passed the same value.
   void check_equal(const std::string& what, const std::string& value) override;
-  /// \param advice  What the error message says to do. Needed if the cause is
-  ///                not the way in which the programs were started.
+  /// \param advice  The advice in the error message. Needed if the cause is not
+  ///                the way in which the programs were started.
   void check_equal(
       const std::string& what,
       const std::string& value,

@@ -126,7 +126,7 @@ class NormalizeOverRanks
       const variable_list& grads) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !c10::GradMode::is_enabled(),
-        "[sync_batch_norm] double backward is not supported; leave out "
+        "[sync_batch_norm] double backward is not supported; omit "
         "create_graph, or train without sync_batch_norm.");
     const variable_list saved = context->get_saved_variables();
     const torch::Tensor &input = saved[0], &mean = saved[2],

@@ -71,8 +71,8 @@ class SyncBatchNormImpl final : public torch::nn::BatchNorm2dImpl {
 TORCH_MODULE(SyncBatchNorm);
 
 /// Makes every BatchNorm1d, 2d and 3d of the model normalize over the global
-/// batch in training, as long as `ranks` exists. Weights, statistics and names
-/// do not change. Used by `to_distributed({.sync_batch_norm = true})`.
+/// batch in training, for the lifetime of `ranks`. Weights, statistics and
+/// names do not change. Used by `to_distributed({.sync_batch_norm = true})`.
 ///
 ///   auto net = convert_sync_batchnorm(resnet18(), group);
 ///

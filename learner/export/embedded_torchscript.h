@@ -8,9 +8,9 @@
 
 namespace tern {
 
-/// For an exported model that cannot be rebuilt by name: the name of its
-/// architecture, and also of the tensor that holds its TorchScript graph and
-/// weights. Private to Tern.
+/// The architecture name of an exported model that cannot be rebuilt by name.
+/// Also the name of the tensor that contains its TorchScript graph and weights.
+/// Private to Tern.
 inline constexpr const char* kGraph = "torchscript";
 
 /// Returns the model in eval mode and fp32 as a TorchScript file, [bytes]

@@ -62,15 +62,15 @@ void check_python_loader(const ModelCard& card) {
   TORCH_CHECK_VALUE(
       card.preprocessing,
       "[Learner::export_model] python_loader is set, but the preprocessing of "
-      "an image is unknown; set ExportOptions::preprocessing, or leave "
-      "python_loader out.");
+      "an image is unknown; set ExportOptions::preprocessing, or omit "
+      "python_loader.");
   for (const OutputInfo& output : card.outputs) {
     TORCH_CHECK_VALUE(
         output.kind != TargetKind::boxes && output.kind != TargetKind::points,
         "[Learner::export_model] python_loader is set, but the model predicts "
         "boxes or points, which the Python program cannot map to pixels of the "
-        "original image; expected classes, masks or regression. Leave "
-        "python_loader out and use Predictor, or export_onnx.");
+        "original image; expected classes, masks or regression. Omit "
+        "python_loader and use Predictor, or export_onnx.");
   }
   if (card.architecture.name == kGraph) return;
   std::string network = card.architecture.name;
@@ -95,10 +95,10 @@ void check_python_loader(const ModelCard& card) {
   TERN_CHECK_VALUE(
       is_in_python(network) && !has("\"num_classes\": 0,") && !is_dilated &&
           !is_resized,
-      "[Learner::export_model] python_loader is set, but torchvision has no "
-      "{} with {}; expected one of its networks as a classifier, or "
-      "simple_cnn. Leave python_loader out, or set traced: the file then holds "
-      "the model's graph, which Python's torch runs.",
+      "[Learner::export_model] python_loader is set, but torchvision has no {} "
+      "with {}; expected one of its networks as a classifier, or simple_cnn. "
+      "Omit python_loader, or set traced: the file then holds the model's "
+      "graph, which Python's torch runs.",
       network,
       card.architecture.options);
 }

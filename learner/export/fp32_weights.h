@@ -11,8 +11,8 @@ namespace tern {
 
 class Learner;
 
-/// During its lifetime, a Learner's 16-bit model has its fp32 master weights,
-/// and the adapters of `add_lora` are merged. For exports.
+/// During its lifetime, a Learner's 16-bit model contains its fp32 master
+/// weights, and the adapters of `add_lora` are merged. For exports.
 class Fp32Weights {
  public:
   explicit Fp32Weights(Learner& learn);

@@ -19,8 +19,8 @@ struct ModelCard {
   std::vector<std::string> classes = {};
   /// Applied to outputs before they are shown.
   Activation activation = Activation::none;
-  /// What each output predicts, with names and activation. For the first
-  /// output, `classes` and `activation` repeat them.
+  /// What each output predicts, with names and activation. `classes` and
+  /// `activation` repeat those of the first output.
   std::vector<OutputInfo> outputs = {};
   /// Unset: the model accepts only tensors, not images.
   std::optional<ImagePreprocessing> preprocessing = {};

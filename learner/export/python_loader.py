@@ -330,33 +330,33 @@ class Predictor:
         batch = torch.stack([self.preprocessing(path) for path in paths])
         return self.activation(self.model(batch))
 
-    def text(self, answer):
+    def text(self, pred):
         """Describes a prediction: its class, the labels above the threshold,
-        numbers with their names, or the share of each class in a mask."""
+        numbers with their names, or the fraction of each class in a mask."""
         kind, names = self.output["kind"], self.output["names"]
-        above = answer > self.output["threshold"]
-        if kind == "number" and answer.dim() > 1:
-            return " x ".join(str(size) for size in answer.shape)
+        above = pred > self.output["threshold"]
+        if kind == "number" and pred.dim() > 1:
+            return " x ".join(str(size) for size in pred.shape)
         if kind == "number":
-            values = [f"{value:.4g}" for value in answer.reshape(-1).tolist()]
+            values = [f"{value:.4g}" for value in pred.reshape(-1).tolist()]
             known = [f"{name} " for name in names] + [""] * len(values)
             return ", ".join(map("".join, zip(known, values)))
-        if answer.dim() > 1:
-            if self.output["activation"] == "sigmoid" and len(answer) > 1:
+        if pred.dim() > 1:
+            if self.output["activation"] == "sigmoid" and len(pred) > 1:
                 shares = above.double().mean((1, 2))
             else:
-                mask = answer.argmax(0) if len(answer) > 1 else above[0].long()
-                counts = mask.flatten().bincount(minlength=max(len(answer), 2))
+                mask = pred.argmax(0) if len(pred) > 1 else above[0].long()
+                counts = mask.flatten().bincount(minlength=max(len(pred), 2))
                 shares = counts / mask.numel()
             order = shares.argsort(descending=True, stable=True)
             values = [(i, shares[i]) for i in order.tolist() if shares[i] > 0]
         elif kind == "multi_category":
-            values = [(i, answer[i]) for i in above.nonzero()[:, 0].tolist()]
-        elif len(answer) == 1:  # probability of the second of two classes
+            values = [(i, pred[i]) for i in above.nonzero()[:, 0].tolist()]
+        elif len(pred) == 1:  # probability of the second of two classes
             second = int(above)
-            values = [(second, answer[0] if second else 1 - answer[0])]
+            values = [(second, pred[0] if second else 1 - pred[0])]
         else:
-            values = [(int(answer.argmax()), answer.max())]
+            values = [(int(pred.argmax()), pred.max())]
         words = [
             f"{names[i] if i < len(names) else f'class {i}'} ({value:.4f})"
             for i, value in values

@@ -11,8 +11,8 @@ struct TorchScriptOptions {
   /// Accept any number of samples, which is the first dimension of every input
   /// that has as many rows as the first input. If false, the file accepts only
   /// the example's number and raises an error for any other. Use false for
-  /// models that accept no other number or store it, such as in an LSTM's
-  /// state.
+  /// models that accept only one number of samples, or that store it, for
+  /// example in an LSTM's state.
   bool dynamic_batch = true;
   /// Also write `path`.sha256, which `sha256sum -c` and
   /// `load_torchscript_trusted` read.
@@ -33,10 +33,10 @@ struct TorchScriptOptions {
 /// is fixed in the file. The same would apply to numbers that it computes from
 /// the batch size, such as the rows of the initial state that an LSTM, GRU or
 /// RNN creates. The model is therefore also traced with different numbers of
-/// samples, and the file computes the numbers that differ from the batch size.
-/// It is an error if the control flow differs, or if such a number is not a
-/// multiple of a size; use -1 in view and reshape, or export for a single
-/// number of samples (`dynamic_batch`).
+/// samples, and in the file, the numbers that differ are computed from the
+/// batch size. It is an error if the control flow differs, or if such a number
+/// is not a multiple of a size; use -1 in view and reshape, or export for a
+/// single number of samples (`dynamic_batch`).
 ///
 /// The same is tried for other dimensions, such as the length of a sequence or
 /// the height of an image. If the model does not accept other sizes, or

@@ -205,8 +205,8 @@ class DynamicTrace {
     // The shapes are the example's, and an optimizer would assume them for all
     // inputs.
     jit::EraseShapeInformation(graph);
-    if (!free_.empty() && !answers_other_sizes(first.module)) return {};
-    check_answers(first.module);
+    if (!free_.empty() && !matches_at_other_sizes(first.module)) return {};
+    check_outputs(first.module);
     return first.module;
   }
 
@@ -577,16 +577,16 @@ class DynamicTrace {
 
   /// True if the program's outputs match the network's when all sizes change at
   /// once.
-  bool answers_other_sizes(const jit::Module& module) {
+  bool matches_at_other_sizes(const jit::Module& module) {
     Tensors batch = of_batch(base_ + 1);
     for (const FreeGroup& free : free_) {
       batch = resized(batch, free.dimensions, free.other_size);
     }
     const auto expected = if_taken([&] { return model_.forward(batch); });
-    return expected && answers(module, batch, *expected);
+    return expected && outputs_match(module, batch, *expected);
   }
 
-  static bool answers(
+  static bool outputs_match(
       const jit::Module& module,
       const Tensors& batch,
       const Tensors& expected) {
@@ -595,12 +595,12 @@ class DynamicTrace {
   }
 
   /// \throws c10::ValueError if the program's outputs differ.
-  void check_answers(const jit::Module& module) {
+  void check_outputs(const jit::Module& module) {
     std::vector<Tensors> batches = {inputs_};
     if (is_dynamic_batch_) batches.push_back(of_batch(2 * base_ + 1));
     for (const Tensors& batch : batches) {
       TERN_CHECK_VALUE(
-          answers(module, batch, model_.forward(batch)),
+          outputs_match(module, batch, model_.forward(batch)),
           "[{}] the trace's output for inputs of {} differs from the model's; "
           "expected a deterministic forward. Remove what is random, counts its "
           "calls, or branches on values.",
@@ -611,7 +611,7 @@ class DynamicTrace {
     const Tensors one = of_batch(1);
     const auto expected = if_taken([&] { return model_.forward(one); });
     TERN_CHECK_VALUE(
-        !expected || answers(module, one, *expected),
+        !expected || outputs_match(module, one, *expected),
         "[{}] the model treats a single sample differently from several, which "
         "a trace cannot do; expected the same path for every batch size. {}",
         options_.call,

@@ -16,9 +16,9 @@ void check_made_tensors(
     const std::shared_ptr<torch::jit::Graph>& trace,
     const char* call);
 
-/// Returns the graph of a trace, for translation or execution. Weights are
-/// constants with their names, and everything that depends only on constants is
-/// computed. Private to Tern, for exports and Predictor.
+/// Returns the graph of a trace, for translation or execution. Weights become
+/// named constants, and everything that depends only on constants is folded.
+/// Private to Tern, for exports and Predictor.
 /// \param forward  The graph of the trace's `forward`, or a modified copy of
 ///                 it. It is copied.
 /// \throws the errors of `check_made_tensors`.

@@ -13,16 +13,16 @@ namespace tern {
 /// `winograd_conv2d`. Images are channels last. Outputs differ from the outputs
 /// of `model` by at most 1e-4 of its largest output. In bfloat16 they differ by
 /// rounding, and are about as close to the fp32 outputs as the outputs of
-/// `model`. Call it in eval mode under NoGradGuard; several threads may call
-/// forward. It shares the tensors of `model`.
+/// `model`. Call the result in eval mode under NoGradGuard; several threads may
+/// call its forward. It shares the tensors of `model`.
 ///
 /// Graphs are created at the first batch, for its size and dtype: one for a
 /// single sample and one for several samples. Each needs as much memory as the
 /// weights (four times as much for Winograd's weights) and the time of a few
-/// forward passes. `model` itself runs for samples of other sizes, for a
-/// network that reads tensor values or sizes that depend on them, and for a
-/// network whose trace has different outputs. Reads through `data_ptr` are not
-/// detected.
+/// forward passes. The result falls back to `model` itself for samples of other
+/// sizes, for a network that reads tensor values or sizes that depend on them,
+/// and for a network whose trace has different outputs. Reads through
+/// `data_ptr` are not detected.
 ///
 /// A number that `forward` computes from the batch size is a constant in a
 /// graph. The graph for several samples is therefore traced with two and with
@@ -36,7 +36,7 @@ namespace tern {
 ///              rounded. Its outputs are the reference for checking that the
 ///              fused network is about as exact as `model`. Kept until the
 ///              first batch is predicted; the weights of its convolutions are
-///              kept for as long as the result exists. Without it, such a model
+///              kept for as long as the result exists. If unset, such a model
 ///              is not fused.
 Model fused_model(const Model& model, std::optional<Model> full = {});
 

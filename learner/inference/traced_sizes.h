@@ -39,8 +39,8 @@ class TracedSizes {
   /// Compares the trace with another trace of the network, operator by
   /// operator, and finds a tensor from which each number that differs can be
   /// read. Sources that were found before must also fit the other trace.
-  /// \return The first difference that is not a multiple of a size, or whose
-  ///         size no tensor has.
+  /// \return The first difference that is not a multiple of a size, or is a
+  ///         multiple of a size that no tensor has.
   std::optional<SizeDifference> learn(const torch::jit::Graph& other);
   /// Compares like `learn`, without adding sources.
   std::optional<SizeDifference> compare(const torch::jit::Graph& other) const;

@@ -59,8 +59,10 @@ struct DiceCELossOptions {
 ///
 ///   .loss = tern::dice_ce_loss({.ignore_index = 11})
 ///
-///   lambda_dice * mean over samples and classes of 1 - 2 |A and B| / (|A| +
-///   |B|), with probabilities for A, + lambda_ce * cross-entropy
+///   lambda_dice * mean over samples and classes of (1 - 2 |A and B| / (|A| +
+///   |B|)) + lambda_ce * cross-entropy
+///
+/// A is the predicted region, as probabilities; B is the true region.
 ///
 /// Like MONAI's DiceCELoss(softmax=True, to_onehot_y=True) with its defaults,
 /// and like fastai's DiceLoss(reduction="mean") with cross-entropy. Samples

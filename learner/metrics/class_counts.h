@@ -26,9 +26,9 @@ ClassScores class_scores(
     const torch::Tensor& target,
     int64_t axis = 1);
 
-/// True if `target` has an integer for each class of `pred` in `axis`. With the
-/// classes in dimension 1, a three-dimensional target is [N, H, W], the mask of
-/// a binary classifier, and not one-hot.
+/// True if `target` has an integer for each class of `pred` along `axis`. With
+/// the classes in dimension 1, a three-dimensional target is [N, H, W], the
+/// mask of a binary classifier, and not one-hot.
 bool is_one_hot(
     const torch::Tensor& pred,
     const torch::Tensor& target,

@@ -42,8 +42,8 @@ namespace tern {
 /// exactly at a limit belongs to both sizes.
 enum class BoxArea { all, small, medium, large };
 
-/// Average precisions and recalls over a dataset; NaN if it has no such
-/// objects.
+/// Average precisions and recalls over a dataset. A value is NaN if the dataset
+/// has none of the objects that it covers.
 struct BoxEvaluationResult {
   /// Mean of the average precisions over all classes that have objects and over
   /// the IoU thresholds 0.5, 0.55, ... 0.95, with at most 100 detections per

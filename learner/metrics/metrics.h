@@ -10,9 +10,9 @@ namespace tern {
 
 // ---- Classifiers ----
 
-// Targets that are not a class of the model are not counted. Neither is the
-// class that the loss ignores; means over classes leave it out, like
-// scikit-learn with a list of `labels` without this class.
+// Targets that are not a class of the model are not counted, nor are targets of
+// the class that the loss ignores. Means over classes leave this class out,
+// like scikit-learn with a list of `labels` that does not contain it.
 
 // Outputs are [N, C, ...] scores, as for cross-entropy; with `axis = -1` they
 // are [N, ..., C], for example of a sequence. Targets are class indices [N,
@@ -61,7 +61,7 @@ Metric dice(int64_t axis = 1);
 Metric jaccard(Average average = Average::automatic, int64_t axis = 1);
 
 /// Cost of a mistake: the same for all mistakes, or growing with the distance
-/// between the class indices, which suits grades.
+/// between the class indices, which suits ordinal classes such as grades.
 enum class KappaWeights { none, linear, quadratic };
 
 /// Agreement beyond chance (Cohen's kappa).

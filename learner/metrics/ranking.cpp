@@ -75,13 +75,13 @@ Formula over_columns(
     Tensors values;
     for (int64_t i = 0; i < scores.size(1); ++i) {
       torch::Tensor score = scores.select(1, i).contiguous();
-      torch::Tensor answer = right.select(1, i);
+      torch::Tensor target = right.select(1, i);
       if (right.scalar_type() != torch::kBool) {
-        const torch::Tensor is_known = answer < kUnknown;
+        const torch::Tensor is_known = target < kUnknown;
         score = score.index({is_known});
-        answer = answer.index({is_known});
+        target = target.index({is_known});
       }
-      values.push_back(of(score, answer.to(torch::kDouble)));
+      values.push_back(of(score, target.to(torch::kDouble)));
     }
     return torch::stack(values).nanmean();
   };

@@ -12,9 +12,9 @@ namespace tern {
 /// Area under the ROC curve. Outputs are [N] or [N, 1], logits or probabilities
 /// of a binary classifier, or [N, C], logits of C classes. With two classes,
 /// the value is the area for class 1; otherwise it is the mean over the classes
-/// of the area for a class against all others. Classes that all or none of the
-/// samples have are left out; NaN if no class remains. Targets are [N] classes,
-/// or one-hot [N, C]; `axis` as for accuracy.
+/// of the area for a class against all others. Classes to which all or none of
+/// the samples belong are left out; NaN if no class remains. Targets are [N]
+/// classes, or one-hot [N, C]; `axis` as for accuracy.
 Metric roc_auc(int64_t axis = 1);
 
 /// Average precision: the weighted mean of the precisions at all thresholds,

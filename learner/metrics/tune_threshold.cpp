@@ -49,21 +49,21 @@ double tune_threshold(Learner& learn, const TuneThresholdOptions& options) {
       options.beta > 0 && std::isfinite(options.beta),
       "[tune_threshold] beta is {}; expected a finite number > 0.",
       options.beta);
-  const Predictions answers = learn.get_preds(options.split);
-  const TargetKind kind = answers.info[0].kind;
+  const Predictions predictions = learn.get_preds(options.split);
+  const TargetKind kind = predictions.info[0].kind;
   TERN_CHECK_VALUE(
-      answers.preds.defined() && answers.targets.defined() &&
+      predictions.preds.defined() && predictions.targets.defined() &&
           kind != TargetKind::number && kind != TargetKind::boxes &&
           kind != TargetKind::points &&
-          answers.preds.numel() == answers.targets.numel(),
+          predictions.preds.numel() == predictions.targets.numel(),
       "[tune_threshold] the predictions are {} and the targets {}; expected a "
       "probability for each target, for multi-label targets or for two classes "
       "with one output.",
-      shapes_of({answers.preds}),
-      shapes_of({answers.targets}));
+      shapes_of({predictions.preds}),
+      shapes_of({predictions.targets}));
+  const int64_t ignored = learn.options().loss.ignore_index();
   const torch::Tensor targets =
-      without_class({answers.targets}, learn.options().loss.ignore_index())[0]
-          .reshape({-1});
+      without_class({predictions.targets}, ignored)[0].reshape({-1});
   const auto [target, known] = known_labels(targets);
   const torch::Tensor is_label = target.masked_select(known);
   TERN_CHECK_VALUE(
@@ -72,11 +72,11 @@ double tune_threshold(Learner& learn, const TuneThresholdOptions& options) {
       "label.",
       to_string(options.split));
   const double threshold = best_threshold(
-      answers.preds.reshape({-1}).masked_select(known).to(torch::kDouble),
+      predictions.preds.reshape({-1}).masked_select(known).to(torch::kDouble),
       is_label,
       options.beta);
   std::vector<OutputInfo>& outputs = learn.data().outputs;
-  if (outputs.empty()) outputs.push_back(answers.info[0]);
+  if (outputs.empty()) outputs.push_back(predictions.info[0]);
   outputs[0].threshold = threshold;
   return threshold;
 }

@@ -65,7 +65,7 @@ figure img { max-width: 100%; image-rendering: auto; border-radius: 4px; display
 figcaption { font-size: .85rem; color: var(--soft); margin-top: .25rem; }
 )css";
 
-// True for texts such as "12.5", "-3e-05", "00:42" and "5 %", and for "#na#", a
+// True for texts such as "12.5", "-3e-05", "00:42" and "5%", and for "#na#", a
 // missing number.
 bool is_number(const std::string& text) {
   return text.find_first_not_of("0123456789+-.,:e% ") == std::string::npos ||

@@ -276,7 +276,7 @@ class LoraModel final : public ModelImpl,
             "[add_lora] the layer \"{}\" is a target and shares its weight "
             "with \"{}\", which is not a target, so merging would change both; "
             "expected targets that share weights only with other targets. Name "
-            "both if they are of the same kind, or leave this one out.",
+            "both if they are of the same kind, or omit this one.",
             adapter.name(),
             item.key());
         return shares;
@@ -296,8 +296,8 @@ class LoraModel final : public ModelImpl,
                                          return is_in_module(layer, item.key());
                                        }),
             "[add_lora] the layer \"{}\" is in an ActivationCheckpoint, which "
-            "computes it a second time without its adapter. Leave the "
-            "ActivationCheckpoint out, or name `targets` outside it.",
+            "computes it a second time without its adapter. Omit the "
+            "ActivationCheckpoint, or name `targets` outside it.",
             adapter.name());
       }
     }

@@ -208,7 +208,7 @@ std::vector<StoredTensor> describe(const StateDict& state, const char* where) {
     TERN_CHECK_VALUE(
         type && tensor.layout() == torch::kStrided && !tensor.is_meta(),
         "[{}] the tensor {} is {}; expected a defined, dense tensor of "
-        "numbers. Leave it out or convert it first.",
+        "numbers. Omit it or convert it first.",
         where,
         printable(item.key()),
         tensor.defined() ? tensor.toString() : "undefined");

@@ -67,7 +67,9 @@ int main(int argc, char** argv) try {
        .precision = is_bfloat16 ? torch::kBFloat16 : torch::kFloat});
   std::ofstream(json) << fmt::format(
       "{{\"seconds\": {}}}\n",
-      tern::bench::median_seconds(steps, [&] { predictor.answer({images}); }));
+      tern::bench::median_seconds(steps, [&] {
+        predictor.predict_prepared({images});
+      }));
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "deploy_timed: {}\n", error.what());

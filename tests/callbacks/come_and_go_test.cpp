@@ -378,7 +378,7 @@ TEST(LateCallback, IsRequiredWhenALaterFitIsResumed) {
   const auto takes = std::make_shared<LambdaCallback>(
       LambdaCallbackOptions{.on_epoch_begin = [](Learner& l) {
         const auto clip = l.find<GradientClip>();
-        if (l.state().is_trial && clip) l.remove(*clip);
+        if (l.state().is_dry_run && clip) l.remove(*clip);
       }});
   whole.add(takes).lr_find({.num_it = 6});
   whole.remove(*takes);
@@ -490,7 +490,7 @@ struct Remembers final : Callback {
   }
 };
 
-TEST(Trial, RestoresACallbackWhoseStateWasEmpty) {
+TEST(DryRun, RestoresACallbackWhoseStateWasEmpty) {
   const TempFolder folder;
   Learner learn = make_learner(folder);
   const auto callback = std::make_shared<Remembers>();

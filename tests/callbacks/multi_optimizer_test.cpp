@@ -728,7 +728,7 @@ TEST(MultiOptimizer, RejectsUnsupportedCombinations) {
                 torch::kCPU,
                 [](torch::Device) { return nullptr; }));
       },
-      "MultiOptimizer; leave one of the two out");
+      "MultiOptimizer; omit one of the two");
   expect_refused(
       [](Learner& l) { l.split({"generator"}); },
       "MultiOptimizer defines the layer groups");

@@ -501,7 +501,7 @@ TEST(RanksThatDiffer, SamplesCannotBeLeftOutOfTraining) {
   Learner learn(data, plain_net(), with_sgd());
   expect_error<c10::ValueError>(
       [&] { learn.fit(1, 0.1); },
-      {"left 1 samples out of a training batch",
+      {"omitted 1 samples from a training batch",
        "DataLoaderOptions::training"});
 }
 

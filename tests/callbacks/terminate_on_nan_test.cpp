@@ -103,8 +103,8 @@ TEST(TerminateOnNaN, FindsTheBatchEvenIfLossesAreReadLate) {
                },
            .order = callback_order::kRecorder - 1})
       .add<LambdaCallback>(
-          {.on_loss_begin = [](Learner& l) { l.state().is_trial = true; },
-           .on_backward_end = [](Learner& l) { l.state().is_trial = false; }})
+          {.on_loss_begin = [](Learner& l) { l.state().is_dry_run = true; },
+           .on_backward_end = [](Learner& l) { l.state().is_dry_run = false; }})
       .add<TerminateOnNaN>()
       .fit(2);
   const auto& found = learn->find<TerminateOnNaN>()->found();

@@ -311,7 +311,7 @@ TEST(SampleDataset, RejectsACollateThatReturnsAWrongNumberOfRows) {
       "per sample first, such as the lengths of packed values.");
   expect_error<c10::ValueError>(
       [] { SampleList({}, Collate()); },
-      {"[SampleDataset] collate is empty; expected a function. Leave it out"});
+      {"[SampleDataset] collate is empty; expected a function. Omit it"});
 }
 
 TEST(SampleDataset, NamesTheSampleThatDoesNotFitInTheLoader) {

@@ -97,13 +97,13 @@ TEST_F(Winograd, IsBitIdenticalOnEveryInstructionSet) {
   const torch::Tensor x = torch::randn({2, 32, 15, 17});
   const torch::Tensor weight =
       winograd_weight(torch::randn({16, 32, 3, 3}), x.sizes(), {1, 1});
-  const auto answer = [&] {
+  const auto convolve = [&] {
     return winograd_conv2d(x, weight, {}, {1, 1}, {}, true);
   };
-  const torch::Tensor best = answer();
+  const torch::Tensor best = convolve();
   for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2}) {
     set_cpu_isa(isa);
-    EXPECT_TRUE(answer().equal(best));
+    EXPECT_TRUE(convolve().equal(best));
   }
 }
 
@@ -143,17 +143,17 @@ TEST_F(Winograd, RejectsInputsThatItWouldReadOutOfBounds) {
   const torch::Tensor x = torch::randn({5, 16, 16, 16});
   const torch::Tensor weight =
       winograd_weight(torch::randn({16, 16, 3, 3}), x.sizes(), {1, 1});
-  const auto answer = [&](const torch::Tensor& images,
-                          const std::optional<torch::Tensor>& bias,
-                          const std::optional<torch::Tensor>& other) {
+  const auto convolve = [&](const torch::Tensor& images,
+                            const std::optional<torch::Tensor>& bias,
+                            const std::optional<torch::Tensor>& other) {
     winograd_conv2d(images, weight, bias, {1, 1}, other, true);
   };
   const torch::Tensor bias = torch::randn({16});
-  EXPECT_NO_THROW(answer(x, bias, x));
-  EXPECT_THROW(answer(x.narrow(1, 0, 3), bias, x), c10::ValueError);
-  EXPECT_THROW(answer(x, bias.narrow(0, 0, 8), x), c10::ValueError);
-  EXPECT_THROW(answer(x, bias, x.narrow(0, 0, 2)), c10::ValueError);
-  EXPECT_THROW(answer(x, bias, x.to(torch::kDouble)), c10::ValueError);
+  EXPECT_NO_THROW(convolve(x, bias, x));
+  EXPECT_THROW(convolve(x.narrow(1, 0, 3), bias, x), c10::ValueError);
+  EXPECT_THROW(convolve(x, bias.narrow(0, 0, 8), x), c10::ValueError);
+  EXPECT_THROW(convolve(x, bias, x.narrow(0, 0, 2)), c10::ValueError);
+  EXPECT_THROW(convolve(x, bias, x.to(torch::kDouble)), c10::ValueError);
 }
 
 }  // namespace

@@ -87,24 +87,24 @@ Learner echo(std::vector<OutputInfo> outputs, Loss loss, Strings classes = {}) {
 
 TEST(Predictions, ContainAllOutputsAndAllTargets) {
   Learner learn = two_headed_learner();
-  const Predictions answers = learn.get_preds();
+  const Predictions predictions = learn.get_preds();
   const Batch all = learn.data().valid->dataset().get_batch({0, 1, 2}, {});
-  ASSERT_EQ(answers.outputs.size(), 3u);
-  ASSERT_EQ(answers.all_targets.size(), 2u);
+  ASSERT_EQ(predictions.outputs.size(), 3u);
+  ASSERT_EQ(predictions.all_targets.size(), 2u);
   const torch::Tensor sums = all.inputs[0].sum(1);
   EXPECT_TRUE(torch::allclose(
-      answers.outputs[0],
+      predictions.outputs[0],
       torch::stack({sums, -sums}, 1).softmax(1)));
   EXPECT_TRUE(torch::equal(
-      answers.outputs[1],
+      predictions.outputs[1],
       all.inputs[0].select(1, 0) * all.inputs[1]));
-  EXPECT_TRUE(torch::equal(answers.all_targets[0], all.targets[0]));
-  EXPECT_TRUE(torch::equal(answers.all_targets[1], all.targets[1]));
+  EXPECT_TRUE(torch::equal(predictions.all_targets[0], all.targets[0]));
+  EXPECT_TRUE(torch::equal(predictions.all_targets[1], all.targets[1]));
   // `preds` and `targets` are the first of each.
-  EXPECT_TRUE(torch::equal(answers.preds, answers.outputs[0]));
-  EXPECT_TRUE(torch::equal(answers.targets, answers.all_targets[0]));
+  EXPECT_TRUE(torch::equal(predictions.preds, predictions.outputs[0]));
+  EXPECT_TRUE(torch::equal(predictions.targets, predictions.all_targets[0]));
   // Has no value per sample.
-  EXPECT_FALSE(answers.outputs[2].defined());
+  EXPECT_FALSE(predictions.outputs[2].defined());
 }
 
 /// Five samples; the model returns its inputs.
@@ -180,11 +180,11 @@ TEST(Predictions, PerSampleLossesMatchTheLearnersLoss) {
         data,
         std::make_shared<EchoImpl>(),
         quiet({.loss = one.loss}));
-    const Predictions answers =
+    const Predictions predictions =
         learn.get_preds(*learn.data().valid, /*with_losses=*/true);
-    EXPECT_TRUE(torch::allclose(answers.preds, one.preds, 1e-4, 1e-6));
+    EXPECT_TRUE(torch::allclose(predictions.preds, one.preds, 1e-4, 1e-6));
     const torch::Tensor counts = one.loss.counts({one.outputs}, one.targets);
-    ASSERT_EQ(answers.losses.numel(), 5);
+    ASSERT_EQ(predictions.losses.numel(), 5);
     for (int64_t i = 0; i < 5; ++i) {
       Tensors target;
       for (const torch::Tensor& all : one.targets) {
@@ -193,7 +193,7 @@ TEST(Predictions, PerSampleLossesMatchTheLearnersLoss) {
       const torch::Tensor alone =
           one.loss({one.outputs.slice(0, i, i + 1)}, target);
       EXPECT_NEAR(
-          answers.losses[i].item<double>(),
+          predictions.losses[i].item<double>(),
           counts[i].item<double>() > 0 ? alone.item<double>() : 0,
           1e-5)
           << "sample " << i;
@@ -201,7 +201,7 @@ TEST(Predictions, PerSampleLossesMatchTheLearnersLoss) {
     // It is a sum of two means, but weighted like one of them.
     if (std::string(one.name) == "dice") continue;
     EXPECT_NEAR(
-        (answers.losses * counts).sum().item<double>() /
+        (predictions.losses * counts).sum().item<double>() /
             counts.sum().item<double>(),
         learn.validate().loss,
         1e-5);
@@ -224,9 +224,9 @@ TEST(Predictions, PerSampleLossesAreMultipliedByTheClassWeights) {
 TEST(Predictions, OfASoftMarginLossAreMultiLabel) {
   Learner learn =
       echo({}, torch::nn::MultiLabelSoftMarginLoss(), {"a", "b", "c"});
-  const Prediction answer = learn.predict(torch::tensor({2.f, -1.f, 0.2f}));
-  EXPECT_EQ(answer.kind, TargetKind::multi_category);
-  EXPECT_EQ(answer.labels, (Strings{"a", "c"}));
+  const Prediction prediction = learn.predict(torch::tensor({2.f, -1.f, 0.2f}));
+  EXPECT_EQ(prediction.kind, TargetKind::multi_category);
+  EXPECT_EQ(prediction.labels, (Strings{"a", "c"}));
 }
 
 TEST(Predictions, HaveIndicesEvenIfACallbackReplacesTheBatch) {
@@ -240,27 +240,27 @@ TEST(Predictions, HaveIndicesEvenIfACallbackReplacesTheBatch) {
 
 TEST(Predictions, OfSingleSamplesMatchGetPreds) {
   Learner learn = two_headed_learner();
-  const Predictions answers = learn.get_preds();
+  const Predictions predictions = learn.get_preds();
   const Batch all = learn.data().valid->dataset().get_batch({0, 1, 2}, {});
   for (int64_t i = 0; i < 3; ++i) {
     const Prediction one =
         learn.predict(Tensors{all.inputs[0][i], all.inputs[1][i]});
     ASSERT_EQ(one.outputs.size(), 3u);
-    EXPECT_TRUE(torch::equal(one.probabilities, answers.preds[i]));
+    EXPECT_TRUE(torch::equal(one.probabilities, predictions.preds[i]));
     EXPECT_TRUE(
-        torch::equal(one.outputs[1].probabilities, answers.outputs[1][i]));
+        torch::equal(one.outputs[1].probabilities, predictions.outputs[1][i]));
     EXPECT_EQ(one.label, i == 0 ? "down" : "up");
     EXPECT_EQ(one.index, i == 0 ? 1 : 0);
     EXPECT_EQ(one.outputs[0].label, one.label);
     EXPECT_EQ(one.outputs[1].kind, TargetKind::number);
-    const double age = answers.outputs[1][i].item<double>();
+    const double age = predictions.outputs[1][i].item<double>();
     EXPECT_EQ(one.outputs[1].numbers, std::vector<double>{age});
-    const Prediction same = decode(answers, i);
+    const Prediction same = decode(predictions, i);
     EXPECT_EQ(same.label, one.label);
     EXPECT_EQ(same.outputs[1].numbers, one.outputs[1].numbers);
   }
-  EXPECT_EQ(to_string(decode(answers, 2)), "up (1.000); age 4; undefined");
-  EXPECT_THROW(decode(answers, 3), c10::IndexError);
+  EXPECT_EQ(to_string(decode(predictions, 2)), "up (1.000); age 4; undefined");
+  EXPECT_THROW(decode(predictions, 3), c10::IndexError);
 }
 
 TEST(Predictions, TestTimeAugmentationAveragesEveryOutput) {
@@ -284,14 +284,14 @@ TEST(Predictions, OfMultipleLabelsAreTheClassesAboveTheThreshold) {
   const torch::Tensor logits = torch::tensor({2.f, -1.f, 0.5f});
   Learner learn =
       echo({}, torch::nn::BCEWithLogitsLoss(), {"haze", "road", "water"});
-  Prediction answer = learn.predict(logits);
-  EXPECT_EQ(answer.kind, TargetKind::multi_category);
-  EXPECT_EQ(answer.labels, (Strings{"haze", "water"}));
-  EXPECT_EQ(answer.indices, (std::vector<int64_t>{0, 2}));
-  EXPECT_EQ(answer.label, "haze, water");
-  EXPECT_EQ(answer.index, -1);
-  EXPECT_TRUE(torch::equal(answer.probabilities, logits.sigmoid()));
-  EXPECT_EQ(to_string(answer), "haze (0.881), water (0.622)");
+  Prediction prediction = learn.predict(logits);
+  EXPECT_EQ(prediction.kind, TargetKind::multi_category);
+  EXPECT_EQ(prediction.labels, (Strings{"haze", "water"}));
+  EXPECT_EQ(prediction.indices, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(prediction.label, "haze, water");
+  EXPECT_EQ(prediction.index, -1);
+  EXPECT_TRUE(torch::equal(prediction.probabilities, logits.sigmoid()));
+  EXPECT_EQ(to_string(prediction), "haze (0.881), water (0.622)");
 
   learn.data().outputs = {
       {.kind = TargetKind::multi_category, .threshold = 0.7}};
@@ -319,11 +319,11 @@ TEST(Predictions, MultipleLabelsUseBinaryCrossEntropyByDefault) {
 TEST(Predictions, OfARegressionAreNumbers) {
   const torch::Tensor values = torch::tensor({1.5f, -2.f, 40.25f});
   Learner learn = echo({}, torch::nn::MSELoss());
-  const Prediction answer = learn.predict(values);
-  EXPECT_EQ(answer.kind, TargetKind::number);
-  EXPECT_EQ(answer.numbers, (std::vector<double>{1.5, -2, 40.25}));
-  EXPECT_EQ(answer.label, "1.5, -2, 40.25");
-  EXPECT_EQ(answer.index, -1);
+  const Prediction prediction = learn.predict(values);
+  EXPECT_EQ(prediction.kind, TargetKind::number);
+  EXPECT_EQ(prediction.numbers, (std::vector<double>{1.5, -2, 40.25}));
+  EXPECT_EQ(prediction.label, "1.5, -2, 40.25");
+  EXPECT_EQ(prediction.index, -1);
   learn.data().outputs = {
       {.kind = TargetKind::number, .names = {"x", "y", "z"}}};
   EXPECT_EQ(to_string(learn.predict(values)), "x 1.5, y -2, z 40.25");
@@ -332,10 +332,10 @@ TEST(Predictions, OfARegressionAreNumbers) {
 TEST(Predictions, OfPointsHaveCoordinatesAndNames) {
   const torch::Tensor places = torch::tensor({{1.5f, 2.f}, {30.f, 40.25f}});
   Learner learn = echo({{.kind = TargetKind::points}}, points_loss());
-  const Prediction answer = learn.predict(places);
-  EXPECT_EQ(answer.kind, TargetKind::points);
-  EXPECT_TRUE(torch::equal(answer.points, places));
-  EXPECT_EQ(answer.label, "point 0 (1.5, 2.0), point 1 (30.0, 40.2)");
+  const Prediction prediction = learn.predict(places);
+  EXPECT_EQ(prediction.kind, TargetKind::points);
+  EXPECT_TRUE(torch::equal(prediction.points, places));
+  EXPECT_EQ(prediction.label, "point 0 (1.5, 2.0), point 1 (30.0, 40.2)");
   learn.data().outputs[0].names = {"nose", "chin"};
   EXPECT_EQ(
       to_string(learn.predict(places)),
@@ -352,13 +352,13 @@ TEST(Predictions, OfADetectorAreTheBoxesAboveTheThreshold) {
   const torch::Tensor labels = torch::tensor({1, 0, 1, -1});
   const std::vector<OutputInfo> info = {
       {.kind = TargetKind::boxes, .names = {"cat", "dog"}}};
-  const Prediction answer = decode({boxes, scores, labels}, info);
-  EXPECT_EQ(answer.kind, TargetKind::boxes);
-  EXPECT_TRUE(torch::equal(answer.boxes, boxes.slice(0, 0, 2)));
-  EXPECT_EQ(answer.labels, (std::vector<std::string>{"dog", "cat"}));
-  EXPECT_EQ(answer.indices, (std::vector<int64_t>{1, 0}));
-  EXPECT_EQ(to_string(answer), "dog (0.900), cat (0.500)");
-  EXPECT_EQ(answer.outputs.size(), 1u);
+  const Prediction prediction = decode({boxes, scores, labels}, info);
+  EXPECT_EQ(prediction.kind, TargetKind::boxes);
+  EXPECT_TRUE(torch::equal(prediction.boxes, boxes.slice(0, 0, 2)));
+  EXPECT_EQ(prediction.labels, (std::vector<std::string>{"dog", "cat"}));
+  EXPECT_EQ(prediction.indices, (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(to_string(prediction), "dog (0.900), cat (0.500)");
+  EXPECT_EQ(prediction.outputs.size(), 1u);
   // Further outputs are independent of the boxes.
   EXPECT_EQ(
       decode({boxes, scores, labels, torch::tensor({41.5f})}, info)
@@ -376,11 +376,11 @@ TEST(Predictions, OfPixelsAreMasks) {
   logits[2][0][1] = 5;
   Learner learn =
       echo({}, torch::nn::CrossEntropyLoss(), {"sky", "road", "car"});
-  const Prediction answer = learn.predict(logits);
-  EXPECT_EQ(answer.kind, TargetKind::mask);
-  EXPECT_TRUE(torch::equal(answer.mask, torch::tensor({{0, 2}, {0, 0}})));
-  EXPECT_EQ(answer.label, "");
-  EXPECT_EQ(to_string(answer), "mask of 2 x 2");
+  const Prediction prediction = learn.predict(logits);
+  EXPECT_EQ(prediction.kind, TargetKind::mask);
+  EXPECT_TRUE(torch::equal(prediction.mask, torch::tensor({{0, 2}, {0, 0}})));
+  EXPECT_EQ(prediction.label, "");
+  EXPECT_EQ(to_string(prediction), "mask of 2 x 2");
   // One channel, compared with the threshold.
   Learner binary = echo(
       {{.kind = TargetKind::mask, .threshold = 0.9}},
@@ -400,10 +400,10 @@ TEST(Predictions, OfOneProbabilityDistinguishTwoClasses) {
 
 TEST(Predictions, OfImagesAreNotClassesEvenIfTheDataHasClasses) {
   Learner learn = echo({}, torch::nn::MSELoss(), {"a", "b", "c"});
-  const Prediction answer = learn.predict(torch::zeros({3, 4, 4}));
-  EXPECT_EQ(answer.kind, TargetKind::number);
-  EXPECT_EQ(answer.label, "");
-  EXPECT_EQ(to_string(answer), "[3, 4, 4] Float");
+  const Prediction prediction = learn.predict(torch::zeros({3, 4, 4}));
+  EXPECT_EQ(prediction.kind, TargetKind::number);
+  EXPECT_EQ(prediction.label, "");
+  EXPECT_EQ(to_string(prediction), "[3, 4, 4] Float");
 }
 
 // ---- Logits shown as probabilities ----

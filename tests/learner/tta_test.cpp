@@ -57,9 +57,9 @@ TEST_F(TtaTest, CombinesThePlainPassWithTheMeanOfTheAugmentedOnes) {
   Learner learn(data_, identity(), quiet());
   const torch::Tensor plain = torch::arange(7, torch::kFloat).unsqueeze(1);
   // Passes 0 to 3 are shifted by 15 on average; the plain pass has weight 1/4.
-  const Predictions answers = learn.tta();
-  EXPECT_TRUE(torch::allclose(answers.preds, plain + 0.75 * 15));
-  EXPECT_TRUE(torch::equal(answers.targets, plain));
+  const Predictions predictions = learn.tta();
+  EXPECT_TRUE(torch::allclose(predictions.preds, plain + 0.75 * 15));
+  EXPECT_TRUE(torch::equal(predictions.targets, plain));
   EXPECT_TRUE(torch::allclose(
       learn.tta(Split::valid, {.n = 2, .beta = 0.4}).preds,
       plain + 0.6 * 5));
@@ -220,7 +220,7 @@ TEST_F(TtaTest, WithPerPixelOutputsAveragesTheImageAndItsFlip) {
 }
 
 TEST_F(TtaTest, CombinesOutputsAccordingToTheirKind) {
-  const auto answers = [&](const Loss& loss, const OutputInfo& info) {
+  const auto predictions_of = [&](const Loss& loss, const OutputInfo& info) {
     DataBunch data = data_;
     data.outputs = {info};
     Learner learn(data, identity(), quiet({.loss = loss}));
@@ -229,7 +229,7 @@ TEST_F(TtaTest, CombinesOutputsAccordingToTheirKind) {
   // The weights: 3/4 without a shift, 1/4 shifted by 10.
   const torch::Tensor x = torch::arange(7, torch::kFloat).unsqueeze(1);
   // Probabilities of labels are averaged, not their logits.
-  const Predictions labels = answers(
+  const Predictions labels = predictions_of(
       torch::nn::BCEWithLogitsLoss(),
       {.kind = TargetKind::multi_category, .names = {"odd"}, .threshold = 0.7});
   EXPECT_TRUE(torch::allclose(
@@ -237,7 +237,7 @@ TEST_F(TtaTest, CombinesOutputsAccordingToTheirKind) {
       0.75 * x.sigmoid() + 0.25 * (x + 10).sigmoid()));
   EXPECT_EQ(decode(labels, 0).labels, std::vector<std::string>());
   EXPECT_EQ(decode(labels, 3).labels, std::vector<std::string>{"odd"});
-  const Predictions numbers = answers(
+  const Predictions numbers = predictions_of(
       torch::nn::MSELoss(),
       {.kind = TargetKind::number, .names = {"age"}});
   EXPECT_EQ(decode(numbers, 5).numbers, std::vector<double>{7.5});
@@ -255,7 +255,7 @@ TEST_F(TtaTest, WithMasksAveragesTheProbabilitiesOfEachPixel) {
       data,
       std::make_shared<PlusColumnImpl>(/*channel=*/1),
       quiet({.loss = torch::nn::CrossEntropyLoss()}));
-  const Predictions answers = learn.tta();
+  const Predictions predictions = learn.tta();
   const torch::Tensor x = dataset->get_batch({0, 1, 2, 3}, {}).inputs[0];
   const torch::Tensor column = torch::arange(4, torch::kFloat);
   const auto probabilities = [&](const torch::Tensor& added) {
@@ -264,8 +264,8 @@ TEST_F(TtaTest, WithMasksAveragesTheProbabilitiesOfEachPixel) {
   };
   const torch::Tensor expected =
       (probabilities(column) + probabilities(column.flip(0))) / 2;
-  EXPECT_TRUE(torch::allclose(answers.preds, expected));
-  const Prediction first = decode(answers, 0);
+  EXPECT_TRUE(torch::allclose(predictions.preds, expected));
+  const Prediction first = decode(predictions, 0);
   EXPECT_EQ(first.kind, TargetKind::mask);
   EXPECT_TRUE(torch::equal(first.mask, expected[0].argmax(0)));
 }
@@ -286,9 +286,9 @@ TEST_F(TtaTest, RejectsPerPixelOutputsOfInputsThatAreNotImages) {
 
 TEST_F(TtaTest, ReturnsPerSampleLossesOnRequest) {
   Learner learn(data_, identity(), quiet());
-  const Predictions answers =
+  const Predictions predictions =
       learn.get_preds(data_.valid->in_order(true), /*with_losses=*/true);
-  EXPECT_TRUE(torch::equal(answers.losses, torch::zeros({7})));
+  EXPECT_TRUE(torch::equal(predictions.losses, torch::zeros({7})));
   EXPECT_FALSE(learn.get_preds().losses.defined());
 }
 

@@ -81,14 +81,14 @@ std::string name_of(torch::ScalarType dtype) {
 }
 
 bool rounds_alike() {
-  static const bool answer = [] {
+  static const bool result = [] {
     const nlohmann::json fixture = load_fixture("arithmetic");
     for (const auto& probe : fixture.at("probes")) {
       if (!rounds_alike(probe)) return false;
     }
     return true;
   }();
-  return answer;
+  return result;
 }
 
 testing::AssertionResult same(

@@ -11,15 +11,15 @@
 /// Defines `folder` as the folder of the real data, from TERN_DATA. If it is
 /// not set, the test is skipped; under CI it fails, unless TERN_DATA_OPTIONAL
 /// states that the data is not available there.
-#define TERN_REQUIRE_DATA(folder)                                          \
-  if (std::getenv("TERN_DATA") == nullptr) {                               \
-    if (std::getenv("CI") && !std::getenv("TERN_DATA_OPTIONAL")) {         \
-      FAIL() << "TERN_DATA is not set, and under CI no test is left out; " \
-                "set it to the folder with the real data, or "             \
-                "TERN_DATA_OPTIONAL=1 where there is none";                \
-    }                                                                      \
-    GTEST_SKIP() << "TERN_DATA is not set, so there is no real data";      \
-  }                                                                        \
+#define TERN_REQUIRE_DATA(folder)                                         \
+  if (std::getenv("TERN_DATA") == nullptr) {                              \
+    if (std::getenv("CI") && !std::getenv("TERN_DATA_OPTIONAL")) {        \
+      FAIL() << "TERN_DATA is not set, and under CI no test is skipped; " \
+                "set it to the folder with the real data, or "            \
+                "TERN_DATA_OPTIONAL=1 where there is none";               \
+    }                                                                     \
+    GTEST_SKIP() << "TERN_DATA is not set, so there is no real data";     \
+  }                                                                       \
   const std::filesystem::path folder(std::getenv("TERN_DATA"))
 
 namespace tern {

@@ -33,16 +33,16 @@ for path in models:
     predictor = program.Predictor(path, trusted=is_graph)
     expected = torch.load(path.with_suffix(".pth"), weights_only=True)
     names = list(expected)
-    answers = predictor.predict([folder / "images" / name for name in names])
-    for name, answer in zip(names, answers):
+    predictions = predictor.predict([folder / "images" / name for name in names])
+    for name, prediction in zip(names, predictions):
         # Pixels may differ by 1 of 255: Tern's resize weights have 14 bits.
-        worst = (answer - expected[name]).abs().max().item()
+        worst = (prediction - expected[name]).abs().max().item()
         scale = 90 if path.stem == "ages" else 1
-        assert worst < 2e-3 * scale, (path.stem, name, answer, expected[name])
+        assert worst < 2e-3 * scale, (path.stem, name, prediction, expected[name])
         print(f"{path.stem:18} {name:8} differs by {worst:.1e}")
-        text, first = predictor.text(answer), answer.flatten()[0].item()
+        text, first = predictor.text(prediction), prediction.flatten()[0].item()
         if path.stem == "tags":  # above the file's threshold
-            pairs = zip(("cat", "dog"), answer.tolist())
+            pairs = zip(("cat", "dog"), prediction.tolist())
             above = [f"{label} ({p:.4f})" for label, p in pairs if p > 0.3]
             assert text == (", ".join(above) or "none"), text
         elif path.stem == "ages":
@@ -78,7 +78,7 @@ for name, make in transformers.items():
         net(x)
         model = program.VisionModel(name, 3, 2, [], 0, True).eval()
         model.head = torch.nn.Identity()
-        answer = model(x)
+        output = model(x)
     if name == "swin":  # after the max-pooled features
-        answer = answer[:, features[0].shape[1] :]
-    torch.testing.assert_close(answer, features[0], atol=1e-5, rtol=0)
+        output = output[:, features[0].shape[1] :]
+    torch.testing.assert_close(output, features[0], atol=1e-5, rtol=0)

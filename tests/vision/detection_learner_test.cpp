@@ -17,7 +17,7 @@
 #include "tern/tests/vision/shades.h"
 #include "tern/tests/vision/squares.h"
 #include "tern/tests/vision/test_images.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/show.h"
 #include "tern/vision/models/cnn/resnet.h"
 #include "tern/vision/predict/image_predict.h"
@@ -114,7 +114,7 @@ TEST_F(DetectionLearnerTest, RejectsMixupOfBoxes) {
   learn.add<CutMix>();
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
-      {"[CutMix] the targets are boxes or points", "Leave CutMix out"});
+      {"[CutMix] the targets are boxes or points", "Omit CutMix"});
   // Custom data may lack a description of the targets, but the loss has one.
   Learner other = learner();
   other.data().outputs.clear();
@@ -146,14 +146,16 @@ TEST_F(DetectionLearnerTest, ExportsItsDetectionsToOnnx) {
 
 TEST_F(DetectionLearnerTest, PredictsBoxesScoresAndLabels) {
   Learner learn = learner();
-  const Predictions answers = learn.get_preds(Split::valid);
-  ASSERT_EQ(answers.outputs.size(), 3u);
+  const Predictions predictions = learn.get_preds(Split::valid);
+  ASSERT_EQ(predictions.outputs.size(), 3u);
   EXPECT_EQ(
-      answers.outputs[0].sizes().vec(),
+      predictions.outputs[0].sizes().vec(),
       (std::vector<int64_t>{3, 300, 4}));
-  EXPECT_EQ(answers.outputs[1].sizes().vec(), (std::vector<int64_t>{3, 300}));
-  EXPECT_EQ(answers.outputs[2].scalar_type(), torch::kLong);
-  ASSERT_EQ(answers.all_targets.size(), 5u);
+  EXPECT_EQ(
+      predictions.outputs[1].sizes().vec(),
+      (std::vector<int64_t>{3, 300}));
+  EXPECT_EQ(predictions.outputs[2].scalar_type(), torch::kLong);
+  ASSERT_EQ(predictions.all_targets.size(), 5u);
 
   // At most as many as the options allow, above their score threshold.
   learn.data().outputs[0].detection = {
@@ -185,7 +187,7 @@ TEST_F(DetectionLearnerTest, PredictorReturnsBoxesInPixelsOfThePhoto) {
             squares_ / "refused.safetensors",
             {.python_loader = true});
       },
-      {"boxes or points", "Leave python_loader out"});
+      {"boxes or points", "Omit python_loader"});
   for (const bool exact : {true, false}) {
     const Predictor predictor = Predictor::load(
         squares_ / "squares.safetensors",

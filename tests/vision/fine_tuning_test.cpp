@@ -176,13 +176,13 @@ TEST(StochasticDepth, IsActiveOnlyInTraining) {
   const torch::nn::AnyModule body(std::dynamic_pointer_cast<ViTImpl>(
       learn.model().module()->children()[0]));
   const auto x = torch::rand({8, 3, 32, 32});
-  const auto answer = [&] { return body.ptr<ViTImpl>()->forward(x).detach(); };
+  const auto output = [&] { return body.ptr<ViTImpl>()->forward(x).detach(); };
   body.ptr()->train();
-  const torch::Tensor all = answer();
+  const torch::Tensor all = output();
   set_stochastic_depth(learn, 0.9);
-  EXPECT_FALSE(torch::allclose(answer(), all));
+  EXPECT_FALSE(torch::allclose(output(), all));
   body.ptr()->eval();
-  EXPECT_TRUE(torch::allclose(answer(), all));
+  EXPECT_TRUE(torch::allclose(output(), all));
 }
 
 TEST(StochasticDepth, RejectsUnsupportedNetworksAndInvalidValues) {
@@ -240,11 +240,11 @@ TEST(AddLora, MatchesPeftInAViTAndIsMergedOnExport) {
   }
   learn.model().eval();
   const auto x = torch::rand({4, 3, 32, 32});
-  const torch::Tensor answer = learn.model().forward({x})[0].detach();
+  const torch::Tensor output = learn.model().forward({x})[0].detach();
   learn.export_model(temp / "net.safetensors");
   Model exported =
       load_exported(temp / "net.safetensors", /*trusted=*/true).first;
-  EXPECT_TRUE(torch::allclose(exported.forward({x})[0], answer, 1e-4, 1e-5));
+  EXPECT_TRUE(torch::allclose(exported.forward({x})[0], output, 1e-4, 1e-5));
   EXPECT_TRUE(torch::equal(base[layer + "in_proj_weight"], before));
   const StateDict merged = merge_lora(learn.model()).state_dict();
   EXPECT_LE(

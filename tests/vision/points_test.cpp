@@ -13,7 +13,7 @@
 #include "tern/tests/vision/shades.h"
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/data_block.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/show.h"
 #include "tern/vision/predict/image_predict.h"
 #include "tern/vision/predict/predictor.h"
@@ -84,9 +84,9 @@ TEST_F(PointsTest, VisionLearnerLearnsThem) {
   const double after = learn.validate().loss;
   EXPECT_LT(after, 0.7 * before);
   // Mean distance along an axis, in pixels, of the predictions of get_preds.
-  const Predictions answers = learn.get_preds(Split::valid);
+  const Predictions predictions = learn.get_preds(Split::valid);
   EXPECT_NEAR(
-      (answers.preds - answers.targets).abs().mean().item<double>(),
+      (predictions.preds - predictions.targets).abs().mean().item<double>(),
       after,
       1e-4);
   expect_error<c10::ValueError>(
@@ -108,7 +108,7 @@ TEST_F(PointsTest, PredictorReturnsPixelsOfThePhoto) {
               temp_ / "refused.safetensors",
               {.python_loader = true, .traced = traced});
         },
-        {"boxes or points", "Leave python_loader out"});
+        {"boxes or points", "Omit python_loader"});
   }
   const std::string path = places_.begin()->first;
   const Prediction on_input =

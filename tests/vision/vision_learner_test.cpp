@@ -14,7 +14,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/vision/datasets/image_dataset.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/show.h"
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/build_model.h"

@@ -10,7 +10,7 @@ namespace tern {
 enum class BadBoxes {
   /// Throws a DataError that names the box.
   error,
-  /// Skips the box and keeps the image. One warning per file or folder gives
+  /// Skips the box and keeps the image. One warning per file or folder reports
   /// the number of bad boxes and names the first.
   skip,
 };

@@ -21,7 +21,7 @@ struct BadImagePolicy {
 
   /// Throws an error that names the file.
   static BadImagePolicy error() { return {}; }
-  /// In training, replaces the image by another image of the whole dataset
+  /// In training, replaces the image with another image of the whole dataset
   /// (even if training uses only a Subset of it). The choice depends only on
   /// seed, epoch and sample. In evaluation, leaves the image out
   /// (`Batch::left_out`), because a replacement would be counted twice. Throws

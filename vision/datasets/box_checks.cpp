@@ -57,7 +57,7 @@ void BadBoxCounter::reject(const std::string& where, const std::string& what) {
     throw DataError(
         where,
         what +
-            ". Correct it, or leave such boxes out with bad_boxes = "
+            ". Correct it, or omit such boxes with bad_boxes = "
             "BadBoxes::skip.");
   }
   if (bad_++ == 0) first_ = where == path_ ? what : where + ": " + what;
@@ -66,7 +66,7 @@ void BadBoxCounter::reject(const std::string& where, const std::string& what) {
 void BadBoxCounter::finish() const {
   if (bad_ == 0) return;
   sink_.or_terminal()->warning(fmt::format(
-      "{}: {} of {} boxes are invalid and are left out of training; the first "
+      "{}: {} of {} boxes are invalid and are omitted from training; the first "
       "is {}.",
       path_,
       bad_,

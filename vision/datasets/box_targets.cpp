@@ -81,8 +81,7 @@ void check_box(const std::string& path, const Box& box) {
   throw_data_error(
       path,
       "has the box {} (x1, y1, x2, y2) of area {}; expected finite numbers, x1 "
-      "below x2, y1 below y2 and no negative area. Correct it, or leave it "
-      "out.",
+      "below x2, y1 below y2 and no negative area. Correct it, or omit it.",
       text_of(box),
       box.area);
 }

@@ -127,8 +127,8 @@ std::vector<T> select(
 /// the same path stay together, for example the rows of a table with one row
 /// per label.
 Splitter split_at_random(double valid_pct = 0.2, uint64_t seed = 42);
-/// Splits by the names of folders in the path. If a path contains both names,
-/// the last name counts.
+/// Splits by the names of the folders in the path. If a path contains both
+/// names, the last one counts.
 Splitter split_by_folder(
     const std::string& train = "train",
     const std::string& valid = "valid");

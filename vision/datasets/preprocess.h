@@ -32,8 +32,8 @@ class ImagePreprocessor {
   /// Reads an image file and returns it as [height, width, channels] kByte.
   /// \param size  Receives the height and width of the image after its EXIF
   ///              rotation.
-  /// \throws IoError; DataError of EncodedImage, or if the model accepts only
-  ///         one image size and the image has a different size.
+  /// \throws IoError; the DataError of EncodedImage; DataError if the model
+  ///         accepts only one image size and the image has a different size.
   torch::Tensor read(const std::string& path, ImageSize* size = nullptr) const;
   /// Prepares an OpenCV image: gray, BGR or BGRA with 8 or 16 bits.
   /// \param where  Name of the caller, for error messages.

@@ -37,7 +37,7 @@ std::shared_ptr<const ImagePack> presize_images(
 //
 // It throws c10::ValueError if the dataset of a loader is not an ImageDataset.
 
-/// Changes the size of the images in all further batches. Use it for
+/// Changes the size of the images in all later batches. Use it for
 /// progressive resizing: start with small images, which train faster, and
 /// finish with larger ones. Nothing else changes; a presized cache and batch
 /// transforms are kept.

@@ -59,8 +59,8 @@ struct BoxCsv {
 ///
 /// A row with an empty box and class, as in RetinaNet's tables ("path,,,,,"),
 /// means that the image has no objects. Images are in the order of their first
-/// rows. A table does not contain image sizes. Of the boxes that reach outside
-/// their image, only boxes with negative coordinates are detected here.
+/// rows. A table does not contain image sizes, so a box that reaches beyond its
+/// image is detected here only if it has negative coordinates.
 ///
 /// \param folder  Folder that the paths are relative to.
 /// \throws DataError naming the line, if the table is damaged or lacks a

@@ -220,7 +220,7 @@ void check_annotations(
       throw_data_error(
           image.path,
           "does not have the suffix of an image; expected one of {}. Rename "
-          "it, or leave it out.",
+          "it, or omit it.",
           fmt::join(image_suffixes(), ", "));
     }
     const ImageSize size = image.objects.image;
@@ -239,7 +239,7 @@ void check_annotations(
             image.path,
             "has the box {}, {}, {}, {} (x1, y1, x2, y2) of area {}; expected "
             "finite numbers, x1 below x2, y1 below y2 and no negative area. "
-            "Correct it, or leave it out.",
+            "Correct it, or omit it.",
             box.x1,
             box.y1,
             box.x2,

@@ -72,7 +72,7 @@ ShardedImages shard_images(
     const ShardImagesOptions& options = {},
     const Sink& sink = {});
 
-/// Verifies all files that are listed in SHA256SUMS of a folder.
+/// Verifies all files that a folder's SHA256SUMS lists.
 /// \param sink  Receives progress; empty: `terminal()`.
 /// \return Number of files.
 /// \throws DataError naming a file that has changed or is missing; IoError.

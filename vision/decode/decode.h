@@ -68,7 +68,7 @@ bool may_be_turned(
 /// detected from the content. Drops alpha, applies palettes, divides 16-bit
 /// values by 257 and reads CMYK as Adobe writes it (inverted). The checksums of
 /// PNG files are verified. In the other formats, damage that the decoder does
-/// not detect gives wrong pixels; see `write_image_manifest`.
+/// not detect results in wrong pixels; see `write_image_manifest`.
 class EncodedImage {
  public:
   /// \param bytes  The whole file.

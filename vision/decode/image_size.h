@@ -19,7 +19,7 @@ struct ImageSize {
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
-/// Returns how many pixels of an image of size `a` a pixel of size `b` covers,
+/// Returns how many pixels of an image of size `a` one result pixel covers,
 /// vertically and horizontally, when the image is stretched to size `b`.
 inline std::pair<double, double> pixels_per_pixel(ImageSize a, ImageSize b) {
   return {

@@ -15,7 +15,7 @@ namespace tern {
 ///         bits.
 cv::Mat with_8_bits(const cv::Mat& image, std::string_view where);
 
-/// Converts an image to the format that models take: gray for 1 channel, RGB
+/// Converts an image to the format that models expect: gray for 1 channel, RGB
 /// for 3.
 /// \param image   Gray, BGR or BGRA; with `is_rgb` gray or RGB.
 cv::Mat with_channels(const cv::Mat& image, bool is_rgb, int64_t channels);

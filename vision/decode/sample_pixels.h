@@ -6,8 +6,8 @@
 
 namespace tern {
 
-/// True if `resize_image` must apply a warp, because it has `antialias` and
-/// only resizes.
+/// True if `resize_image` must apply a warp, because the warp has `antialias`
+/// set and only resizes.
 inline bool is_antialiased(const Warp& warp) {
   return warp.antialias && only_resizes(warp);
 }

@@ -147,21 +147,21 @@ DetectionInterpretation::DetectionInterpretation(
       "data.outputs.");
   const DataLoader loader = data_.loader(split).in_order();
   dataset_ = loader.dataset_ptr();
-  answers_ = learn.get_preds(loader);
+  predictions_ = learn.get_preds(loader);
   TERN_CHECK_VALUE(
-      answers_.preds.defined() && answers_.preds.size(0) > 0,
+      predictions_.preds.defined() && predictions_.preds.size(0) > 0,
       "[DetectionInterpretation::from] the {} data has no sample; expected at "
       "least one.",
       tern::to_string(split));
-  check_outputs(answers_.outputs);
-  check_box_targets(answers_.all_targets);
-  score_ = options.score.value_or(answers_.info[0].threshold);
+  check_outputs(predictions_.outputs);
+  check_box_targets(predictions_.all_targets);
+  score_ = options.score.value_or(predictions_.info[0].threshold);
 
   const torch::Tensor labels =
-      labels_in(answers_.outputs, answers_.all_targets);
+      labels_in(predictions_.outputs, predictions_.all_targets);
   const int64_t highest =
       labels.numel() > 0 ? labels.max().item<int64_t>() : -1;
-  const int64_t named = std::ssize(answers_.info[0].names);
+  const int64_t named = std::ssize(predictions_.info[0].names);
   constexpr int64_t kMaxClasses = 10'000;
   TERN_CHECK_VALUE(
       highest < (named > 0 ? named : kMaxClasses),
@@ -171,12 +171,12 @@ DetectionInterpretation::DetectionInterpretation(
       highest,
       named);
   classes_ = class_names(
-      answers_.info[0].names,
+      predictions_.info[0].names,
       named > 0 ? named : std::max<int64_t>(highest + 1, 1));
   const int64_t count = std::ssize(classes_);
   counts_.resize(classes_.size());
   matrix_ = torch::zeros({count + 1, count + 1}, torch::kLong);
-  for (int64_t row = 0; row < answers_.preds.size(0); ++row) {
+  for (int64_t row = 0; row < predictions_.preds.size(0); ++row) {
     images_.push_back(match(row));
     count_image(row);
   }
@@ -184,11 +184,11 @@ DetectionInterpretation::DetectionInterpretation(
 
 DetectionInterpretation::ImageMatches DetectionInterpretation::match(
     int64_t row) const {
-  const Tensors& targets = answers_.all_targets;
-  const auto scores = row_values<double>(answers_.outputs[1][row]);
-  const auto labels = row_values<int64_t>(answers_.outputs[2][row]);
+  const Tensors& targets = predictions_.all_targets;
+  const auto scores = row_values<double>(predictions_.outputs[1][row]);
+  const auto labels = row_values<int64_t>(predictions_.outputs[2][row]);
   const auto actual = row_values<int64_t>(targets[1][row]);
-  const torch::Tensor boxes = answers_.outputs[0][row];
+  const torch::Tensor boxes = predictions_.outputs[0][row];
   const torch::Tensor ious = overlaps(boxes, targets[0][row]).contiguous();
   const auto* iou = ious.const_data_ptr<double>();
   const size_t objects = actual.size();
@@ -235,8 +235,8 @@ DetectionInterpretation::ImageMatches DetectionInterpretation::match(
 void DetectionInterpretation::count_image(int64_t row) {
   ImageMatches& image = images_[row];
   DetectionCounts& of_image = image.counts;
-  const auto labels = row_values<int64_t>(answers_.outputs[2][row]);
-  const auto actual = row_values<int64_t>(answers_.all_targets[1][row]);
+  const auto labels = row_values<int64_t>(predictions_.outputs[2][row]);
+  const auto actual = row_values<int64_t>(predictions_.all_targets[1][row]);
   auto cells = matrix_.accessor<int64_t, 2>();
   const int64_t background = std::ssize(classes_);
   std::vector<bool> is_missed(actual.size(), true);
@@ -316,8 +316,8 @@ std::vector<ImageErrors> DetectionInterpretation::worst_images(
 }
 
 BoxEvaluationResult DetectionInterpretation::evaluation() const {
-  const Tensors& outputs = answers_.outputs;
-  Tensors targets = answers_.all_targets;
+  const Tensors& outputs = predictions_.outputs;
+  Tensors targets = predictions_.all_targets;
   for (const size_t i : {1, 4}) {
     if (i < targets.size()) targets[i] = targets[i].to(torch::kLong);
   }
@@ -361,8 +361,8 @@ std::string DetectionInterpretation::to_string() const {
 }
 
 std::vector<MarkedBox> DetectionInterpretation::marks_of(int64_t row) const {
-  const Tensors& outputs = answers_.outputs;
-  const Tensors& targets = answers_.all_targets;
+  const Tensors& outputs = predictions_.outputs;
+  const Tensors& targets = predictions_.all_targets;
   const auto labels = row_values<int64_t>(outputs[2][row]);
   const auto scores = row_values<double>(outputs[1][row]);
   const auto actual = row_values<int64_t>(targets[1][row]);
@@ -433,7 +433,7 @@ torch::Tensor DetectionInterpretation::draw_worst(int64_t k, int64_t tile)
       {"false", kFalse},
       {"confused (actual class)", kConfused}};
   if (has_crowds) legend.push_back({"crowd region", kCrowd});
-  return picture_grid(
+  return image_grid(
       pictures,
       {.title = fmt::format(
            "Most errors, detections with a score of at least {:.3g}",

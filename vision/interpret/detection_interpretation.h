@@ -12,8 +12,8 @@
 #include "tern/data/dataset.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/mean_average_precision.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/interpretation.h"
-#include "tern/vision/interpret/picture_grid.h"
 
 namespace tern {
 
@@ -39,7 +39,7 @@ struct DetectionCounts {
   /// has already matched.
   int64_t false_positives = 0;
 
-  /// Returns the number of missed objects, false positives and confused
+  /// Returns the total number of missed objects, false positives and confused
   /// objects.
   int64_t errors() const { return missed + false_positives + confused; }
 };
@@ -83,10 +83,10 @@ class DetectionInterpretation final {
   /// Names of the C classes, or their numbers if the data has no names.
   const std::vector<std::string>& classes() const { return classes_; }
   /// For each row of the predictions, the index of its image in the dataset.
-  const std::vector<int64_t>& indices() const { return answers_.indices; }
+  const std::vector<int64_t>& indices() const { return predictions_.indices; }
 
-  /// Counts per class. Objects count for the object's class, false positives
-  /// for the detection's class.
+  /// Counts per class. An object counts for its own class, a false positive for
+  /// the class of the detection.
   const std::vector<DetectionCounts>& counts() const { return counts_; }
   /// Returns the sum over all classes.
   DetectionCounts total() const;
@@ -158,7 +158,7 @@ class DetectionInterpretation final {
   DataBunch data_;
   std::shared_ptr<const Dataset> dataset_;
   double iou_, score_;
-  Predictions answers_;
+  Predictions predictions_;
   std::vector<std::string> classes_;
   std::vector<ImageMatches> images_;
   std::vector<DetectionCounts> counts_;

@@ -30,8 +30,8 @@ class Page {
   void box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color);
   /// Draws an image on top of all text and boxes.
   /// \param image  [H, W, 1 or 3] kByte. Resized to the given size: averaged if
-  ///               it is smaller than the image, with visible square pixels if
-  ///               it is at least three times larger.
+  ///               that size is smaller than the image, with visible square
+  ///               pixels if it is at least three times larger.
   void image(
       const torch::Tensor& image,
       int64_t x,

@@ -11,7 +11,7 @@
 #include "tern/data/formats/json.h"
 #include "tern/learner/decode_predictions.h"
 #include "tern/learner/export/model_card.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 
 namespace tern {
 namespace {
@@ -23,16 +23,16 @@ struct NamedValue {
 };
 using NamedValues = std::vector<NamedValue>;
 
-int64_t classes_of(const Prediction& answer) {
-  return std::max<int64_t>(answer.probabilities.size(0), 2);
+int64_t classes_of(const Prediction& prediction) {
+  return std::max<int64_t>(prediction.probabilities.size(0), 2);
 }
 
 /// Returns the fraction of pixels of each class, [C] kDouble.
-torch::Tensor shares_of_pixels(const Prediction& answer) {
-  const torch::Tensor& mask = answer.mask;
+torch::Tensor shares_of_pixels(const Prediction& prediction) {
+  const torch::Tensor& mask = prediction.mask;
   return mask.dim() == 3
              ? mask.to(torch::kDouble).mean({1, 2})
-             : torch::bincount(mask.reshape({-1}), {}, classes_of(answer)) /
+             : torch::bincount(mask.reshape({-1}), {}, classes_of(prediction)) /
                    static_cast<double>(mask.numel());
 }
 
@@ -42,42 +42,44 @@ std::string point_name(const OutputInfo& info, int64_t index) {
 }
 
 /// Returns x1, y1, x2, y2 of a box.
-std::vector<std::string> corners_of(const Prediction& answer, int64_t index) {
+std::vector<std::string> corners_of(
+    const Prediction& prediction,
+    int64_t index) {
   std::vector<std::string> corners;
   for (int64_t i = 0; i < 4; ++i) {
-    corners.push_back(json_number(answer.boxes[index][i].item<double>()));
+    corners.push_back(json_number(prediction.boxes[index][i].item<double>()));
   }
   return corners;
 }
 
-NamedValues values_of(const Prediction& answer, const OutputInfo& info) {
+NamedValues values_of(const Prediction& prediction, const OutputInfo& info) {
   // Undefined if the output belongs to the whole batch instead of a sample.
-  if (!answer.probabilities.defined()) return {};
-  if (answer.points.defined()) {
+  if (!prediction.probabilities.defined()) return {};
+  if (prediction.points.defined()) {
     NamedValues places;
-    for (int64_t i = 0; i < answer.points.size(0); ++i) {
+    for (int64_t i = 0; i < prediction.points.size(0); ++i) {
       const std::string name = point_name(info, i);
-      places.push_back({name + " x", answer.points[i][0].item<double>()});
-      places.push_back({name + " y", answer.points[i][1].item<double>()});
+      places.push_back({name + " x", prediction.points[i][0].item<double>()});
+      places.push_back({name + " y", prediction.points[i][1].item<double>()});
     }
     return places;
   }
   torch::Tensor values;
-  if (answer.kind == TargetKind::mask) {
-    values = shares_of_pixels(answer);
-  } else if (answer.kind == TargetKind::number) {
-    values = torch::tensor(answer.numbers, torch::kDouble);
+  if (prediction.kind == TargetKind::mask) {
+    values = shares_of_pixels(prediction);
+  } else if (prediction.kind == TargetKind::number) {
+    values = torch::tensor(prediction.numbers, torch::kDouble);
   } else {
-    values = answer.probabilities.reshape({-1});
+    values = prediction.probabilities.reshape({-1});
     // A single output is the probability of the second of two classes.
     const bool is_binary =
-        answer.kind == TargetKind::category && values.numel() == 1;
+        prediction.kind == TargetKind::category && values.numel() == 1;
     if (is_binary) values = torch::stack({1 - values[0], values[0]});
   }
   values = values.to(torch::kDouble).contiguous();
   NamedValues named;
   for (int64_t i = 0; i < values.numel(); ++i) {
-    const bool is_number = answer.kind == TargetKind::number;
+    const bool is_number = prediction.kind == TargetKind::number;
     named.push_back(
         {is_number && i >= std::ssize(info.names) ? fmt::format("number {}", i)
                                                   : class_name(info.names, i),
@@ -95,40 +97,40 @@ std::string mask_text(NamedValues shares) {
   return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
 }
 
-std::string text_of(const Prediction& answer, const OutputInfo& info) {
-  return answer.mask.defined() ? mask_text(values_of(answer, info))
-                               : to_string(answer);
+std::string text_of(const Prediction& prediction, const OutputInfo& info) {
+  return prediction.mask.defined() ? mask_text(values_of(prediction, info))
+                                   : to_string(prediction);
 }
 
 /// Formats one output, without the braces.
-std::string json_of(const Prediction& answer, const OutputInfo& info) {
-  std::string text = fmt::format("\"kind\":\"{}\"", kind_name(answer.kind));
-  if (answer.boxes.defined()) {
+std::string json_of(const Prediction& prediction, const OutputInfo& info) {
+  std::string text = fmt::format("\"kind\":\"{}\"", kind_name(prediction.kind));
+  if (prediction.boxes.defined()) {
     std::vector<std::string> boxes;
-    for (size_t i = 0; i < answer.labels.size(); ++i) {
+    for (size_t i = 0; i < prediction.labels.size(); ++i) {
       boxes.push_back(fmt::format(
           "{{\"label\":{},\"score\":{},\"box\":[{}]}}",
-          json_quoted(answer.labels[i]),
-          json_number(answer.scores[i]),
-          fmt::join(corners_of(answer, static_cast<int64_t>(i)), ",")));
+          json_quoted(prediction.labels[i]),
+          json_number(prediction.scores[i]),
+          fmt::join(corners_of(prediction, static_cast<int64_t>(i)), ",")));
     }
     return text + fmt::format(",\"boxes\":[{}]", fmt::join(boxes, ","));
   }
-  if (answer.points.defined()) {
+  if (prediction.points.defined()) {
     std::vector<std::string> points;
-    for (int64_t i = 0; i < answer.points.size(0); ++i) {
+    for (int64_t i = 0; i < prediction.points.size(0); ++i) {
       points.push_back(fmt::format(
           "{}:[{},{}]",
           json_quoted(point_name(info, i)),
-          json_number(answer.points[i][0].item<double>()),
-          json_number(answer.points[i][1].item<double>())));
+          json_number(prediction.points[i][0].item<double>()),
+          json_number(prediction.points[i][1].item<double>())));
     }
     return text + fmt::format(",\"points\":{{{}}}", fmt::join(points, ","));
   }
-  const NamedValues values = values_of(answer, info);
+  const NamedValues values = values_of(prediction, info);
   if (values.empty()) return text;
-  if (answer.kind == TargetKind::mask) {
-    const torch::Tensor colors = mask_colors(classes_of(answer));
+  if (prediction.kind == TargetKind::mask) {
+    const torch::Tensor colors = mask_colors(classes_of(prediction));
     std::vector<std::string> classes;
     for (size_t i = 0; i < values.size(); ++i) {
       const auto* rgb = colors.const_data_ptr<uint8_t>() + 3 * i;
@@ -142,25 +144,25 @@ std::string json_of(const Prediction& answer, const OutputInfo& info) {
     }
     return text + fmt::format(
                       ",\"height\":{},\"width\":{},\"classes\":[{}]",
-                      answer.mask.size(-2),
-                      answer.mask.size(-1),
+                      prediction.mask.size(-2),
+                      prediction.mask.size(-1),
                       fmt::join(classes, ","));
   }
-  if (answer.kind == TargetKind::category && !answer.labels.empty()) {
-    text += ",\"label\":" + json_quoted(answer.labels[0]);
-  } else if (answer.kind == TargetKind::multi_category) {
-    const auto labels = answer.labels | std::views::transform(json_quoted);
+  if (prediction.kind == TargetKind::category && !prediction.labels.empty()) {
+    text += ",\"label\":" + json_quoted(prediction.labels[0]);
+  } else if (prediction.kind == TargetKind::multi_category) {
+    const auto labels = prediction.labels | std::views::transform(json_quoted);
     text += fmt::format(",\"labels\":[{}]", fmt::join(labels, ","));
   }
   std::vector<std::string> fields;
   for (const auto& [name, value] : values) {
     fields.push_back(json_quoted(name) + ":" + json_number(value));
   }
-  return text +
-         fmt::format(
-             ",\"{}\":{{{}}}",
-             answer.kind == TargetKind::number ? "numbers" : "probabilities",
-             fmt::join(fields, ","));
+  return text + fmt::format(
+                    ",\"{}\":{{{}}}",
+                    prediction.kind == TargetKind::number ? "numbers"
+                                                          : "probabilities",
+                    fmt::join(fields, ","));
 }
 
 std::string csv_cell(const std::string& text) {
@@ -182,7 +184,7 @@ std::string csv_line(const Row& cells) {
   return fmt::format("{}\n", fmt::join(quoted, ","));
 }
 
-/// Calls `f(answer, info)` for each output.
+/// Calls `f(prediction, info)` for each output.
 template <class F>
 void for_each_output(
     const Prediction& prediction,
@@ -199,15 +201,18 @@ std::string csv_of_boxes(const std::vector<FilePrediction>& files) {
   std::string text =
       csv_line({"path", "label", "score", "x1", "y1", "x2", "y2", "error"});
   for (const FilePrediction& file : files) {
-    const Prediction& answer = file.prediction;
-    for (size_t i = 0; i < answer.scores.size(); ++i) {
-      Row row = {file.path, answer.labels[i], json_number(answer.scores[i])};
-      const Row corners = corners_of(answer, static_cast<int64_t>(i));
+    const Prediction& prediction = file.prediction;
+    for (size_t i = 0; i < prediction.scores.size(); ++i) {
+      Row row = {
+          file.path,
+          prediction.labels[i],
+          json_number(prediction.scores[i])};
+      const Row corners = corners_of(prediction, static_cast<int64_t>(i));
       row.insert(row.end(), corners.begin(), corners.end());
       row.emplace_back();
       text += csv_line(row);
     }
-    if (answer.scores.empty()) {
+    if (prediction.scores.empty()) {
       text += csv_line({file.path, "", "", "", "", "", "", file.error});
     }
   }
@@ -226,9 +231,9 @@ std::string csv_of(
     for_each_output(
         known->prediction,
         outputs,
-        [&](const Prediction& answer, const OutputInfo& info) {
-          if (has_label(answer.kind)) header.emplace_back("label");
-          for (auto& value : values_of(answer, info)) {
+        [&](const Prediction& prediction, const OutputInfo& info) {
+          if (has_label(prediction.kind)) header.emplace_back("label");
+          for (auto& value : values_of(prediction, info)) {
             header.push_back(value.name);
           }
         });
@@ -238,12 +243,12 @@ std::string csv_of(
   std::string text = csv_line(header);
   for (const FilePrediction& file : files) {
     Row row = {file.path};
-    const auto add = [&](const Prediction& answer, const OutputInfo& info) {
-      const NamedValues values = values_of(answer, info);
-      if (answer.mask.defined()) {
+    const auto add = [&](const Prediction& prediction, const OutputInfo& info) {
+      const NamedValues values = values_of(prediction, info);
+      if (prediction.mask.defined()) {
         row.push_back(std::ranges::max(values, {}, &NamedValue::value).name);
-      } else if (has_label(answer.kind)) {
-        row.push_back(answer.label);
+      } else if (has_label(prediction.kind)) {
+        row.push_back(prediction.label);
       }
       for (const NamedValue& value : values) {
         row.push_back(json_number(value.value));
@@ -264,32 +269,32 @@ std::string json_of(
   if (!file.error.empty()) {
     return path + "\"error\":" + json_quoted(file.error) + "}\n";
   }
-  std::vector<std::string> answers;
+  std::vector<std::string> texts;
   for_each_output(
       file.prediction,
       outputs,
-      [&](const Prediction& answer, const OutputInfo& info) {
-        answers.push_back(json_of(answer, info));
+      [&](const Prediction& prediction, const OutputInfo& info) {
+        texts.push_back(json_of(prediction, info));
       });
-  if (answers.size() == 1) return path + answers[0] + "}\n";
+  if (texts.size() == 1) return path + texts[0] + "}\n";
   return path +
-         fmt::format("\"outputs\":[{{{}}}]}}\n", fmt::join(answers, "},{"));
+         fmt::format("\"outputs\":[{{{}}}]}}\n", fmt::join(texts, "},{"));
 }
 
 std::string text_of(
     const FilePrediction& file,
     const std::vector<OutputInfo>& outputs) {
-  std::vector<std::string> answers;
+  std::vector<std::string> texts;
   for_each_output(
       file.prediction,
       outputs,
-      [&](const Prediction& answer, const OutputInfo& info) {
-        answers.push_back(text_of(answer, info));
+      [&](const Prediction& prediction, const OutputInfo& info) {
+        texts.push_back(text_of(prediction, info));
       });
   return fmt::format(
       "{}: {}\n",
       file.path,
-      file.error.empty() ? fmt::format("{}", fmt::join(answers, "; "))
+      file.error.empty() ? fmt::format("{}", fmt::join(texts, "; "))
                          : "error: " + file.error);
 }
 

@@ -11,7 +11,7 @@
 #include "tern/learner/eval_mode.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/report/forward_hooks.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
 #include "tern/vision/predict/image_predict.h"
 
@@ -149,7 +149,7 @@ GradCam plot_grad_cam(
   const torch::Tensor& probabilities = result.prediction.probabilities;
   save_image(
       picture,
-      picture_grid(
+      image_grid(
           {{shown,
             {{image.filename().string()},
              {class_name(learn.data().classes, result.target)}}},

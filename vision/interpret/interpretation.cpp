@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tern/kernels/check.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/matrix_picture.h"
-#include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
 
 namespace tern {
@@ -65,10 +65,10 @@ Interpretation::Interpretation(Learner& learn, Split split)
   refuse_boxes_and_points(data_, "Interpretation::from");
   const DataLoader loader = data_.loader(split).in_order();
   dataset_ = loader.dataset_ptr();
-  answers_ = learn.get_preds(loader, /*with_losses=*/true);
+  predictions_ = learn.get_preds(loader, /*with_losses=*/true);
   ignore_index_ = learn.options().loss.ignore_index();
   TERN_CHECK_VALUE(
-      answers_.preds.defined(),
+      predictions_.preds.defined(),
       "[Interpretation::from] the {} data has no sample; expected at least "
       "one.",
       to_string(split));
@@ -124,21 +124,22 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
         visible_batch(data_, std::move(batch), /*augments=*/false).images[0];
     const torch::Tensor target = all_targets[row];
     const torch::Tensor pred = preds()[row];
-    const torch::Tensor answer =
+    const torch::Tensor prediction =
         decoded(kind, pred.unsqueeze(0), output().threshold)[0];
     const CaptionLine name = {file_name(dataset_->describe(index))};
     if (kind == TargetKind::mask) {
       auto pictures_of_mask =
-          mask_pictures(image, target, answer, class_count(preds()));
+          mask_pictures(image, target, prediction, class_count(preds()));
       pictures_of_mask.front().caption = {name};
       pictures_of_mask.back().caption.push_back(
           {fmt::format("loss {:.3f}", loss)});
       std::ranges::move(pictures_of_mask, std::back_inserter(pictures));
-      masks.insert(masks.end(), {target, answer});
+      masks.insert(masks.end(), {target, prediction});
       continue;
     }
     const std::string actual_text = target_text(kind, target, classes());
-    const std::string answer_text = target_text(kind, answer, classes());
+    const std::string prediction_text =
+        target_text(kind, prediction, classes());
     const std::string loss_text = fmt::format(
         "loss {:.2f}{}",
         loss,
@@ -146,17 +147,18 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
     pictures.push_back(
         {image,
          {{actual_text},
-          {answer_text, answer_color(kind, answer_text == actual_text)},
+          {prediction_text,
+           prediction_color(kind, prediction_text == actual_text)},
           {loss_text},
           name}});
   }
   if (kind == TargetKind::mask) {
-    return picture_grid(
+    return image_grid(
         pictures,
         {.columns = 3,
          .legend = mask_legend(masks, classes(), class_count(preds()))});
   }
-  return picture_grid(
+  return image_grid(
       pictures,
       {.title = fmt::format(
            "target / prediction / loss{} / file",

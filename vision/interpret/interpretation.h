@@ -34,15 +34,15 @@ class Interpretation {
     return {learn, split};
   }
 
-  int64_t size() const { return answers_.preds.size(0); }
-  const torch::Tensor& preds() const { return answers_.preds; }
-  const torch::Tensor& targets() const { return answers_.targets; }
-  const torch::Tensor& losses() const { return answers_.losses; }
+  int64_t size() const { return predictions_.preds.size(0); }
+  const torch::Tensor& preds() const { return predictions_.preds; }
+  const torch::Tensor& targets() const { return predictions_.targets; }
+  const torch::Tensor& losses() const { return predictions_.losses; }
   /// For each row of the tensors above, the index of its sample in the dataset.
-  const std::vector<int64_t>& indices() const { return answers_.indices; }
+  const std::vector<int64_t>& indices() const { return predictions_.indices; }
   const std::vector<std::string>& classes() const { return data_.classes; }
   /// Describes what `preds` predict, including the threshold.
-  const OutputInfo& output() const { return answers_.info[0]; }
+  const OutputInfo& output() const { return predictions_.info[0]; }
   const Dataset& dataset() const { return *dataset_; }
 
   /// Returns the samples with the largest losses, largest first, or, if
@@ -81,7 +81,7 @@ class Interpretation {
   DataBunch data_;
   std::shared_ptr<const Dataset> dataset_;
   int64_t ignore_index_ = -100;
-  Predictions answers_;
+  Predictions predictions_;
 };
 
 /// Interpretation of a classifier or a segmentation model.

@@ -7,7 +7,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/decode_predictions.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 
 namespace tern {
 

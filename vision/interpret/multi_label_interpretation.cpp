@@ -4,8 +4,8 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/matrix_picture.h"
-#include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
 
 namespace tern {
@@ -63,7 +63,7 @@ void MultiLabelInterpretation::plot_co_occurrence(
                         ? "Labels that come together"
                         : "Labels that are predicted together",
            .rows = "of the samples with",
-           .columns = "share that also has",
+           .columns = "fraction that also has",
            .normalize = true}),
       "MultiLabelInterpretation::plot_co_occurrence");
 }
@@ -92,8 +92,8 @@ ReportSection classification_section(
     page.table({"label", "precision", "recall", "f1", "support"}, rows);
     page.heading("Labels that come together");
     page.paragraph(
-        "Of the samples with the row's label the share that has the column's "
-        "too: first as the targets have it, then as predicted.");
+        "Fraction of the samples with the row's label that also have the "
+        "column's: first in the targets, then in the predictions.");
     for (const LabelSource source :
          {LabelSource::targets, LabelSource::preds}) {
       page.matrix(

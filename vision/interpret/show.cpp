@@ -11,7 +11,7 @@
 #include "tern/learner/loop.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/vision/interpret/drawing.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
 
 namespace tern {
@@ -35,11 +35,11 @@ void check(const ShowOptions& options) {
 void save_grid(
     const std::filesystem::path& file,
     const std::vector<Picture>& pictures,
-    PictureGridOptions grid,
+    ImageGridOptions grid,
     const ShowOptions& options) {
   grid.columns = options.columns;
   grid.tile = options.tile;
-  save_image(file, picture_grid(pictures, grid));
+  save_image(file, image_grid(pictures, grid));
 }
 
 /// Returns [C, C] kDouble: rows are actual classes, columns predicted classes.
@@ -143,7 +143,7 @@ std::vector<CaptionLine> result_caption(
   const std::string prediction = target_text(kind, preds[sample], names);
   if (!targets.defined()) return {{prediction}};
   const std::string target = target_text(kind, targets[sample], names);
-  return {{target}, {prediction, answer_color(kind, prediction == target)}};
+  return {{target}, {prediction, prediction_color(kind, prediction == target)}};
 }
 
 /// Adds the target of a sample to its image: boxes, points or a caption.
@@ -169,18 +169,18 @@ void add_target(
 void save_marked_results(
     const std::filesystem::path& file,
     const torch::Tensor& images,
-    const Predictions& answers,
+    const Predictions& predictions,
     const DataBunch& data,
     const ShowOptions& options) {
-  const OutputInfo& output = answers.info[0];
+  const OutputInfo& output = predictions.info[0];
   std::vector<Picture> pictures;
   for (int64_t i = 0; i < images.size(0); ++i) {
-    if (!answers.all_targets.empty()) {
+    if (!predictions.all_targets.empty()) {
       Picture target{images[i], {{"target"}}};
-      add_target(target, output.kind, answers.all_targets, i, data.classes);
+      add_target(target, output.kind, predictions.all_targets, i, data.classes);
       pictures.push_back(std::move(target));
     }
-    const Prediction found = decode(answers, i);
+    const Prediction found = decode(predictions, i);
     Picture prediction{images[i], {{"prediction"}}};
     if (found.boxes.defined()) {
       prediction.boxes = box_marks(
@@ -193,7 +193,7 @@ void save_marked_results(
     }
     pictures.push_back(std::move(prediction));
   }
-  PictureGridOptions grid;
+  ImageGridOptions grid;
   if (output.kind == TargetKind::points) {
     grid.legend = point_legend(output.names);
   }
@@ -203,7 +203,7 @@ void save_marked_results(
           ? options.columns
           : std::max(1L, std::lround(std::sqrt(images.size(0) / 2)));
   layout.columns =
-      answers.all_targets.empty() ? options.columns : 2 * pairs_in_row;
+      predictions.all_targets.empty() ? options.columns : 2 * pairs_in_row;
   save_grid(file, pictures, grid, layout);
 }
 
@@ -263,7 +263,7 @@ void show_batch(
     return;
   }
   std::vector<Picture> pictures = pictures_of(visible.images);
-  PictureGridOptions grid;
+  ImageGridOptions grid;
   for (int64_t i = 0; i < count; ++i) {
     add_target(pictures[i], kind, visible.all_targets, i, data.classes);
   }
@@ -281,8 +281,8 @@ void show_results(
   check(options);
   const DataBunch& data = learn.data();
   const DataLoader some = spread_samples(data.loader(split), split, options);
-  const Predictions answers = learn.get_preds(some);
-  const std::vector<int64_t>& shown = answers.indices;
+  const Predictions predictions = learn.get_preds(some);
+  const std::vector<int64_t>& shown = predictions.indices;
   TERN_CHECK_VALUE(
       !shown.empty(),
       "[show_results] the {} data has no readable sample; expected at least "
@@ -300,19 +300,21 @@ void show_results(
       "expected to read all of them again. Check the disk.",
       count - images.size(0),
       count);
-  const OutputInfo& output = answers.info[0];
-  const TargetKind kind = answers.targets.defined()
-                              ? target_kind(data, answers.targets)
+  const OutputInfo& output = predictions.info[0];
+  const TargetKind kind = predictions.targets.defined()
+                              ? target_kind(data, predictions.targets)
                               : output.kind;
   if (kind == TargetKind::boxes || kind == TargetKind::points) {
-    save_marked_results(file, images, answers, data, options);
+    save_marked_results(file, images, predictions, data, options);
     return;
   }
-  const torch::Tensor preds = decoded(kind, answers.preds, output.threshold);
+  const torch::Tensor preds =
+      decoded(kind, predictions.preds, output.threshold);
   if (kind == TargetKind::mask) {
     const int64_t ignored = learn.options().loss.ignore_index();
-    const torch::Tensor targets = without_class({answers.targets}, ignored)[0];
-    const int64_t classes = std::max<int64_t>(answers.preds.size(1), 2);
+    const torch::Tensor targets =
+        without_class({predictions.targets}, ignored)[0];
+    const int64_t classes = std::max<int64_t>(predictions.preds.size(1), 2);
     save_mask_results(
         file,
         images,
@@ -326,9 +328,9 @@ void show_results(
   std::vector<Picture> pictures = pictures_of(images);
   for (int64_t i = 0; i < count; ++i) {
     pictures[i].caption =
-        result_caption(kind, answers.targets, preds, i, data.classes);
+        result_caption(kind, predictions.targets, preds, i, data.classes);
   }
-  const bool has_targets = answers.targets.defined();
+  const bool has_targets = predictions.targets.defined();
   save_grid(
       file,
       pictures,

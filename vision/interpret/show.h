@@ -27,7 +27,7 @@ struct ShowOptions {
 /// normalization, with their targets. Classes and numbers are in the caption;
 /// boxes and points are drawn over the image; a mask is drawn over a second
 /// copy of the image, with a legend of the classes. Pixels of a class without a
-/// name keep their color. As fastai's show_batch.
+/// name keep their color. Like fastai's show_batch.
 ///
 ///   show_batch(data, "batch.png");
 ///
@@ -46,7 +46,7 @@ void show_batch(
 /// classes. For boxes and points, the image with the targets is next to the
 /// image with the predictions; boxes need a score of at least
 /// OutputInfo::threshold. Pixels keep their color if their class is unknown to
-/// the model or ignored by the loss. As fastai's show_results.
+/// the model or ignored by the loss. Like fastai's show_results.
 ///
 /// \throws c10::ValueError if there are no samples or the inputs are not
 ///         images; IoError.

@@ -88,7 +88,7 @@ void refuse_boxes_and_points(const DataBunch& data, const char* who) {
       who);
 }
 
-Rgb answer_color(TargetKind kind, bool is_right) {
+Rgb prediction_color(TargetKind kind, bool is_right) {
   if (kind == TargetKind::number) return kTextColor;
   return is_right ? kRightColor : kWrongColor;
 }
@@ -181,7 +181,7 @@ std::vector<Picture> mask_pictures(
       {with_mask(image, pred, classes),
        {{std::isnan(share)
              ? std::string("prediction")
-             : fmt::format("prediction, {:.0f} % right", 100 * share)}}});
+             : fmt::format("prediction, {:.0f}% right", 100 * share)}}});
   return pictures;
 }
 

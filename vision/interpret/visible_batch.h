@@ -8,7 +8,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/learner/decode_predictions.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 
 namespace tern {
 
@@ -19,15 +19,15 @@ struct VisibleBatch {
   Tensors all_targets;    // all targets; the first is `targets`
 };
 
-/// Applies only batch transforms of `data` that keep the images as bytes, and
-/// thus no normalization. Floating-point images with values outside 0..1 are
-/// rescaled by the batch's minimum and maximum.
+/// Applies only those batch transforms of `data` that keep the images as bytes,
+/// and therefore does not normalize. Floating-point images with values outside
+/// 0..1 are rescaled by the batch's minimum and maximum.
 ///
 /// \throws c10::ValueError if the inputs are not images.
 VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments);
 
-/// Returns the target type that `data` declares, or else infers it from dtype
-/// and shape of the targets.
+/// Returns the target type that `data` declares, or else infers it from the
+/// dtype and shape of the targets.
 /// \param targets  [N, ...].
 TargetKind target_kind(const DataBunch& data, const torch::Tensor& targets);
 
@@ -37,7 +37,7 @@ void refuse_boxes_and_points(const DataBunch& data, const char* who);
 
 /// Returns the text color of a prediction: green if right, red if wrong,
 /// neutral for regression.
-Rgb answer_color(TargetKind kind, bool is_right);
+Rgb prediction_color(TargetKind kind, bool is_right);
 
 /// Formats a target, or a prediction in the form of a target.
 /// \param target  Target of one sample, without N; not a mask.
@@ -46,8 +46,8 @@ std::string target_text(
     const torch::Tensor& target,
     const std::vector<std::string>& classes);
 
-/// Returns boxes to draw over an image, with the colors of their classes. Their
-/// names are class and score.
+/// Returns boxes to draw over an image, in the colors of their classes. The
+/// name of a box is its class and score.
 /// \param boxes   [K, 4], x1, y1, x2, y2.
 /// \param labels  [K]; boxes with a label below 0 are left out.
 /// \param scores  [K], or undefined for boxes without scores.
@@ -57,7 +57,7 @@ std::vector<MarkedBox> box_marks(
     const torch::Tensor& scores,
     const std::vector<std::string>& names);
 
-/// Returns points to draw over an image. Each point number has a distinct
+/// Returns points to draw over an image. Each of the P points has a distinct
 /// color.
 /// \param points   [P, 2], x, y.
 /// \param visible  [P] kBool, or undefined if all are visible.

@@ -80,7 +80,7 @@ struct MattingDataOptions {
 /// layout:
 ///
 ///   pairs/{train,valid}/{pha,fgr}/*, or pairs/{pha,fgr}/* to split at random;
-///   backgrounds/{train,valid}/*, or any folder of photos to split.
+///   backgrounds/{train,valid}/*, or any folder of photos to split at random.
 ///
 ///   auto data = matting_data("videomatte", "backgrounds", {.batch_size = 8});
 ///

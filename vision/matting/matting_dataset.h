@@ -61,8 +61,8 @@ struct MattingTransforms {
 /// translation by up to 0.1, scale, shear by up to 5 degrees, flip, occasional
 /// blur or sharpening, and color jitter. Brightness, contrast and saturation
 /// change by up to 15% at mid-gray, and the hue by up to 0.05 of the circle.
-/// \param pair_scale  Scale of a foreground, relative to covering the size of
-///                    the batch; {0.3, 1} for the refining network.
+/// \param pair_scale  Scale of a foreground, where 1 covers the size of the
+///                    batch; {0.3, 1} for the refining network.
 MattingTransforms matting_transforms(
     Range pair_scale = {0.4f, 1},
     Range background_scale = {1, 2});

@@ -35,11 +35,11 @@ torch::Tensor matting_refine_loss(
     const Tensors& outputs,
     const Tensors& targets);
 
-/// Returns the Sobel gradient magnitude of each channel, as
+/// Returns the Sobel gradient magnitude of each channel, like
 /// kornia.filters.sobel: sqrt(gx^2 + gy^2 + 1e-6), with 3 x 3 kernels divided
 /// by 8 and repeated edges.
 /// \param x  [N, C, H, W] floating-point.
-/// \return   Same shape and dtype
+/// \return   Same shape and dtype.
 torch::Tensor sobel(const torch::Tensor& x);
 
 // Errors of a predicted alpha over all its pixels; smaller is better. Each

@@ -9,7 +9,7 @@
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/eval_mode.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/matting/tensor_filters.h"
 #include "tern/vision/models/build_model.h"
 
@@ -133,7 +133,7 @@ torch::Tensor matting_picture(
     add(torch::lerp(green_like(fgr), fgr, pha), "over green");
     add(expected_error(outputs)[i], "expected error");
   }
-  return picture_grid(pictures, {.columns = 6, .tile = options.tile});
+  return image_grid(pictures, {.columns = 6, .tile = options.tile});
 }
 
 void show_mattes(

@@ -33,12 +33,12 @@ Model load_matting_model(
 ///   auto matte = find_matte(model, read_image("a.jpg"), read_image("b.jpg"));
 ///   save_image("c.png", place_over(matte, read_image("beach.jpg")));
 ///
-/// \param src, bgr [H, W, 3] kByte, RGB, of the same size: photos with and
+/// \param src, bgr  [H, W, 3] kByte, RGB, of the same size: photos with and
 ///                  without the foreground, from the same camera position.
-/// \return          On the model's device. The model is in eval mode
-///                  afterwards.
+/// \return          On the model's device. The model runs in eval mode; its
+///                  previous mode is restored.
 /// \throws c10::ValueError if the images have any other shape or differ in
-///         shape, or for any other network.
+///         shape, or if the model is any other network.
 Matte find_matte(
     Model& model,
     const torch::Tensor& src,

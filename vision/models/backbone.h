@@ -76,9 +76,9 @@ torch::Tensor norm_relu(
 /// the data loader.
 void store_channels_last(torch::nn::Module& module);
 
-/// Initializes the weights of all convolutions and linear layers of a module as
-/// He et al. do (normal with variance 2 / fan_in, or 2 / fan_out) and their
-/// biases to 0. Leaves normalization layers unchanged.
+/// Initializes all convolutions and linear layers of a module: weights as in He
+/// et al. (normal with variance 2 / fan_in, or 2 / fan_out), biases to 0.
+/// Leaves normalization layers unchanged.
 void init_kaiming(torch::nn::Module& module, bool by_fan_out = false);
 
 /// Stride and dilations of the convolutions in one layer of residual blocks
@@ -93,8 +93,8 @@ struct LayerDilation {
 /// Limits the output stride of a network. Once the features are `output_stride`
 /// times smaller than the image, later layers have stride 1 and dilated
 /// convolutions instead, which keeps the receptive field (Chen et al.,
-/// "Rethinking Atrous Convolution for Semantic Image Segmentation", 2017). Same
-/// like torchvision's `replace_stride_with_dilation`.
+/// "Rethinking Atrous Convolution for Semantic Image Segmentation", 2017). Like
+/// torchvision's `replace_stride_with_dilation`.
 /// \param stem_stride  Stride of the network before its first layer of blocks.
 /// \param strides      Stride of each layer in the undilated network.
 /// \throws c10::ValueError unless output_stride is 8, 16 or 32.
@@ -134,8 +134,8 @@ class Backbone : public HasArchitecture {
   /// Computes stage `index` from the output of the previous stage, or stage 0
   /// from the images [N, in_channels, H, W]. Returns [N, C, H / s, W / s],
   /// where s is 2^(index + 1), or 2^(index + 2) for ConvNeXt and Swin. Sizes
-  /// are rounded up (by DenseNet, ConvNeXt and Swin's first stage down). In a
-  /// dilated network s is at most the output stride.
+  /// are rounded up, but rounded down in DenseNet, ConvNeXt and Swin's first
+  /// stage. In a dilated network s is at most the output stride.
   virtual torch::Tensor stage(size_t index, const torch::Tensor& x) = 0;
 
   /// True if the stages return feature maps. False for a ViT, whose only stage

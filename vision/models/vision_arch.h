@@ -34,7 +34,8 @@ namespace tern {
 struct HeadOptions {
   /// Widths of the hidden layers; may be empty.
   std::vector<int64_t> hidden = {512};
-  /// Dropout before the last linear layer; half as much before the others.
+  /// Dropout before the last linear layer; half of it before the other linear
+  /// layers.
   double dropout = 0.5;
   /// Concatenates global max and average pooling; if false, pools by average
   /// only.

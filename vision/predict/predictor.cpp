@@ -183,7 +183,7 @@ Predictor::Predictor(
       card.preprocessing || !options.original_size,
       "[Predictor] original_size is set, but the model does not describe how "
       "an image becomes its input. Export it with "
-      "ExportOptions::preprocessing, or leave original_size out.");
+      "ExportOptions::preprocessing, or omit original_size.");
   if (card.preprocessing) images.emplace(*card.preprocessing);
   loaded_ = std::make_shared<const Loaded>(
       Loaded{options, std::move(card), std::move(images), std::move(model)});
@@ -260,11 +260,12 @@ PreparedSample Predictor::prepare_sample(const Tensors& inputs) const {
   return prepared;
 }
 
-std::vector<Prediction> Predictor::answer(at::TensorList batch) const {
-  return answer(batch, Photos());
+std::vector<Prediction> Predictor::predict_prepared(
+    at::TensorList batch) const {
+  return predict_prepared(batch, Photos());
 }
 
-std::vector<Prediction> Predictor::answer(
+std::vector<Prediction> Predictor::predict_prepared(
     at::TensorList batch,
     const Photos& photos) const {
   const torch::NoGradGuard no_grad;
@@ -300,26 +301,26 @@ std::vector<Prediction> Predictor::answer(
                         : torch::Tensor());
     }
   }
-  std::vector<Prediction> answers;
-  answers.reserve(samples.size());
+  std::vector<Prediction> predictions;
+  predictions.reserve(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
     if (loaded_->card.preprocessing && i < photos.size() && photos[i]) {
       loaded_->bring_to_photo(samples[i], *photos[i]);
     }
-    answers.push_back(decode(samples[i], loaded_->card.outputs));
+    predictions.push_back(decode(samples[i], loaded_->card.outputs));
   }
-  return answers;
+  return predictions;
 }
 
-std::vector<Prediction> Predictor::answer(
+std::vector<Prediction> Predictor::predict_prepared(
     const std::vector<Tensors>& samples) const {
   std::vector<PreparedSample> prepared;
   prepared.reserve(samples.size());
   for (const Tensors& inputs : samples) prepared.push_back({inputs});
-  return answer(prepared);
+  return predict_prepared(prepared);
 }
 
-std::vector<Prediction> Predictor::answer(
+std::vector<Prediction> Predictor::predict_prepared(
     const std::vector<PreparedSample>& samples) const {
   Tensors batch;
   for (size_t input = 0; !samples.empty() && input < samples[0].inputs.size();
@@ -341,10 +342,10 @@ std::vector<Prediction> Predictor::answer(
   Photos photos;
   photos.reserve(samples.size());
   for (const PreparedSample& sample : samples) photos.push_back(sample.photo);
-  return answer(batch, photos);
+  return predict_prepared(batch, photos);
 }
 
-std::vector<Prediction> Predictor::answer_all(
+std::vector<Prediction> Predictor::predict_all(
     int64_t count,
     c10::function_ref<std::optional<PreparedSample>(int64_t)> prepare) const {
   // Prepares enough samples at a time to keep all threads busy, even if the
@@ -352,7 +353,7 @@ std::vector<Prediction> Predictor::answer_all(
   const int64_t batch_size = options().batch_size;
   const int64_t threads = at::get_num_threads();
   const int64_t at_once = (threads + batch_size - 1) / batch_size * batch_size;
-  std::vector<Prediction> answers(count);
+  std::vector<Prediction> predictions(count);
   for (int64_t begin = 0; begin < count; begin += at_once) {
     std::vector<std::optional<PreparedSample>> prepared(
         std::min(at_once, count - begin));
@@ -370,15 +371,15 @@ std::vector<Prediction> Predictor::answer_all(
       if (batch.empty() || (std::ssize(batch) < batch_size && !is_last)) {
         continue;
       }
-      std::vector<Prediction> of_batch = answer(batch);
+      std::vector<Prediction> of_batch = predict_prepared(batch);
       for (size_t k = 0; k < places.size(); ++k) {
-        answers[places[k]] = std::move(of_batch[k]);
+        predictions[places[k]] = std::move(of_batch[k]);
       }
       batch.clear();
       places.clear();
     }
   }
-  return answers;
+  return predictions;
 }
 
 std::vector<Prediction> Predictor::predict_batch(
@@ -406,9 +407,10 @@ std::vector<FilePrediction> Predictor::predict_folder(
       return std::nullopt;
     }
   };
-  std::vector<Prediction> answers = answer_all(std::ssize(files), prepared);
+  std::vector<Prediction> predictions =
+      predict_all(std::ssize(files), prepared);
   for (size_t i = 0; i < files.size(); ++i) {
-    files[i].prediction = std::move(answers[i]);
+    files[i].prediction = std::move(predictions[i]);
   }
   return files;
 }

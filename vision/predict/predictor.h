@@ -35,11 +35,11 @@ struct PredictorOptions {
   /// If false, the network is fused on a CPU in kFloat, and in kBFloat16 if the
   /// processor supports bfloat16 multiplication: BatchNorm is folded into the
   /// convolutions, and oneDNN fuses the operations that follow them. In kFloat,
-  /// outputs are within 1e-4 and a ResNet is 1.3 to 1.5 times as fast. The
-  /// first batch takes longer, and the first batch of each size is computed
-  /// without fusion, as by the Learner. Weights take two or three times the
-  /// memory. A network whose computation depends on the number of samples is
-  /// not fused.
+  /// outputs are within 1e-4 of the exact ones, and a ResNet is 1.3 to 1.5
+  /// times as fast. The first batch takes longer, and the first batch of each
+  /// batch size is computed without fusion, as in the Learner. Weights take two
+  /// or three times the memory. A network whose computation depends on the
+  /// number of samples is not fused.
   bool exact = false;
   /// Returns masks, and the probabilities of their pixels, in the size of the
   /// original image instead of the model's input. Padding is removed, and parts
@@ -67,7 +67,7 @@ struct FilePrediction {
   std::string error = {};  // empty on success
 };
 
-/// Runs a trained model without Learner and dataset, from a file that
+/// Runs a trained model without a Learner or a dataset, from a file that
 /// `Learner::export_model` wrote.
 ///
 ///   auto predictor = Predictor::load("pets.safetensors");
@@ -79,7 +79,7 @@ struct FilePrediction {
 /// continues. It copies the current weights in fp32 (the master weights of a
 /// 16-bit model, with the adapters of `add_lora` merged) and the model card
 /// that `export_model` would write. The copy is on the device of the data
-/// unless the options name another one. It is always `exact`, so that its
+/// unless the options specify another one. It is always `exact`, so that its
 /// predictions are bit-identical to `get_preds` at that moment. A model that
 /// has neither a registered name nor a clone() is copied as its traced graph;
 /// see `ExportOptions::traced`.
@@ -87,7 +87,7 @@ struct FilePrediction {
 /// A Predictor returns the same predictions as `Learner::get_preds`,
 /// bit-identical if `exact`. It executes no code from the file unless the file
 /// is `trusted`. It is thread-safe if the network's `forward` has no side
-/// effects in eval mode, which holds for the networks of Tern and LibTorch.
+/// effects in eval mode, as is the case for the networks of Tern and LibTorch.
 /// Copies share the model. PredictorQueue batches requests from many threads.
 ///
 /// A sample can be:
@@ -105,7 +105,7 @@ class Predictor {
  public:
   /// Loads an exported model.
   /// \throws DataError if the file is damaged, is not an exported model or has
-  ///         a later format version; c10::ValueError if its architecture is
+  ///         a newer format version; c10::ValueError if its architecture is
   ///         unknown (see register_architecture), its weights do not fit, or it
   ///         contains a graph and is not `trusted`; IoError.
   static Predictor load(
@@ -121,7 +121,8 @@ class Predictor {
   ///         and for an image if the file does not describe how to prepare one.
   template <class Sample>
   Prediction predict(const Sample& sample) const {
-    return answer(std::vector<PreparedSample>(1, prepare_sample(sample)))[0];
+    return predict_prepared(
+        std::vector<PreparedSample>(1, prepare_sample(sample)))[0];
   }
 
   /// Returns one prediction per sample, in order. Prepares one batch at a time,
@@ -133,7 +134,7 @@ class Predictor {
   template <class Sample>
   std::vector<Prediction> predict_batch(
       const std::vector<Sample>& samples) const {
-    return answer_all(
+    return predict_all(
         std::ssize(samples),
         [&](int64_t i) -> std::optional<PreparedSample> {
           return prepare_sample(samples[i]);
@@ -167,7 +168,7 @@ class Predictor {
   PreparedSample prepare_sample(const Tensors& inputs) const;
   /// Predicts prepared samples in one forward pass.
   /// \throws c10::ValueError if their sizes or dtypes differ.
-  std::vector<Prediction> answer(
+  std::vector<Prediction> predict_prepared(
       const std::vector<PreparedSample>& samples) const;
   /// Prepares a sample but drops the original image's size, so `original_size`
   /// has no effect on its prediction.
@@ -185,21 +186,23 @@ class Predictor {
   }
   /// \param batch  One tensor [N, ...] of prepared samples for each input of
   ///               the model.
-  std::vector<Prediction> answer(at::TensorList batch) const;
+  std::vector<Prediction> predict_prepared(at::TensorList batch) const;
   /// Predicts prepared samples, each a list of inputs.
-  std::vector<Prediction> answer(const std::vector<Tensors>& samples) const;
+  std::vector<Prediction> predict_prepared(
+      const std::vector<Tensors>& samples) const;
 
  private:
   struct Loaded;
   using Photos = std::vector<std::optional<ImageSize>>;
   PreparedSample prepare_first(const torch::Tensor& input) const;
   /// \param photos  Original image size of each sample; can be empty.
-  std::vector<Prediction> answer(at::TensorList batch, const Photos& photos)
-      const;
+  std::vector<Prediction> predict_prepared(
+      at::TensorList batch,
+      const Photos& photos) const;
   /// Repeatedly prepares some samples in parallel and predicts them in batches.
   /// \param prepare  Returns nullopt to skip a sample, whose prediction is then
   ///                 empty.
-  std::vector<Prediction> answer_all(
+  std::vector<Prediction> predict_all(
       int64_t count,
       c10::function_ref<std::optional<PreparedSample>(int64_t)> prepare) const;
 

@@ -21,7 +21,7 @@ PredictorQueue::PredictorQueue(
       options.max_latency.count());
   worker_ = std::thread([this] {
     for (auto items = next_batch(); !items.empty(); items = next_batch()) {
-      answer(items);
+      predict(items);
     }
   });
 }
@@ -43,12 +43,12 @@ int64_t PredictorQueue::batches() const {
 std::future<Prediction> PredictorQueue::enqueue(
     c10::function_ref<PreparedSample()> prepare) {
   Item item;
-  std::future<Prediction> answer = item.promise.get_future();
+  std::future<Prediction> prediction = item.promise.get_future();
   try {
     item.sample = prepare();
   } catch (...) {
     item.promise.set_exception(std::current_exception());
-    return answer;
+    return prediction;
   }
   std::unique_lock lock(mutex_);
   const auto limit = static_cast<size_t>(options_.max_waiting);
@@ -57,7 +57,7 @@ std::future<Prediction> PredictorQueue::enqueue(
   waiting_.push_back(std::move(item));
   lock.unlock();
   arrived_.notify_one();
-  return answer;
+  return prediction;
 }
 
 // Waits for a full batch, or until the first sample reaches its deadline.
@@ -82,12 +82,12 @@ std::vector<PredictorQueue::Item> PredictorQueue::next_batch() {
   return items;
 }
 
-void PredictorQueue::answer(std::vector<Item>& items) {
+void PredictorQueue::predict(std::vector<Item>& items) {
   std::vector<PreparedSample> samples;
   for (const Item& item : items) samples.push_back(item.sample);
-  std::vector<Prediction> answers;
+  std::vector<Prediction> predictions;
   try {
-    answers = predictor_.answer(samples);
+    predictions = predictor_.predict_prepared(samples);
   } catch (...) {
     if (items.size() == 1) {
       items[0].promise.set_exception(std::current_exception());
@@ -98,12 +98,12 @@ void PredictorQueue::answer(std::vector<Item>& items) {
     for (Item& item : items) {
       std::vector<Item> alone;
       alone.push_back(std::move(item));
-      answer(alone);
+      predict(alone);
     }
     return;
   }
   for (size_t i = 0; i < items.size(); ++i) {
-    items[i].promise.set_value(std::move(answers[i]));
+    items[i].promise.set_value(std::move(predictions[i]));
   }
 }
 

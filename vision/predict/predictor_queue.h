@@ -63,7 +63,7 @@ class PredictorQueue {
 
   std::future<Prediction> enqueue(c10::function_ref<PreparedSample()> prepare);
   std::vector<Item> next_batch();
-  void answer(std::vector<Item>& items);
+  void predict(std::vector<Item>& items);
 
   const Predictor predictor_;
   const PredictorQueueOptions options_;

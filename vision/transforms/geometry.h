@@ -37,8 +37,8 @@ TransformPtr symmetric_warp(Range magnitude = {-0.2f, 0.2f}, float p = 0.75f);
 /// where 1 is half the image.
 TransformPtr perspective(float magnitude = 0.2f, float p = 0.5f);
 
-/// Replaces every pixel by a random one nearby, up to `magnitude` away, where 1
-/// is half the image.
+/// Replaces every pixel with a random pixel nearby, up to `magnitude` away,
+/// where 1 is half the image.
 TransformPtr jitter(Range magnitude = {0.005f, 0.02f}, float p = 0.5f);
 
 // ---- Crops to the target ----

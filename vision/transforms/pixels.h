@@ -32,7 +32,7 @@ TransformPtr hue(float max = 0.1f, float p = 0.75f);
 /// it in both train and valid.
 TransformPtr channel_order(std::array<int, 3> order);
 
-/// Replaces one random channel by random values between 0 and a limit drawn
+/// Replaces one random channel with random values between 0 and a limit drawn
 /// from `threshold`, like fastai's rgb_randomize.
 TransformPtr rgb_randomize(Range threshold = {0.2f, 0.99f}, float p = 0.2f);
 

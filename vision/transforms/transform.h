@@ -53,7 +53,7 @@ void apply_lighting(const Lighting& lighting, const MutablePixels& image);
 /// Fills a rectangle, clipped to the image.
 void erase(const PaintedRectangle& rectangle, const MutablePixels& image);
 
-/// Holds all changes to one sample. Transforms write to the plan before any
+/// Collects all changes to one sample. Transforms write to the plan before any
 /// pixel is computed; then the image is sampled once.
 ///
 /// Geometric transforms work on a canvas, which is initially the upright image.
@@ -180,7 +180,7 @@ using Transforms = std::vector<TransformPtr>;
 struct TransformLists {
   Transforms train, valid;
 
-  /// True if both hold the same transform objects.
+  /// True if both contain the same transform objects.
   bool operator==(const TransformLists&) const = default;
 };
 

@@ -15,8 +15,8 @@ namespace tern {
 class GzipReader {
  public:
   /// \param max_bytes  Maximum number of decompressed bytes, so that a small
-  ///                   file cannot fill the memory or the disk. Beyond 64 MiB,
-  ///                   it may also be at most 200 times the number of
+  ///                   file cannot fill the memory or the disk. Output beyond
+  ///                   64 MiB is also limited to 200 times the number of
   ///                   compressed bytes. (Deflate's maximum is 1032; images and
   ///                   tables stay below 100.)
   explicit GzipReader(ByteFile file, int64_t max_bytes = int64_t{64} << 30);

@@ -22,10 +22,10 @@ struct TarMember {
 /// `file.read(member.offset, member.size)`. Folders are left out.
 ///
 /// \throws DataError that names the archive and the last complete file. Thrown
-///         if the archive is compressed, damaged or truncated, or continues
-///         after its end; if it contains a link, a device, a sparse file, a
-///         file whose size ends in a different block than its data, or a name
-///         such as `../x`; or if it has more than `max_members` entries.
+///         if the archive is compressed, damaged or truncated, or has data
+///         after its end marker; if it contains a link, a device, a sparse
+///         file, a file whose size ends in a different block than its data, or
+///         a name such as `../x`; or if it has more than `max_members` entries.
 ///
 /// Reads about 4 KB per file.
 std::vector<TarMember> read_tar_index(
@@ -47,17 +47,17 @@ struct ExtractOptions {
 };
 
 /// Extracts a tar archive, plain or gzipped, into `folder`, which must exist
-/// and be empty. Use a StagingFolder, since after an error it holds the files
-/// extracted so far.
+/// and be empty. After an error the folder contains the files extracted so far,
+/// so use a StagingFolder.
 ///
 /// Accepts only regular files and folders with relative names that stay inside;
 /// does not restore modes, owners and times.
 ///
-/// \throws DataError that names archive and entry. Thrown if the archive is
-///         damaged, truncated or over a limit, or if it contains a link, a
-///         device, a sparse file, a file whose size differs from its data, a
-///         duplicate file, or a name such as `../x` or `/x`. IoError if a file
-///         cannot be written.
+/// \throws DataError that names the archive and the entry. Thrown if the
+///         archive is damaged, truncated or over a limit, or if it contains a
+///         link, a device, a sparse file, a file whose size differs from its
+///         data, a duplicate file, or a name such as `../x` or `/x`. IoError if
+///         a file cannot be written.
 void extract_tar(
     const std::filesystem::path& archive,
     const std::filesystem::path& folder,

@@ -32,7 +32,7 @@ TarShard::TarShard(std::filesystem::path path) : path_(std::move(path)) {
     throw DataError(
         path_.string(),
         "contains no sample; expected files such as 0001.jpg and 0001.cls. "
-        "Leave it out.");
+        "Omit it.");
   }
 }
 

@@ -15,13 +15,14 @@
 
 namespace tern {
 
-/// Returns the key of the sample that a file of a shard belongs to: its name up
-/// to the first dot after the last slash, "cat/0012" for "cat/0012.seg.png".
+/// Returns the key of the sample that a file of a shard belongs to: the file's
+/// name up to the first dot after the last slash, "cat/0012" for
+/// "cat/0012.seg.png".
 std::string_view sample_key(std::string_view name);
 
-/// Returns the field of the sample that a file holds: the rest of its name,
-/// "seg.png". Empty for a file that belongs to no sample: hidden or without a
-/// suffix.
+/// Returns the field of the sample that a file contains: the rest of the file's
+/// name, "seg.png". Empty for a file that belongs to no sample because it is
+/// hidden or has no suffix.
 std::string_view sample_field(std::string_view name);
 
 /// True if two field names are equal, ignoring case.
@@ -31,8 +32,8 @@ bool is_same_field(std::string_view a, std::string_view b);
 /// `members`. Removes files that belong to no sample from `members`.
 /// \param path  Of the archive, for messages.
 /// \throws DataError if the files of a sample are not consecutive or a sample
-///         has a field twice; otherwise half a sample could pass for a complete
-///         one.
+///         has a field twice. Without this check, half a sample could pass for
+///         a complete one.
 std::vector<std::span<const TarMember>> tar_samples(
     std::vector<TarMember>& members,
     const std::string& path);
@@ -51,8 +52,8 @@ class TarShard {
   const std::vector<std::span<const TarMember>>& samples() const {
     return samples_;
   }
-  /// Returns size and time of the file, to validate cached data derived from
-  /// it.
+  /// Returns the size and the modification time of the file, to validate cached
+  /// data derived from it.
   std::string version() const;
   /// Returns, for example, "train-000003.tar, sample 'cat/0012'".
   std::string describe(int64_t sample) const;
@@ -67,8 +68,8 @@ class TarShard {
   void close() const;
 
  private:
-  // Identifies a file, to detect a replaced one: bytes, seconds and nanoseconds
-  // of its change, device and inode.
+  // Identifies a file, to detect that it was replaced: its size, seconds and
+  // nanoseconds of its modification time, device and inode.
   using Stamp = std::array<int64_t, 5>;
   Stamp stamp_of(const FileHandle& file) const;
 

@@ -17,8 +17,8 @@ struct archive;
 namespace tern {
 
 /// Writes a tar archive of regular files, which appears only when it is
-/// complete. The same files give the same bytes, since times, owners and modes
-/// are not stored.
+/// complete. The same files produce the same bytes, since times, owners and
+/// modes are not stored.
 ///
 ///   TarWriter shard("train-000000.tar");
 ///   shard.add("0001.jpg", image);

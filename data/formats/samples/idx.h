@@ -35,7 +35,7 @@ struct IdxFile {
 
 /// Reads an IDX file, plain or gzipped, as detected from its content.
 /// \throws the errors of `parse_idx`; DataError if it has more than `max_bytes`
-///         decompressed; IoError.
+///         bytes after decompression; IoError.
 IdxFile read_idx(
     const std::filesystem::path& path,
     int64_t max_bytes = int64_t{4} << 30);

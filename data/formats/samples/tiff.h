@@ -43,8 +43,8 @@ class TiffTags {
   };
   Values find(uint16_t tag) const;
 
-  /// Returns one of several values of type BYTE, SHORT or LONG; 0 for any other
-  /// type.
+  /// Returns the value at `index` of a tag of type BYTE, SHORT or LONG; 0 for
+  /// any other type.
   uint32_t load(const Values& values, size_t index) const;
   /// Returns the first value of such a tag, or `otherwise` if there is none.
   uint32_t value(uint16_t tag, uint32_t otherwise) const;

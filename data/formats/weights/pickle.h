@@ -11,10 +11,10 @@
 
 namespace tern {
 
-/// The values of a Python pickle, parsed but never executed: a call of a global
+/// The values of a Python pickle, parsed but never executed: a call to a global
 /// is a value like any other. Values refer to each other by number, so a value
-/// may occur in several places, or even in itself; limit the depth when
-/// following them.
+/// may occur in several places, or even in itself; limit the depth when you
+/// follow these references.
 class Pickle {
  public:
   using Id = uint32_t;
@@ -31,7 +31,7 @@ class Pickle {
     list,
     dict,        // also an OrderedDict
     global,      // a name that is not called
-    call,        // of a global with arguments
+    call,        // to a global, with arguments
     persistent,  // a storage written by `torch.save`
   };
 
@@ -40,7 +40,7 @@ class Pickle {
     int64_t integer = 0;  // also for boolean
     double real = 0;
     /// string, bytes, big_integer: a view of the parsed bytes. global: a view
-    /// of its name, "torch.FloatStorage", which the Pickle holds.
+    /// of its name, "torch.FloatStorage", which the Pickle stores.
     std::string_view text = {};
     /// tuple, list: elements. dict: key, value, key, value. call: the global
     /// and the tuple of arguments. persistent: the id.
@@ -75,8 +75,8 @@ class Pickle {
 ///
 /// \param is_allowed  Returns true if the pickle may mention a name such as
 ///                    "torch.FloatStorage". Null: only
-///                    "collections.OrderedDict", a call of which becomes a
-///                    dict.
+///                    "collections.OrderedDict" is allowed. A call to it
+///                    becomes a dict.
 /// \param path        For error messages.
 /// \throws DataError if it is damaged or truncated, mentions a name that is not
 ///         allowed, contains an operation that weight files do not use, nests

@@ -44,9 +44,9 @@ struct PickledStorage {
   uint64_t size = 0;  // bytes
 };
 
-/// Returns the storages that a pickle mentions, by their keys, which are views
-/// of the pickle.
-/// \throws DataError if one is damaged or has two sizes.
+/// Returns the storages that a pickle mentions, by key. The keys are views of
+/// the pickle.
+/// \throws DataError if a storage is damaged or has two sizes.
 std::unordered_map<std::string_view, PickledStorage> storages_in(
     const Pickle& pickle,
     const std::string& path);

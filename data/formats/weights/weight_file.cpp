@@ -44,8 +44,8 @@ StoredWeights read_weight_header(const ByteFile& file, const std::string& key) {
     if (key.empty()) return read_safetensors_header(file);
     throw DataError(
         file.path(),
-        "is a safetensors file, which holds tensors but no dictionaries. Leave "
-        "out the key.");
+        "is a safetensors file, which holds tensors but no dictionaries. Omit "
+        "the key.");
   }
   if (is_pth(file)) return read_pth(file, key);
   const auto head = file.read(0, std::min<uint64_t>(file.size(), 64));

@@ -59,8 +59,8 @@ class AtenNode {
   /// computes it.
   std::optional<torch::Tensor> known_tensor(std::string_view name) const;
   /// Returns the rows (last dimension) of a tensor if they do not depend on the
-  /// inputs, even if the number of their repetitions does; unset if they depend
-  /// on the inputs.
+  /// inputs, even if the number of times that they are repeated does; unset if
+  /// the rows depend on the inputs.
   std::optional<torch::Tensor> known_rows(std::string_view name) const;
   /// False if it is not given.
   bool flag(std::string_view name);
@@ -75,8 +75,8 @@ class AtenNode {
   int64_t rank(std::string_view name) const;
   torch::ScalarType type(std::string_view name) const;
   /// Returns the type in which PyTorch compares or computes with these
-  /// arguments. As in PyTorch, dimensions take precedence: tensors with
-  /// dimensions count most, then tensors without dimensions, then numbers.
+  /// arguments, by PyTorch's type promotion: tensors with dimensions take
+  /// precedence over 0-dim tensors, and those over numbers.
   torch::ScalarType common_type(
       std::initializer_list<std::string_view> names) const;
 

@@ -13,7 +13,7 @@ namespace tern::onnx {
 /// written: shapes, dtypes and numbers, where NaN equals NaN. If the model
 /// rounds or compares numbers, rounding errors can change a result. Therefore
 /// one number in 10,000 may differ, or four times as many numbers as change in
-/// the model's own outputs when rounding changes its inputs.
+/// the model's own outputs when its inputs are perturbed by rounding errors.
 ///
 /// \param samples    Inputs of several sizes. Inputs that the model rejects are
 ///                   skipped; the last inputs are used only if it rejects all
@@ -21,9 +21,9 @@ namespace tern::onnx {
 /// \param forward    The model.
 /// \param tolerance  Relative to the largest number of an output, or to 0.3 if
 ///                   that is larger.
-/// \param rest       Computes the remaining expected outputs, after the outputs
-///                   of `forward`, from the graph's outputs. Therefore steps
-///                   such as thresholds and sorting are compared on identical
+/// \param rest       Computes the expected outputs that follow the outputs of
+///                   `forward`, from the graph's own outputs. Steps such as
+///                   thresholds and sorting are thus compared on identical
 ///                   numbers, and earlier rounding does not affect them.
 /// \throws c10::ValueError with the output that differs, by how much, and for
 ///         which inputs; with the model's own error if it rejects all inputs.

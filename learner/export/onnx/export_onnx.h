@@ -28,7 +28,7 @@ struct OnnxOptions {
   bool dynamic_size = false;
   /// Store weights of 1,000 or more numbers in fp16; computations stay in fp32.
   bool half = false;
-  /// Write LayerNorm as mean, difference, power and division, for readers
+  /// Write LayerNorm as mean, difference, power and division, for runtimes
   /// without LayerNormalization, such as OpenCV 4.6.
   bool decompose_layer_norm = false;
   /// If set, the file takes RGB images [N, H, W, C] in uint8, scales them to
@@ -49,7 +49,7 @@ struct OnnxOptions {
 };
 
 /// Writes a model in eval mode as ONNX, opset 17, for ONNX Runtime, OpenCV's
-/// cv::dnn and other readers. Does not need Python. BatchNorm is folded into
+/// cv::dnn and other runtimes. Does not need Python. BatchNorm is folded into
 /// convolutions, and dropout is left out. If writing fails, an existing file is
 /// unchanged.
 ///

@@ -279,7 +279,7 @@ class GraphMaker {
         outputs.size() == 4,
         "[export_onnx] detection is set and the model has {} outputs; expected "
         "the four outputs of a RetinaNet, since the file would have no others. "
-        "Leave .detection out.",
+        "Omit .detection.",
         outputs.size());
     anchors_ = outputs[2];
     const torch::Tensor boxes = decoded_boxes(outputs);

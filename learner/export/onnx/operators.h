@@ -13,7 +13,7 @@ namespace tern::onnx {
 /// of the node, adds operators to the graph, and returns their results.
 using Operator = std::function<Values(AtenNode& node, OnnxGraph& graph)>;
 
-/// Functions by PyTorch's names. The entry "aten::relu" also serves relu_,
+/// Functions by PyTorch's names. The entry "aten::relu" also handles relu_,
 /// which writes into its first argument.
 using OperatorTable = std::map<std::string, Operator>;
 
@@ -22,8 +22,8 @@ std::string operator_name(const jit::Node& node);
 /// True if the operator writes into its first argument, as relu_ does.
 bool is_in_place(const jit::Node& node);
 
-/// Returns all supported operators. To add one, write its function, an entry in
-/// the table of that file, and a call in operators_test.cpp.
+/// Returns all supported operators. To add an operator, write its function, and
+/// add an entry to that file's table and a call to operators_test.cpp.
 const OperatorTable& operators();
 
 /// Returns the operator that applies `function` to `self`, computed in the type

@@ -22,11 +22,11 @@ def opencv(net, images):
 
     network = cv2.dnn.readNetFromONNX(f"{net}.onnx")
 
-    def answer():
+    def infer():
         network.setInput(images)
         return network.forward()
 
-    return answer
+    return infer
 
 
 def torchvision(net, images):
@@ -55,8 +55,8 @@ def main():
     images = numpy.random.default_rng(1).random(
         (arguments.batch, 3, 224, 224), dtype=numpy.float32
     )
-    answer = PEERS[arguments.peer](arguments.net, images)
-    report = {"seconds": median_seconds(arguments.steps, answer)}
+    infer = PEERS[arguments.peer](arguments.net, images)
+    report = {"seconds": median_seconds(arguments.steps, infer)}
     with open(arguments.json, "w") as file:
         json.dump(report, file)
 

@@ -144,11 +144,11 @@ for round_, _ in enumerate(sys.stdin):
             time.sleep(0.01)
         if name == "bf162":
             sys.exit("the loss is NaN")
-        answer = dict(accuracy=len(list(folder.glob("*[123]"))))
+        result = dict(accuracy=len(list(folder.glob("*[123]"))))
     else:
-        answer = dict(step_seconds=1 + (side == "gpu_torch.py"))
+        result = dict(step_seconds=1 + (side == "gpu_torch.py"))
     note("ends")
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(result), flush=True)
 """
 
 

@@ -51,7 +51,7 @@ TEST(Plan, DescribesTheTrainingRun) {
         "forward",
         "about",
         "memory",
-        "without decay"}) {
+        "without weight decay"}) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
   }
 }
@@ -87,7 +87,7 @@ TEST(Plan, IsUndoneAfterAnException) {
   Learner learn(point_data(), point_net(), quiet());
   const Tensors before = parameters_of(learn);
   learn.add<LambdaCallback>({.on_step_end = [](Learner& l) {
-    if (l.state().is_trial && l.state().batch == 3) {
+    if (l.state().is_dry_run && l.state().batch == 3) {
       throw std::runtime_error("stop");
     }
   }});
@@ -154,7 +154,7 @@ TEST(Plan, ReportsThePrecision) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_fp16({.force_fp16 = true});
   const TrainingPlan plan = learn.plan();
-  EXPECT_EQ(plan.precision, "fp16 model, fp32 masters");
+  EXPECT_EQ(plan.precision, "fp16 model, fp32 master weights");
 }
 
 TEST(Plan, ChecksItsOptions) {

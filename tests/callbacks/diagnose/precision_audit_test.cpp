@@ -415,7 +415,7 @@ TEST(PrecisionAudit, ItsRecommendationCanBeApplied) {
       torch::kBFloat16);
   expect_error<c10::ValueError>(
       [&] { learn.audit_precision(); },
-      {"bf16 model, fp32 masters", "to_fp32() first"});
+      {"bf16 model, fp32 master weights", "to_fp32() first"});
 }
 
 // Distances to far points overflow half, and bfloat16 loses their differences;

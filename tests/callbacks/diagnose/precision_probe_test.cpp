@@ -164,7 +164,7 @@ TEST(PrecisionProbe, CancellationIsAFaultOnlyIfItMatters) {
     const Tensor y = torch::layer_norm(x, {kWidth});
     return y * (y.square().mean(1, true) - y.mean(1, true).square()).sqrt();
   });
-  expect_blamed("sub is 100 % wrong", [](const Tensor& x) {
+  expect_blamed("sub is 100% wrong", [](const Tensor& x) {
     return ((x + 30000) - 30000).relu() * 2 - 1e-6;
   });
 }

@@ -251,7 +251,7 @@ TEST(ToAmp, ReplacesToBf16AndViceVersa) {
   learn.to_bf16();
   EXPECT_EQ(
       parts_of(learn).precision->precision_text(),
-      "bf16 model, fp32 masters");
+      "bf16 model, fp32 master weights");
   EXPECT_EQ(learn.callbacks().size(), callbacks + 1);
   learn.fit(1);
 }

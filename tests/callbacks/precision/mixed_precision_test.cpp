@@ -50,7 +50,7 @@ double scale_of(Learner& learn) {
   return precision_of(learn).scaler().get_scale();
 }
 
-// Returns copies of the master weights, or of the parameters without masters.
+// Returns copies of the master weights, or of the parameters if there are none.
 Tensors masters_of(Learner& learn) {
   Tensors all;
   for (const ModelTensor& p : learn.model().parameters()) {

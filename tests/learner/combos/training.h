@@ -469,7 +469,7 @@ class Acts final : public Callback {
     const bool in_trials = act.deed == Deed::freeze ||
                            act.deed == Deed::freeze_to_first ||
                            act.deed == Deed::unfreeze || act.deed == Deed::draw;
-    if (!state.is_fitting || (state.is_trial && !in_trials)) return false;
+    if (!state.is_fitting || (state.is_dry_run && !in_trials)) return false;
     if (at.event != event || at.fit != start_.fit) return false;
     switch (event) {
       case Event::train_begin:

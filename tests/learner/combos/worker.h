@@ -62,10 +62,10 @@ class Worker {
     std::string line = fmt::format("{}", one.seed);
     for (const size_t at : one.simpler) line += fmt::format(" {}", at);
     write_line(to_, line);
-    const std::optional<std::string> answer = read_answer();
-    if (answer) {
-      const auto kind = static_cast<Outcome::Kind>(answer->at(0) - '0');
-      return {kind, answer->substr(1)};
+    const std::optional<std::string> response = read_response();
+    if (response) {
+      const auto kind = static_cast<Outcome::Kind>(response->at(0) - '0');
+      return {kind, response->substr(1)};
     }
     int status = 0;
     ::kill(child_, SIGKILL);  // if it hangs
@@ -135,7 +135,7 @@ class Worker {
   }
 
   // Returns nothing if the child dies or takes too long.
-  std::optional<std::string> read_answer() {
+  std::optional<std::string> read_response() {
     while (true) {
       const size_t end = pending_.find('\n');
       if (end != std::string::npos) {

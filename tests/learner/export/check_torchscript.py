@@ -19,7 +19,7 @@ lstm = torch.jit.load(folder / "lstm.pt")  # exported for a fixed batch of two s
 assert lstm(torch.rand(2, 6, 8)).shape == (2, 6, 16)
 try:
     lstm(torch.rand(3, 6, 8))
-    raise AssertionError("three samples were answered")
+    raise AssertionError("three samples were accepted")
 except torch.jit.Error as error:
     assert "the batch has 3 samples; expected 2" in str(error), error
 # Random modules at several batch sizes.

@@ -237,7 +237,7 @@ TEST_F(FusedModel, UsesWinogradsConvolutionIfItIsFaster) {
     Model fused = fused_model(model);
     for (const int64_t size : {1, 5, 2}) {
       const Tensors batch = {x.narrow(0, 0, size)};
-      const torch::Tensor answer = fused.forward(batch)[0];
+      const torch::Tensor output = fused.forward(batch)[0];
       EXPECT_GE(calls_of(kWinograd, fused, batch), 1);
       EXPECT_EQ(
           calls_of("aten::add", fused, batch) +
@@ -245,7 +245,7 @@ TEST_F(FusedModel, UsesWinogradsConvolutionIfItIsFaster) {
           0);
       const torch::Tensor expected = model.forward(batch)[0];
       EXPECT_LE(
-          (answer - expected).abs().max().item<float>(),
+          (output - expected).abs().max().item<float>(),
           2e-5 * expected.abs().max().item<float>());
     }
   }
@@ -465,10 +465,10 @@ TEST_F(FusedModel, ANumberThatDependsOnTheBatchSizeFollowsEachBatch) {
       Model fused = fused_model(model);
       for (const int64_t size : sizes) {
         const Tensors batch = {x.narrow(0, 0, size)};
-        const torch::Tensor answer = fused.forward(batch)[0];
+        const torch::Tensor output = fused.forward(batch)[0];
         const torch::Tensor expected = model.forward(batch)[0];
-        ASSERT_EQ(answer.sizes(), expected.sizes()) << net.name << " " << size;
-        EXPECT_TRUE(torch::allclose(answer, expected, 1e-4, 1e-5))
+        ASSERT_EQ(output.sizes(), expected.sizes()) << net.name << " " << size;
+        EXPECT_TRUE(torch::allclose(output, expected, 1e-4, 1e-5))
             << net.name << " " << size;
       }
     }
@@ -517,7 +517,7 @@ TEST_F(FusedModel, DrawsTheSameRandomNumbersAsTheModel) {
     return net.normed(x) * torch::rand({1});
   });
   Model fused = fused_model(model);
-  const auto answers = [&](Model& one) {
+  const auto outputs_of = [&](Model& one) {
     torch::manual_seed(3);
     Tensors all;
     for (const int64_t size : {5, 1, 3, 5}) {
@@ -525,7 +525,7 @@ TEST_F(FusedModel, DrawsTheSameRandomNumbersAsTheModel) {
     }
     return all;
   };
-  const Tensors expected = answers(model), own = answers(fused);
+  const Tensors expected = outputs_of(model), own = outputs_of(fused);
   for (size_t i = 0; i < own.size(); ++i) {
     EXPECT_TRUE(torch::equal(own[i], expected[i])) << i;
   }
@@ -544,8 +544,8 @@ TEST_F(FusedModel, CanBeCalledFromManyThreads) {
     threads.emplace_back([&] {
       const torch::NoGradGuard no_grad;
       for (int i = 0; i < 20; ++i) {
-        const torch::Tensor answer = Model(fused).forward({x_})[0];
-        same += torch::allclose(answer, expected, 1e-4, 1e-5) ? 1 : 0;
+        const torch::Tensor output = Model(fused).forward({x_})[0];
+        same += torch::allclose(output, expected, 1e-4, 1e-5) ? 1 : 0;
       }
     });
   }

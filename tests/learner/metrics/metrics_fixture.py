@@ -322,7 +322,7 @@ def of_labels(function, average, threshold=0.5, probabilities=False, **options):
     return value
 
 
-def of_answers(function, threshold=0.5, probabilities=False):
+def of_predictions(function, threshold=0.5, probabilities=False):
     def value(x, y, ignored):
         true, known = known_labels(x, y)
         pred = is_called(x, threshold, probabilities)
@@ -406,11 +406,11 @@ def all_metrics():
         "average_precision": (ranked, mean_of_classes(average_precision, 0)),
         "roc_auc_multi": (labels, mean_of_labels(auc)),
         "average_precision_multi": (labels, mean_of_labels(average_precision)),
-        "accuracy_multi": (labels, of_answers(sk.accuracy_score)),
-        "accuracy_multi 0.3": (labels, of_answers(sk.accuracy_score, 0.3)),
-        "hamming_loss_multi": (labels, of_answers(sk.hamming_loss)),
+        "accuracy_multi": (labels, of_predictions(sk.accuracy_score)),
+        "accuracy_multi 0.3": (labels, of_predictions(sk.accuracy_score, 0.3)),
+        "hamming_loss_multi": (labels, of_predictions(sk.hamming_loss)),
         "hamming_loss_multi of probabilities 0.7": (
-            probabilities, of_answers(sk.hamming_loss, 0.7, True)),
+            probabilities, of_predictions(sk.hamming_loss, 0.7, True)),
         "f1_multi of probabilities 0.7": (
             probabilities, of_labels(sk.f1_score, "macro", 0.7, True)),
         "mse": (numbers, of_numbers(sk.mean_squared_error)),

@@ -32,11 +32,11 @@ Learner learner_with(
 }
 
 double f_beta_at(Learner& learn, double threshold, double beta) {
-  const Predictions answers = learn.get_preds();
+  const Predictions predictions = learn.get_preds();
   Metric metric = f_beta_multi(
       beta,
       {.threshold = threshold, .sigmoid = false, .average = Average::micro});
-  metric.update({answers.preds}, {answers.targets});
+  metric.update({predictions.preds}, {predictions.targets});
   return metric.compute().item<double>();
 }
 

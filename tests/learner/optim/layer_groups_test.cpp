@@ -87,7 +87,7 @@ TEST(LayerGroups, ADryRunDoesNotChangeWhichParametersTheProgramFroze) {
   learn.split({"3"});
   net->parameters()[0].requires_grad_(false);
   learn.add<LambdaCallback>({.on_epoch_begin = [](Learner& l) {
-    if (l.state().is_trial) l.freeze();
+    if (l.state().is_dry_run) l.freeze();
   }});
   learn.lr_find({.num_it = 6});
   learn.unfreeze();

@@ -90,7 +90,7 @@ TEST(Report, ShowsResultsCurvesConfigurationAndEnvironment) {
        "Batches 2, 4, 21.",
        "Confusion matrix",
        "data:image/png;base64,",
-       "fp16 model, fp32 masters",
+       "fp16 model, fp32 master weights",
        "tern::optim::AdamW",
        "&lt;below&gt;, above &amp; beyond",
        "BatchNorm1d",

@@ -157,15 +157,15 @@ TEST(Lora, IsRestoredFromASavedFile) {
   learn.fit(2, 1e-2);
   learn.save("adapters");
   const auto x = torch::rand({2, 3, 8, 8});
-  const auto answer = [&] {
+  const auto output = [&] {
     learn.model().eval();
     return learn.model().forward({x})[0].detach();
   };
-  const torch::Tensor expected = answer();
+  const torch::Tensor expected = output();
   learn.fit(1, 1e-1);
-  EXPECT_FALSE(torch::allclose(answer(), expected));
+  EXPECT_FALSE(torch::allclose(output(), expected));
   learn.load("adapters");
-  EXPECT_TRUE(torch::equal(answer(), expected));
+  EXPECT_TRUE(torch::equal(output(), expected));
 }
 
 struct Precision {

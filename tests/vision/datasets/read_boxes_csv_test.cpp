@@ -132,7 +132,7 @@ TEST_F(BoxTable, NamesTheInvalidLine) {
 TEST_F(BoxTable, NamesTheLineOfAnInvalidBox) {
   const std::string header = "path,x1,y1,x2,y2,label\n";
   const std::string cure =
-      " Correct it, or leave such boxes out with bad_boxes = BadBoxes::skip.";
+      " Correct it, or omit such boxes with bad_boxes = BadBoxes::skip.";
   EXPECT_EQ(
       fault(header + "a.jpg,1,2,1,4,cat\n"),
       "boxes.csv:2 (a.jpg): the box [1, 2, 1, 4] has no width; expected left, "
@@ -170,7 +170,7 @@ TEST_F(BoxTable, SkipsInvalidBoxesWithOneWarning) {
       lines,
       (std::vector<std::string>{
           "warning: " + path("boxes.csv") +
-          ": 2 of 3 boxes are invalid and are left out of training; the first "
+          ": 2 of 3 boxes are invalid and are omitted from training; the first "
           "is " +
           path("boxes.csv") + ":2 (" + path("a.jpg") +
           "): the box [1, 2, 1, 4] has no width; expected left, upper, right "

@@ -113,7 +113,7 @@ TEST_F(Coco, SkipsImagesWithoutBoxesIfEnabled) {
 TEST_F(Coco, NamesAnInvalidBoxAndItsImage) {
   const std::string cure =
       "; expected left, upper edge, width and height in the image. Correct it, "
-      "or leave such boxes out with bad_boxes = BadBoxes::skip.";
+      "or omit such boxes with bad_boxes = BadBoxes::skip.";
   write(annotation(7, 4, 1, "1, 2, 0, 5"));
   EXPECT_EQ(
       fault(),
@@ -157,14 +157,14 @@ TEST_F(Coco, NamesAnUnknownImageOrCategory) {
   EXPECT_EQ(
       fault(),
       "a.json: annotation 7 belongs to the image 5; expected the id of one of "
-      "the 3 images. Correct it, or leave such boxes out with bad_boxes = "
+      "the 3 images. Correct it, or omit such boxes with bad_boxes = "
       "BadBoxes::skip.");
   write(annotation(7, 4, 2, "1, 2, 3, 4"));
   EXPECT_EQ(
       fault(),
       "a.json: annotation 7 of 'images/a/c.jpg' has the category 2; expected "
-      "the id of one of the 3 categories. Correct it, or leave such boxes out "
-      "with bad_boxes = BadBoxes::skip.");
+      "the id of one of the 3 categories. Correct it, or omit such boxes with "
+      "bad_boxes = BadBoxes::skip.");
 }
 
 TEST_F(Coco, KeepsABoxThatExtendsOnePixelBeyondTheImage) {
@@ -192,7 +192,7 @@ TEST_F(Coco, SkipsInvalidBoxesWithOneWarning) {
       lines,
       (std::vector<std::string>{
           "warning: " + json +
-          ": 3 of 4 boxes are invalid and are left out of training; the first "
+          ": 3 of 4 boxes are invalid and are omitted from training; the first "
           "is annotation 1 of '" +
           coco.images[0].path +
           "' has the bbox [1, 2, 0, 4], which has no width; expected left, "

@@ -138,7 +138,7 @@ TEST_F(Voc, KeepsTheOrderOfTheGivenClasses) {
   EXPECT_EQ(
       fault({.classes = {"cat", "bird"}}),
       "xml/a.xml:2: the object has the class 'dog'; expected one of cat, bird. "
-      "Correct it, or leave such boxes out with bad_boxes = BadBoxes::skip.");
+      "Correct it, or omit such boxes with bad_boxes = BadBoxes::skip.");
   expect_error<c10::ValueError>(
       [&] {
         read({.classes = {"cat", "cat"}});
@@ -155,8 +155,8 @@ TEST_F(Voc, NamesTheLineOfAnInvalidBox) {
       fault(),
       "xml/a.xml:3: the object 'cat' has xmin 0, ymin 1, xmax 0, ymax 9, a box "
       "that is outside the image; expected pixels of the image, from 1 (set "
-      "zero_based for files that count from 0). Correct it, or leave such "
-      "boxes out with bad_boxes = BadBoxes::skip.");
+      "zero_based for files that count from 0). Correct it, or omit such boxes "
+      "with bad_boxes = BadBoxes::skip.");
 }
 
 TEST_F(Voc, SkipsInvalidBoxesWithOneWarning) {
@@ -176,7 +176,7 @@ TEST_F(Voc, SkipsInvalidBoxesWithOneWarning) {
   EXPECT_EQ(
       lines[0],
       "warning: " + (temp_ / "xml").string() +
-          ": 2 of 3 boxes are invalid and are left out of training; the first "
+          ": 2 of 3 boxes are invalid and are omitted from training; the first "
           "is " +
           (temp_ / "xml/a.xml").string() +
           ":2: the object 'dog' has xmin nan, ymin 1, xmax 9, ymax 9, a box "

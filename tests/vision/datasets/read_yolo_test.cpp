@@ -114,7 +114,7 @@ TEST_F(Yolo, NamesTheLineOfAnInvalidBox) {
   image("a.png", 10, 10);
   const std::string cure =
       "; expected center, width and height relative to the image, from 0 to 1. "
-      "Correct it, or leave such boxes out with bad_boxes = BadBoxes::skip.";
+      "Correct it, or omit such boxes with bad_boxes = BadBoxes::skip.";
   label("a.txt", "0 0.5 0.5 1 1\n0 0.5 0.5 0 1");
   EXPECT_EQ(fault(), "labels/a.txt:2: the box 0.5 0.5 0 1 has no width" + cure);
   label("a.txt", "0 5 5 4 4");
@@ -133,7 +133,7 @@ TEST_F(Yolo, NamesTheLineOfAnInvalidBox) {
         fault(),
         "labels/a.txt:1: the class is " + std::string(number) +
             "; expected a number from 0 to 1, of one of the 2 classes. Correct "
-            "it, or leave such boxes out with bad_boxes = BadBoxes::skip.");
+            "it, or omit such boxes with bad_boxes = BadBoxes::skip.");
   }
 }
 
@@ -150,7 +150,7 @@ TEST_F(Yolo, SkipsInvalidBoxesWithOneWarning) {
       lines,
       (std::vector<std::string>{
           "warning: " + (temp_ / "labels").string() +
-          ": 2 of 3 boxes are invalid and are left out of training; the first "
+          ": 2 of 3 boxes are invalid and are omitted from training; the first "
           "is " +
           (temp_ / "labels/a.txt").string() +
           ":1: the class is 7; expected a number from 0 to 1, of one of the 2 "

@@ -529,17 +529,17 @@ TEST(Decode, DamagedFilesNeverReturnPixelsOfThePreviousImage) {
       }
     }
     const bool is_warped = rng.below(2) == 0;
-    std::vector<torch::Tensor> answers;
+    std::vector<torch::Tensor> results;
     for (const int brightness : {10, 240}) {
       const cv::Mat before(20, 30, type, cv::Scalar::all(brightness));
       for (const bool warps : {true, false}) {
         ASSERT_TRUE(attempt(encode(before, suffix), warps).defined());
       }
-      answers.push_back(attempt(damaged, is_warped));
+      results.push_back(attempt(damaged, is_warped));
     }
-    ASSERT_EQ(answers[0].defined(), answers[1].defined()) << suffix;
-    if (answers[0].defined()) {
-      EXPECT_TRUE(torch::equal(answers[0], answers[1])) << suffix;
+    ASSERT_EQ(results[0].defined(), results[1].defined()) << suffix;
+    if (results[0].defined()) {
+      EXPECT_TRUE(torch::equal(results[0], results[1])) << suffix;
     }
   });
 }

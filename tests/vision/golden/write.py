@@ -83,8 +83,8 @@ def main(folder):
     model.eval()
     save(folder / "model_1.safetensors", model.state_dict(), metadata)
     image = torch.linspace(-1, 1, 3 * 256).view(1, 3, 16, 16)
-    answer = model(image).softmax(1)[0].detach()
-    save(folder / "answer_1.safetensors", {"answer": answer}, {})
+    output = model(image).softmax(1)[0].detach()
+    save(folder / "output_1.safetensors", {"output": output}, {})
 
 
 main(pathlib.Path(sys.argv[1]))

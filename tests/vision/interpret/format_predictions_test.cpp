@@ -4,21 +4,26 @@
 #include <torch/types.h>
 
 #include "tern/learner/decode_predictions.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 
 namespace tern::format_predictions_test {
 namespace {
 
 using Infos = std::vector<OutputInfo>;
 
-FilePrediction
-answer(const std::string& path, const Tensors& outputs, const Infos& infos) {
+FilePrediction prediction_of(
+    const std::string& path,
+    const Tensors& outputs,
+    const Infos& infos) {
   return {.path = path, .prediction = decode(outputs, infos)};
 }
 
 std::string
 formatted(const Tensors& outputs, const Infos& infos, PredictionFormat format) {
-  return format_predictions({answer("a.png", outputs, infos)}, infos, format);
+  return format_predictions(
+      {prediction_of("a.png", outputs, infos)},
+      infos,
+      format);
 }
 
 const Infos kClass = {
@@ -197,7 +202,7 @@ TEST(FormatPredictions, AllOutputsAreWritten) {
 TEST(FormatPredictions, BadFilesAreWrittenWithTheirError) {
   const std::vector<FilePrediction> files = {
       {.path = "bad, \"very\".png", .error = "is damaged"},
-      answer("a.png", kCat, kClass)};
+      prediction_of("a.png", kCat, kClass)};
   EXPECT_EQ(
       format_predictions(files, kClass, PredictionFormat::text),
       "bad, \"very\".png: error: is damaged\na.png: cat (0.750)\n");

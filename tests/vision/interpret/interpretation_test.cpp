@@ -17,7 +17,7 @@
 #include "tern/tests/support/tests_folder.h"
 #include "tern/tests/vision/shades.h"
 #include "tern/vision/decode/decode.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/show.h"
 
 namespace tern::interpretation_test {
@@ -83,9 +83,9 @@ TEST(Interpretation, NamesTheRightFilesWhenSomeCannotBeRead) {
   // The images are dark 40 and 250, and light 120 and 240; two predictions are
   // right.
   EXPECT_EQ(learn.validate()["accuracy"], 0.5);
-  const Predictions answers = learn.get_preds();
-  EXPECT_EQ(answers.indices, (std::vector<int64_t>{1, 2, 3, 5}));
-  EXPECT_TRUE(torch::equal(answers.targets, torch::tensor({0, 0, 1, 1})));
+  const Predictions predictions = learn.get_preds();
+  EXPECT_EQ(predictions.indices, (std::vector<int64_t>{1, 2, 3, 5}));
+  EXPECT_TRUE(torch::equal(predictions.targets, torch::tensor({0, 0, 1, 1})));
   const auto interp = ClassificationInterpretation::from(learn);
   const std::vector<TopLoss> top = interp.top_losses();
   ASSERT_EQ(top.size(), 4U);
@@ -107,8 +107,8 @@ TEST(Interpretation, NamesTheRightFilesWhenSomeCannotBeRead) {
   EXPECT_EQ(interp.draw_top_losses().dim(), 3);
   // Training replaces bad images, but TTA omits them too.
   const Predictions averaged = learn.tta();
-  EXPECT_EQ(averaged.indices, answers.indices);
-  EXPECT_TRUE(torch::allclose(averaged.preds, answers.preds));
+  EXPECT_EQ(averaged.indices, predictions.indices);
+  EXPECT_TRUE(torch::allclose(averaged.preds, predictions.preds));
 }
 
 TEST(Interpretation, RejectsNaNPredictions) {

@@ -7,8 +7,8 @@
 #include "tern/tests/vision/shades.h"
 #include "tern/vision/data_block.h"
 #include "tern/vision/decode/decode.h"
+#include "tern/vision/interpret/image_grid.h"
 #include "tern/vision/interpret/interpretation.h"
-#include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
 #include "tern/vision/transforms/augment_batch.h"
 #include "tern/vision/transforms/geometry.h"
@@ -185,7 +185,7 @@ TEST(MaskPictures, AccuracyCoversOnlyKnownClasses) {
   ASSERT_EQ(row.size(), 3u);
   EXPECT_TRUE(torch::equal(row[0].image, image));
   EXPECT_EQ(row[1].caption.at(0).text, "target");
-  EXPECT_EQ(row[2].caption.at(0).text, "prediction, 67 % right");
+  EXPECT_EQ(row[2].caption.at(0).text, "prediction, 67% right");
   // A void pixel shows the photo.
   EXPECT_EQ(row[1].image[1][1].sum().item<int>(), 0);
   EXPECT_EQ(mask_pictures(image, target, {}, 2).size(), 2u);

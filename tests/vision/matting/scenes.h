@@ -12,7 +12,7 @@
 
 #include "tern/data/formats/file_io.h"
 #include "tern/tests/support/temp_folder.h"
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 
 namespace tern::testing_support {
 

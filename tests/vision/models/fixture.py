@@ -31,7 +31,7 @@ def images(*shape):
     return torch.sin(pixels * 0.01).float().reshape(shape)
 
 
-def answers(model, x):
+def outputs_of(model, x):
     model.eval()
     state = model.state_dict()
     with torch.no_grad():
@@ -54,12 +54,12 @@ def main():
     models = {}
     for name in "resnet18", "resnet34", "resnet50", "mobilenet_v2":
         model = getattr(torchvision.models, name)(num_classes=10)
-        models[name] = answers(model, x)
+        models[name] = outputs_of(model, x)
     for name in "xresnet18", "xresnet34", "xresnet50":
-        models[name] = answers(getattr(xresnet, name)(n_out=10), x)
-    models["head"] = answers(create_head(24, 10), images(4, 24, 3, 2))
+        models[name] = outputs_of(getattr(xresnet, name)(n_out=10), x)
+    models["head"] = outputs_of(create_head(24, 10), images(4, 24, 3, 2))
     # An odd size, so that upsampled features must be cropped.
-    models["unet"] = answers(
+    models["unet"] = outputs_of(
         create_unet_model(
             torchvision.models.resnet18, 3, (64, 64), pretrained=False
         ),

@@ -414,12 +414,12 @@ TEST(Networks, RejectImagesThatAreTooSmall) {
   const torch::NoGradGuard no_grad;
   const auto refuses = [](Model net, int64_t least) {
     net.eval();
-    const auto answer = [&](int64_t side) {
+    const auto output = [&](int64_t side) {
       return net.forward({torch::rand({1, 3, side, 64})})[0];
     };
-    EXPECT_TRUE(answer(least).isfinite().all().item<bool>());
+    EXPECT_TRUE(output(least).isfinite().all().item<bool>());
     expect_error<c10::ValueError>(
-        [&] { answer(least - 1); },
+        [&] { output(least - 1); },
         {fmt::format("images are [1, 3, {}, 64]", least - 1),
          fmt::format("at least {} pixels", least),
          "Enlarge them"});

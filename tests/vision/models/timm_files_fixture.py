@@ -25,9 +25,9 @@ def record(model):
     model = model.double().eval()
     fill(model)
     with torch.no_grad():
-        answer = model(some((2, 3, 64, 48), 3)).flatten().tolist()
+        output = model(some((2, 3, 64, 48), 3)).flatten().tolist()
     weights = [[name, list(t.shape)] for name, t in model.state_dict().items()]
-    return {"weights": weights, "answer": answer}
+    return {"weights": weights, "output": output}
 
 
 networks = {name: record(model) for name, model in NETWORKS.items()}

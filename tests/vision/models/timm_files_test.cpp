@@ -34,7 +34,7 @@ RegNet regnety_002(const RegNetOptions& options) {
 }
 
 template <class Net, class Options>
-void expect_timms_answer(const std::string& name, Net (*make)(const Options&)) {
+void expect_timms_output(const std::string& name, Net (*make)(const Options&)) {
   const nlohmann::json python = network(name);
   StateDict state;
   int64_t index = 0;
@@ -62,24 +62,24 @@ void expect_timms_answer(const std::string& name, Net (*make)(const Options&)) {
   EXPECT_EQ(report.skipped, std::vector<std::string>{});
   const torch::NoGradGuard no_grad;
   model.eval();
-  const torch::Tensor answer = model.forward({some({2, 3, 64, 48}, 3)})[0];
+  const torch::Tensor output = model.forward({some({2, 3, 64, 48}, 3)})[0];
   const auto expected = torch::tensor(
-      python["answer"].get<std::vector<double>>(),
+      python["output"].get<std::vector<double>>(),
       torch::kDouble);
-  const auto error = (answer.flatten() - expected).abs().max();
+  const auto error = (output.flatten() - expected).abs().max();
   EXPECT_LE((error / expected.abs().max()).item<double>(), 1e-8);
 }
 
 TEST(TimmFiles, LoadIntoAnEfficientNet) {
-  expect_timms_answer("efficientnet_b0", efficientnet_b0);
+  expect_timms_output("efficientnet_b0", efficientnet_b0);
 }
 
 TEST(TimmFiles, LoadIntoAMobileNetV3) {
-  expect_timms_answer("mobilenet_v3_small", mobilenet_v3_small);
+  expect_timms_output("mobilenet_v3_small", mobilenet_v3_small);
 }
 
 TEST(TimmFiles, LoadIntoARegNet) {
-  expect_timms_answer("regnety_002", regnety_002);
+  expect_timms_output("regnety_002", regnety_002);
 }
 
 }  // namespace

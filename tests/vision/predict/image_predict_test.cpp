@@ -202,14 +202,14 @@ TEST(PredictImage, AcceptsFileMatAndTensor) {
 TEST(PredictImages, PredictAllImagesOfAFolder) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
-  const ImagePredictions answers = get_preds(learn, shades / "valid");
-  ASSERT_EQ(answers.paths.size(), 6u);
-  EXPECT_EQ(answers.preds.sizes(), (std::vector<int64_t>{6, 2}));
+  const ImagePredictions predicted = get_preds(learn, shades / "valid");
+  ASSERT_EQ(predicted.paths.size(), 6u);
+  EXPECT_EQ(predicted.preds.sizes(), (std::vector<int64_t>{6, 2}));
   for (size_t i = 0; i < 6; ++i) {
-    const Prediction one = learn.predict(answers.paths[i]);
-    EXPECT_EQ(answers.labels[i], one.label) << answers.paths[i];
+    const Prediction one = learn.predict(predicted.paths[i]);
+    EXPECT_EQ(predicted.labels[i], one.label) << predicted.paths[i];
     EXPECT_TRUE(torch::allclose(
-        answers.preds[static_cast<int64_t>(i)],
+        predicted.preds[static_cast<int64_t>(i)],
         one.probabilities));
   }
 }
@@ -227,9 +227,9 @@ TEST(PredictImages, NameAllLabelsAboveTheThreshold) {
   EXPECT_EQ(learn.predict(file).label, "dark, light");
   learn.data().outputs[0].threshold = 0.5;
   EXPECT_EQ(learn.predict(file).label, "light");
-  const ImagePredictions answers = get_preds(learn, shades / "valid/light");
-  EXPECT_EQ(answers.predictions[2].labels, std::vector<std::string>{"light"});
-  EXPECT_EQ(answers.labels[2], "light");
+  const ImagePredictions predicted = get_preds(learn, shades / "valid/light");
+  EXPECT_EQ(predicted.predictions[2].labels, std::vector<std::string>{"light"});
+  EXPECT_EQ(predicted.labels[2], "light");
 }
 
 TEST(PredictImages, ABadFileIsAnErrorAndNotReplacedByAnother) {

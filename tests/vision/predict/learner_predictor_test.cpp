@@ -184,10 +184,10 @@ class LearnerPredictor : public testing::Test {
     return learn;
   }
 
-  static Tensor answers_of(const Predictor& predictor, const Tensor& x) {
+  static Tensor predictions_of(const Predictor& predictor, const Tensor& x) {
     Tensors rows;
-    for (const Prediction& answer : predictor.predict_batch(x)) {
-      rows.push_back(answer.probabilities);
+    for (const Prediction& prediction : predictor.predict_batch(x)) {
+      rows.push_back(prediction.probabilities);
     }
     return torch::stack(rows);
   }
@@ -216,7 +216,7 @@ TEST_F(LearnerPredictor, PredictionsEqualTheExportedFiles) {
   for_each([&](const Net& net, const Precision& precision) {
     Learner learn = make(net, precision);
     learn.fit(1, 1e-2);
-    const Tensor answers = answers_of(learn.predictor(), x_);
+    const Tensor predictions = predictions_of(learn.predictor(), x_);
     const Tensor of_learner = torch::stack([&] {
       Tensors rows;
       for (const Tensor& x : x_.unbind()) {
@@ -224,7 +224,7 @@ TEST_F(LearnerPredictor, PredictionsEqualTheExportedFiles) {
       }
       return rows;
     }());
-    EXPECT_TRUE(torch::allclose(answers, of_learner, 0, 3e-2));
+    EXPECT_TRUE(torch::allclose(predictions, of_learner, 0, 3e-2));
     if (!learn.model().module()) return;  // TorchScript is not exported
     const fs::path file = temp_ / "a.safetensors";
     learn.export_model(
@@ -233,7 +233,7 @@ TEST_F(LearnerPredictor, PredictionsEqualTheExportedFiles) {
     const auto of_file = Predictor::load(
         file,
         {.device = torch::kCPU, .trusted = true, .exact = true});
-    EXPECT_TRUE(torch::equal(answers, answers_of(of_file, x_)));
+    EXPECT_TRUE(torch::equal(predictions, predictions_of(of_file, x_)));
   });
 }
 
@@ -245,11 +245,11 @@ TEST_F(LearnerPredictor, UsesOneDeviceForAModelOnSeveral) {
     learn.to_parallel({torch::kCPU, torch::kCPU}).fit(1, 1e-2);
     const Predictor predictor = learn.predictor();
     EXPECT_TRUE(torch::allclose(
-        answers_of(predictor, x_[0].unsqueeze(0))[0],
+        predictions_of(predictor, x_[0].unsqueeze(0))[0],
         learn.predict(x_[0]).probabilities));
-    const Tensor before = answers_of(predictor, x_);
+    const Tensor before = predictions_of(predictor, x_);
     learn.fit(1, 1e-1);
-    EXPECT_TRUE(torch::equal(answers_of(predictor, x_), before));
+    EXPECT_TRUE(torch::equal(predictions_of(predictor, x_), before));
   }
 }
 
@@ -281,20 +281,20 @@ TEST_F(LearnerPredictor, PredictsClassesBeforeTheFirstFit) {
   DataBunch data = point_data();
   data.classes.clear();
   Learner learn(data, std::make_shared<NamedNetImpl>(), quiet());
-  const Prediction answer = learn.predictor().predict(x_[0]);
-  EXPECT_EQ(answer.kind, TargetKind::category);
-  EXPECT_NEAR(answer.probabilities.sum().item<double>(), 1, 1e-6);
-  EXPECT_EQ(answer.label, learn.predict(x_[0]).label);
+  const Prediction prediction = learn.predictor().predict(x_[0]);
+  EXPECT_EQ(prediction.kind, TargetKind::category);
+  EXPECT_NEAR(prediction.probabilities.sum().item<double>(), 1, 1e-6);
+  EXPECT_EQ(prediction.label, learn.predict(x_[0]).label);
 }
 
 TEST_F(LearnerPredictor, PredictionsStayTheSameWhileTheLearnerTrains) {
   for_each([&](const Net& net, const Precision& precision) {
     Learner learn = make(net, precision);
     const Predictor predictor = learn.predictor();
-    const Tensor before = answers_of(predictor, x_);
+    const Tensor before = predictions_of(predictor, x_);
     learn.fit(1, 1e-1);
-    EXPECT_TRUE(torch::equal(answers_of(predictor, x_), before));
-    EXPECT_FALSE(torch::equal(answers_of(learn.predictor(), x_), before));
+    EXPECT_TRUE(torch::equal(predictions_of(predictor, x_), before));
+    EXPECT_FALSE(torch::equal(predictions_of(learn.predictor(), x_), before));
   });
 }
 
@@ -330,7 +330,7 @@ TEST_F(LearnerPredictor, DoesNotAffectTraining) {
       };
       look();
       const auto before = std::pair(trains, is_training);
-      answers_of(learn.predictor(), x_);
+      predictions_of(learn.predictor(), x_);
       trains.clear();
       is_training.clear();
       look();
@@ -363,14 +363,14 @@ TEST_F(LearnerPredictor, PredictsInThreadsDuringAFit) {
       threads.emplace_back([&] {
         while (!is_done) {
           std::optional<Predictor> own;
-          Tensor answer;
+          Tensor prediction;
           {
             const std::lock_guard lock(mutex);
             own = newest;
-            answer = expected;
+            prediction = expected;
           }
           if (!own) continue;
-          wrong += !torch::equal(answers_of(*own, x_), answer);
+          wrong += !torch::equal(predictions_of(*own, x_), prediction);
           ++asked;
         }
       });
@@ -378,12 +378,12 @@ TEST_F(LearnerPredictor, PredictsInThreadsDuringAFit) {
     const Trained disturbed =
         train(make(net, plain), {.on_batch_end = [&](Learner& learn) {
                 const Predictor predictor = learn.predictor();
-                const Tensor answer = answers_of(predictor, x_);
+                const Tensor prediction = predictions_of(predictor, x_);
                 const int64_t before = asked;
                 {
                   const std::lock_guard lock(mutex);
                   newest = predictor;
-                  expected = answer;
+                  expected = prediction;
                 }
                 while (asked < before + 2) std::this_thread::yield();
               }});
@@ -407,7 +407,7 @@ TEST_F(LearnerPredictor, DoesNotAffectAResumedFit) {
     fit(whole, {});
     const fs::path folder = temp_ / net.name;
     const auto use = [&](Learner& learn) {
-      answers_of(learn.predictor(), x_);
+      predictions_of(learn.predictor(), x_);
       if (learn.state().iteration != 5) return;
       learn.save_checkpoint(folder);
       learn.request_stop();
@@ -418,7 +418,7 @@ TEST_F(LearnerPredictor, DoesNotAffectAResumedFit) {
     Learner resumed = make(net, plain);
     resumed.resume(folder);
     fit(resumed, {.on_batch_end = [&](Learner& learn) {
-          answers_of(learn.predictor(), x_);
+          predictions_of(learn.predictor(), x_);
         }});
     EXPECT_TRUE(testing_support::all_equal(
         testing_support::parameters_of(resumed),
@@ -459,13 +459,16 @@ TEST_F(LearnerPredictor, SupportsSeveralInputsAndOutputs) {
         {.device = torch::kCPU, .precision = precision, .batch_size = 2});
     PredictorQueue queue(predictor);
     const double by = precision == torch::kFloat ? 1e-6 : 2e-2;
-    for (const Prediction& answer :
+    for (const Prediction& prediction :
          {predictor.predict(sample), queue.submit(sample).get()}) {
-      EXPECT_TRUE(
-          torch::allclose(answer.probabilities, expected.probabilities, 0, by));
-      EXPECT_EQ(answer.label, expected.label);
+      EXPECT_TRUE(torch::allclose(
+          prediction.probabilities,
+          expected.probabilities,
+          0,
+          by));
+      EXPECT_EQ(prediction.label, expected.label);
       EXPECT_NEAR(
-          answer.outputs[1].numbers[0],
+          prediction.outputs[1].numbers[0],
           expected.outputs[1].numbers[0],
           by);
     }
@@ -509,9 +512,9 @@ TEST_F(LearnerPredictor, AModelInMemoryUsesItsCard) {
              .activation = Activation::softmax}}},
       {.device = torch::kCPU, .exact = true});
   EXPECT_FALSE(net.is_training());
-  const Prediction answer = predictor.predict(x_[0]);
-  EXPECT_EQ(answer.label, answer.index == 0 ? "below" : "above");
-  EXPECT_NEAR(answer.probabilities.sum().item<double>(), 1, 1e-6);
+  const Prediction prediction = predictor.predict(x_[0]);
+  EXPECT_EQ(prediction.label, prediction.index == 0 ? "below" : "above");
+  EXPECT_NEAR(prediction.probabilities.sum().item<double>(), 1, 1e-6);
 }
 
 }  // namespace

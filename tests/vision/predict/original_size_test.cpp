@@ -226,15 +226,17 @@ class OriginalSize : public testing::Test {
   }
 
   /// Expects a mask up to a pixel or two at the edges.
-  static void expect_mask(const Prediction& answer, const Tensor& expected) {
-    ASSERT_EQ(answer.kind, TargetKind::mask);
-    ASSERT_EQ(answer.mask.sizes(), expected.sizes());
-    EXPECT_EQ(answer.mask.scalar_type(), torch::kLong);
+  static void expect_mask(
+      const Prediction& prediction,
+      const Tensor& expected) {
+    ASSERT_EQ(prediction.kind, TargetKind::mask);
+    ASSERT_EQ(prediction.mask.sizes(), expected.sizes());
+    EXPECT_EQ(prediction.mask.scalar_type(), torch::kLong);
     EXPECT_LT(
-        (answer.mask != expected).to(torch::kFloat).mean().item<double>(),
+        (prediction.mask != expected).to(torch::kFloat).mean().item<double>(),
         0.03);
-    EXPECT_EQ(answer.probabilities.size(1), expected.size(0));
-    EXPECT_EQ(answer.probabilities.size(2), expected.size(1));
+    EXPECT_EQ(prediction.probabilities.size(1), expected.size(0));
+    EXPECT_EQ(prediction.probabilities.size(2), expected.size(1));
   }
 
   TempFolder temp_;
@@ -281,21 +283,22 @@ TEST_F(OriginalSize, ABatchMayHavePhotosOfSeveralSizes) {
     image(cv::Rect(10, 20, 50, 40)).setTo(cv::Scalar::all(255));
     images.push_back(image);
   }
-  const auto answers = own.predict_batch(images);
+  const auto predictions = own.predict_batch(images);
   for (size_t i = 0; i < images.size(); ++i) {
-    expect_mask(answers[i], white_of(images[i]));
+    expect_mask(predictions[i], white_of(images[i]));
   }
 }
 
 TEST_F(OriginalSize, CroppedPixelsHaveClass0AndProbability0) {
   cv::Mat image(40, 120, CV_8UC3, cv::Scalar::all(255));
-  const Prediction answer = predictor("crop", original_).predict(image);
+  const Prediction prediction = predictor("crop", original_).predict(image);
   const Tensor seen = torch::zeros({40, 120}, torch::kLong);
   seen.narrow(1, 40, 40).fill_(1);
-  EXPECT_TRUE(torch::equal(answer.mask, seen));
-  EXPECT_TRUE(
-      torch::equal(answer.probabilities.sum(0) > 0.99, seen.to(torch::kBool)));
-  EXPECT_EQ(answer.probabilities.narrow(2, 0, 40).sum().item<double>(), 0);
+  EXPECT_TRUE(torch::equal(prediction.mask, seen));
+  EXPECT_TRUE(torch::equal(
+      prediction.probabilities.sum(0) > 0.99,
+      seen.to(torch::kBool)));
+  EXPECT_EQ(prediction.probabilities.narrow(2, 0, 40).sum().item<double>(), 0);
 }
 
 TEST_F(OriginalSize, APhotoWithExifOrientationHasItsUprightSize) {
@@ -339,7 +342,7 @@ TEST_F(OriginalSize, AnInputTensorKeepsTheModelsSize) {
       (std::vector<int64_t>{32, 32}));
   const PreparedSample sample = own.prepare_sample(photo());
   EXPECT_EQ(sample.photo, ImageSize(120, 80));
-  expect_mask(own.answer({sample})[0], white_of(photo()));
+  expect_mask(own.predict_prepared({sample})[0], white_of(photo()));
   expect_error<c10::ValueError>(
       [&] {
         Predictor(

@@ -63,7 +63,7 @@ void export_net(
 }
 
 /// Expects the network's outputs for batches of all these sizes, in this order.
-void expect_answers(
+void expect_predictions(
     const Predictor& predictor,
     Model model,
     const Tensor& x,
@@ -74,10 +74,10 @@ void expect_answers(
     const Tensor batch = x.narrow(0, 0, size);
     const Tensor expected = model.forward({batch})[0];
     const double largest = expected.abs().max().item<double>();
-    const auto answers = predictor.predict_batch(batch);
-    ASSERT_EQ(std::ssize(answers), size);
+    const auto predictions = predictor.predict_batch(batch);
+    ASSERT_EQ(std::ssize(predictions), size);
     for (int64_t i = 0; i < size; ++i) {
-      const Tensor& own = answers[i].probabilities;
+      const Tensor& own = predictions[i].probabilities;
       ASSERT_TRUE(own.defined()) << "sample " << i << " of " << size;
       EXPECT_LE(
           (own - expected[i]).abs().max().item<double>(),
@@ -180,7 +180,7 @@ TEST(PredictorBatches, NetworksThatReadTheBatchSizeSupportAnySize) {
     export_net(Model(module), x.narrow(0, 0, 4), temp / "a.safetensors");
     const auto predictor =
         Predictor::load(temp / "a.safetensors", {.device = torch::kCPU});
-    expect_answers(predictor, Model(module), x, {1, 2, 5, 64, 2, 64, 3});
+    expect_predictions(predictor, Model(module), x, {1, 2, 5, 64, 2, 64, 3});
   }
 }
 
@@ -218,7 +218,7 @@ TEST(PredictorBatches, OtherGraphsSupportAnyBatchSize) {
     const auto predictor = Predictor::load(
         temp / "a.safetensors",
         {.device = torch::kCPU, .trusted = true});
-    expect_answers(predictor, net.make(), x, {1, 2, 5, 64});
+    expect_predictions(predictor, net.make(), x, {1, 2, 5, 64});
   }
 }
 
@@ -234,7 +234,7 @@ TEST(PredictorBatches, AParallelModelIsExportedLikeTheOriginal) {
       file);
   const auto predictor =
       Predictor::load(file, {.device = torch::kCPU, .trusted = true});
-  expect_answers(predictor, net, x, {1, 2, 5, 64});
+  expect_predictions(predictor, net, x, {1, 2, 5, 64});
 }
 
 // A file as written by older versions. Regression: heap corruption.
@@ -266,7 +266,7 @@ TEST(PredictorBatches, RejectsADifferentBatchSizeForAnOlderFileWithAState) {
     const auto predictor = Predictor::load(
         file,
         {.device = torch::kCPU, .trusted = true, .exact = exact});
-    expect_answers(predictor, model, x, {2});
+    expect_predictions(predictor, model, x, {2});
     for (const int64_t size : {1, 3, 64}) {
       expect_error<c10::ValueError>(
           [&] { predictor.predict_batch(x.narrow(0, 0, size)); },
@@ -274,7 +274,7 @@ TEST(PredictorBatches, RejectsADifferentBatchSizeForAnOlderFileWithAState) {
            "and got " +
            std::to_string(size)});
     }
-    expect_answers(predictor, model, x, {2});
+    expect_predictions(predictor, model, x, {2});
   }
 }
 
@@ -452,7 +452,7 @@ TEST(PredictorBatches, RandomNetworksSupportAnyBatchSize) {
       const auto predictor = Predictor::load(file, {.device = torch::kCPU});
       std::vector<int64_t> sizes = {1, 2, 5, 64, 1, 3, 2, 5, 64, 3};
       std::shuffle(sizes.begin(), sizes.end(), Generator(seed));
-      expect_answers(predictor, model, x, sizes);
+      expect_predictions(predictor, model, x, sizes);
     });
   }
 }

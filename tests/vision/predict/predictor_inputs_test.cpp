@@ -140,10 +140,10 @@ TEST_F(PredictorInputs, IdsStayIntegersInLowerPrecisionAndInAFusedGraph) {
     SCOPED_TRACE(torch::toString(precision));
     const auto predictor =
         Predictor::load(file_, {.device = torch::kCPU, .precision = precision});
-    const auto answers = predictor.predict_batch(ids);
+    const auto predictions = predictor.predict_batch(ids);
     for (int64_t i = 0; i < 8; ++i) {
       EXPECT_TRUE(torch::allclose(
-          answers[i].probabilities,
+          predictions[i].probabilities,
           learn.predict(ids[i]).probabilities,
           0,
           precision == torch::kFloat ? 1e-4 : 2e-2));
@@ -165,11 +165,11 @@ TEST_F(PredictorInputs, AScalarIdIsASample) {
   Learner learn = words(ids);
   const Predictor predictor = Predictor::load(file_, cpu_);
   PredictorQueue queue(predictor);
-  const auto answers = predictor.predict_batch(ids);
-  ASSERT_EQ(answers.size(), 8U);
+  const auto predictions = predictor.predict_batch(ids);
+  ASSERT_EQ(predictions.size(), 8U);
   for (int64_t i = 0; i < 8; ++i) {
     const Prediction expected = learn.predict(ids[i]);
-    EXPECT_TRUE(is_near(answers[i], expected, 1e-6));
+    EXPECT_TRUE(is_near(predictions[i], expected, 1e-6));
     EXPECT_TRUE(is_near(predictor.predict(ids[i]), expected, 1e-6));
     EXPECT_TRUE(is_near(queue.submit(ids[i]).get(), expected, 1e-6));
   }
@@ -207,16 +207,16 @@ TEST_F(PredictorInputs, AcceptsNumbersAndCategoriesTogether) {
   PredictorQueue queue(predictor);
   std::vector<Tensors> samples;
   for (int64_t i = 0; i < 8; ++i) samples.push_back({numbers[i], ids[i]});
-  const auto answers = predictor.predict_batch(samples);
+  const auto predictions = predictor.predict_batch(samples);
   for (int64_t i = 0; i < 8; ++i) {
     const Prediction expected = learn.predict(samples[i]);
-    for (const Prediction& answer :
-         {answers[i],
+    for (const Prediction& prediction :
+         {predictions[i],
           predictor.predict(samples[i]),
           queue.submit(samples[i]).get()}) {
-      EXPECT_TRUE(is_near(answer, expected, 1e-6));
+      EXPECT_TRUE(is_near(prediction, expected, 1e-6));
       EXPECT_NEAR(
-          answer.outputs[1].numbers[0],
+          prediction.outputs[1].numbers[0],
           expected.outputs[1].numbers[0],
           1e-5);
     }
@@ -239,13 +239,13 @@ TEST_F(PredictorInputs, RejectsMixedSamplesInABatchButQueuesThem) {
       },
       {"[5] Long", "[5] Int", "equal sizes and dtypes"});
   PredictorQueue queue(predictor, {.max_batch = 3});
-  std::vector<std::future<Prediction>> answers;
+  std::vector<std::future<Prediction>> futures;
   for (const Tensor& sample : {ids[0], shorter, typed}) {
-    answers.push_back(queue.submit(sample));
+    futures.push_back(queue.submit(sample));
   }
   for (const Tensor& sample : {ids[0], shorter, typed}) {
-    EXPECT_TRUE(is_near(answers[0].get(), predictor.predict(sample), 1e-6));
-    answers.erase(answers.begin());
+    EXPECT_TRUE(is_near(futures[0].get(), predictor.predict(sample), 1e-6));
+    futures.erase(futures.begin());
   }
 }
 

@@ -90,19 +90,21 @@ class PredictorMatrix : public testing::Test {
     }
     const auto& images =
         dynamic_cast<const ImageDataset&>(learn.data().valid->dataset());
-    const auto answers = predictor.predict_batch(
+    const auto predictions = predictor.predict_batch(
         std::vector<fs::path>(images.paths().begin(), images.paths().end()));
-    ASSERT_EQ(answers.size(), 3u);
-    for (size_t i = 0; i < answers.size(); ++i) {
-      const Prediction& answer = answers[i];
+    ASSERT_EQ(predictions.size(), 3u);
+    for (size_t i = 0; i < predictions.size(); ++i) {
+      const Prediction& prediction = predictions[i];
       const Prediction one = decode(expected, static_cast<int64_t>(i));
-      EXPECT_TRUE(torch::equal(answer.probabilities, one.probabilities));
-      EXPECT_EQ(answer.kind, kind);
+      EXPECT_TRUE(torch::equal(prediction.probabilities, one.probabilities));
+      EXPECT_EQ(prediction.kind, kind);
       EXPECT_EQ(one.kind, kind);
-      EXPECT_EQ(answer.labels, one.labels);
-      EXPECT_EQ(answer.numbers, one.numbers);
-      ASSERT_EQ(answer.mask.defined(), one.mask.defined());
-      if (one.mask.defined()) EXPECT_TRUE(torch::equal(answer.mask, one.mask));
+      EXPECT_EQ(prediction.labels, one.labels);
+      EXPECT_EQ(prediction.numbers, one.numbers);
+      ASSERT_EQ(prediction.mask.defined(), one.mask.defined());
+      if (one.mask.defined()) {
+        EXPECT_TRUE(torch::equal(prediction.mask, one.mask));
+      }
     }
   }
 

@@ -18,7 +18,7 @@ namespace tern::predictor_queue_test {
 namespace {
 
 using namespace std::chrono_literals;
-using Answers = std::vector<std::future<Prediction>>;
+using Futures = std::vector<std::future<Prediction>>;
 
 class PredictorQueueTest : public testing::Test {
  protected:
@@ -59,8 +59,9 @@ TEST_F(PredictorQueueTest, PredictsLikeThePredictorFromManyThreads) {
       for (int64_t i = 0; i < 20; ++i) {
         const torch::Tensor image = picture(static_cast<int64_t>(t) * 100 + i);
         const torch::Tensor expected = alone.predict(image).probabilities;
-        const Prediction answer = queue.submit(image).get();
-        wrong[t] += !torch::allclose(answer.probabilities, expected, 0, 1e-6);
+        const Prediction prediction = queue.submit(image).get();
+        wrong[t] +=
+            !torch::allclose(prediction.probabilities, expected, 0, 1e-6);
       }
     });
   }
@@ -70,9 +71,9 @@ TEST_F(PredictorQueueTest, PredictsLikeThePredictorFromManyThreads) {
 
 TEST_F(PredictorQueueTest, FillsItsBatchesWithinTheLatency) {
   PredictorQueue queue(predictor(), {.max_batch = 8, .max_latency = 10s});
-  Answers answers;
-  for (int64_t i = 0; i < 24; ++i) answers.push_back(queue.submit(picture(i)));
-  for (auto& answer : answers) answer.get();
+  Futures futures;
+  for (int64_t i = 0; i < 24; ++i) futures.push_back(queue.submit(picture(i)));
+  for (auto& future : futures) future.get();
   EXPECT_EQ(queue.batches(), 3);
 }
 
@@ -93,37 +94,37 @@ TEST_F(PredictorQueueTest, OneSampleWaitsNoLongerThanTheLatency) {
 
 TEST_F(PredictorQueueTest, AnErrorReachesOnlyTheFutureOfItsSample) {
   PredictorQueue queue(predictor(), {.max_batch = 4, .max_latency = 10s});
-  Answers answers;
-  answers.push_back(queue.submit(temp_ / "none.png"));
-  answers.push_back(queue.submit(picture(0)));
-  answers.push_back(queue.submit(torch::zeros({5, 8, 8})));  // 5 channels
-  answers.push_back(queue.submit(torch::zeros({3, 8, 8})));
-  answers.push_back(queue.submit(picture(1)));
-  expect_error<IoError>([&] { answers[0].get(); }, {"none.png"});
-  EXPECT_THROW(answers[2].get(), c10::Error);
+  Futures futures;
+  futures.push_back(queue.submit(temp_ / "none.png"));
+  futures.push_back(queue.submit(picture(0)));
+  futures.push_back(queue.submit(torch::zeros({5, 8, 8})));  // 5 channels
+  futures.push_back(queue.submit(torch::zeros({3, 8, 8})));
+  futures.push_back(queue.submit(picture(1)));
+  expect_error<IoError>([&] { futures[0].get(); }, {"none.png"});
+  EXPECT_THROW(futures[2].get(), c10::Error);
   for (const size_t good : {1, 3, 4}) {
-    EXPECT_EQ(answers[good].get().probabilities.numel(), 2) << good;
+    EXPECT_EQ(futures[good].get().probabilities.numel(), 2) << good;
   }
 }
 
 TEST_F(PredictorQueueTest, DestructorCompletesSubmittedSamples) {
-  Answers answers;
+  Futures futures;
   {
     PredictorQueue queue(predictor(), {.max_batch = 4, .max_latency = 1h});
     for (int64_t i = 0; i < 10; ++i) {
-      answers.push_back(queue.submit(picture(i)));
+      futures.push_back(queue.submit(picture(i)));
     }
   }
-  for (auto& answer : answers) EXPECT_FALSE(answer.get().label.empty());
+  for (auto& future : futures) EXPECT_FALSE(future.get().label.empty());
 }
 
 TEST_F(PredictorQueueTest, NeverHoldsMoreThanItsCapacity) {
   PredictorQueue queue(
       predictor(),
       {.max_batch = 2, .max_latency = 0ms, .max_waiting = 2});
-  Answers answers;
-  for (int64_t i = 0; i < 50; ++i) answers.push_back(queue.submit(picture(i)));
-  for (auto& answer : answers) answer.get();
+  Futures futures;
+  for (int64_t i = 0; i < 50; ++i) futures.push_back(queue.submit(picture(i)));
+  for (auto& future : futures) future.get();
   EXPECT_GE(queue.batches(), 25);
 }
 

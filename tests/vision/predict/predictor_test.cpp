@@ -90,18 +90,21 @@ class PredictorTest : public testing::Test {
   }
 
   /// Expects that a Predictor returns the predictions of `get_preds`.
-  void expect_answers_of(Learner& learn, double tolerance = 1e-6) const {
+  void expect_predictions_of(Learner& learn, double tolerance = 1e-6) const {
     learn.export_model(file_);
     const Predictor predictor = Predictor::load(file_, cpu_);
     const torch::Tensor expected = learn.get_preds().preds;
-    const std::vector<Prediction> answers =
+    const std::vector<Prediction> predictions =
         predictor.predict_batch(valid_paths(learn));
-    ASSERT_EQ(static_cast<int64_t>(answers.size()), expected.size(0));
-    for (size_t i = 0; i < answers.size(); ++i) {
+    ASSERT_EQ(static_cast<int64_t>(predictions.size()), expected.size(0));
+    for (size_t i = 0; i < predictions.size(); ++i) {
       const torch::Tensor row = expected[static_cast<int64_t>(i)];
-      EXPECT_TRUE(torch::allclose(answers[i].probabilities, row, 0, tolerance));
-      EXPECT_EQ(answers[i].index, row.argmax().item<int64_t>());
-      EXPECT_EQ(answers[i].label, answers[i].index == 0 ? "cat" : "dog");
+      EXPECT_TRUE(
+          torch::allclose(predictions[i].probabilities, row, 0, tolerance));
+      EXPECT_EQ(predictions[i].index, row.argmax().item<int64_t>());
+      EXPECT_EQ(
+          predictions[i].label,
+          predictions[i].index == 0 ? "cat" : "dog");
     }
   }
 
@@ -118,12 +121,12 @@ TEST_F(PredictorTest, PredictsLikeTheLearnerForEachResizeMethod) {
         ResizeMethod::pad,
         ResizeMethod::none}) {
     SCOPED_TRACE(static_cast<int>(resize));
-    expect_answers_of(*trained(data(
+    expect_predictions_of(*trained(data(
         {.transforms = get_transforms(),
          .resize = resize,
          .padding = Padding::border})));
   }
-  expect_answers_of(
+  expect_predictions_of(
       *trained(data({.transforms = {.train = {}, .valid = {center_crop()}}})));
 }
 
@@ -146,7 +149,7 @@ TEST_F(PredictorTest, PredictsLikeALearnerOnAPretrainedBody) {
       raw,
       mobilenet_v2,
       {.pretrained = weights, .head = {.hidden = {8}}, .learner = quiet()});
-  expect_answers_of(learn);
+  expect_predictions_of(learn);
   const torch::Tensor preds = learn.get_preds().preds;
   EXPECT_GT((preds[0] - preds[1]).abs().max().item<double>(), 1e-3);
 }
@@ -168,9 +171,9 @@ TEST_F(PredictorTest, PredictsLikeAGrayLearnerOfOneSize) {
   Learner learn(data, simple_cnn({1, 4, 2}), quiet());
   learn.export_model(file_);
   const Predictor predictor = Predictor::load(file_, cpu_);
-  const auto answers = predictor.predict_batch(valid_paths(learn));
+  const auto predictions = predictor.predict_batch(valid_paths(learn));
   const torch::Tensor expected = learn.get_preds().preds;
-  EXPECT_TRUE(torch::allclose(answers[2].probabilities, expected[2]));
+  EXPECT_TRUE(torch::allclose(predictions[2].probabilities, expected[2]));
   expect_error<DataError>(
       [&] { predictor.predict(fs::path(paths_[0])); },
       {paths_[0], "20 x 30", "14 x 12"});
@@ -255,8 +258,10 @@ TEST_F(PredictorTest, EightThreadsGetEqualPredictions) {
     threads.emplace_back([&, first] {
       for (size_t i = 0; i < 3 * paths_.size(); ++i) {
         const size_t at = (first + i) % paths_.size();
-        const Prediction answer = predictor.predict(paths_[at]);
-        if (!torch::equal(answer.probabilities, expected[at])) ++differences;
+        const Prediction prediction = predictor.predict(paths_[at]);
+        if (!torch::equal(prediction.probabilities, expected[at])) {
+          ++differences;
+        }
       }
     });
   }
@@ -370,21 +375,24 @@ TEST_F(PredictorTest, HalfWeightsAndLowerPrecisionPredictNearlyTheSame) {
   auto learn = trained(data());
   learn->export_model(file_);
   learn->export_model(temp_ / "half.safetensors", {.half = true});
-  const auto answer = [&](const fs::path& file, torch::ScalarType precision) {
+  const auto probabilities_of = [&](const fs::path& file,
+                                    torch::ScalarType precision) {
     return Predictor::load(
                file,
                {.device = torch::kCPU, .precision = precision})
         .predict(paths_[0])
         .probabilities;
   };
-  const torch::Tensor expected = answer(file_, torch::kFloat);
+  const torch::Tensor expected = probabilities_of(file_, torch::kFloat);
   const auto is_near = [&](const torch::Tensor& actual, double tolerance) {
     return torch::allclose(actual, expected, 0, tolerance);
   };
-  EXPECT_TRUE(is_near(answer(temp_ / "half.safetensors", torch::kFloat), 2e-3));
-  EXPECT_TRUE(is_near(answer(file_, torch::kBFloat16), 2e-2));
+  EXPECT_TRUE(is_near(
+      probabilities_of(temp_ / "half.safetensors", torch::kFloat),
+      2e-3));
+  EXPECT_TRUE(is_near(probabilities_of(file_, torch::kBFloat16), 2e-2));
   expect_error<c10::ValueError>(
-      [&] { answer(file_, torch::kDouble); },
+      [&] { probabilities_of(file_, torch::kDouble); },
       {"precision is Double"});
   expect_error<c10::ValueError>(
       [&] {
@@ -417,14 +425,14 @@ TEST_F(PredictorTest, WritesAPythonScriptWithTheSamePredictions) {
         learn.export_model(file, {.python_loader = true, .traced = traced});
         EXPECT_TRUE(fs::exists(folder / (name + ".py")));
         StateDict expected;
-        for (const FilePrediction& answer :
+        for (const FilePrediction& predicted :
              Predictor::load(
                  file,
                  {.device = torch::kCPU, .trusted = traced, .exact = true})
                  .predict_folder(folder / "images")) {
           expected.insert(
-              fs::path(answer.path).filename().string(),
-              answer.prediction.probabilities);
+              fs::path(predicted.path).filename().string(),
+              predicted.prediction.probabilities);
         }
         EXPECT_EQ(expected.size(), paths_.size());
         save_pth(folder / (name + ".pth"), expected);
@@ -553,11 +561,11 @@ TEST_F(PredictorTest, NamesLabelsAboveTheThresholdOfTheFile) {
     learn.export_model(file_);
     const Predictor predictor = Predictor::load(file_, cpu_);
     EXPECT_EQ(predictor.card().outputs[0].threshold, threshold);
-    const Prediction answer = predictor.predict(paths_[1]);
-    EXPECT_EQ(answer.kind, TargetKind::multi_category);
-    EXPECT_EQ(answer.labels, learn.predict(paths_[1]).labels);
-    if (threshold == 0) EXPECT_EQ(answer.label, "cat, dog");
-    if (threshold == 1) EXPECT_EQ(answer.label, "");
+    const Prediction prediction = predictor.predict(paths_[1]);
+    EXPECT_EQ(prediction.kind, TargetKind::multi_category);
+    EXPECT_EQ(prediction.labels, learn.predict(paths_[1]).labels);
+    if (threshold == 0) EXPECT_EQ(prediction.label, "cat, dog");
+    if (threshold == 1) EXPECT_EQ(prediction.label, "");
   }
 }
 
@@ -573,12 +581,12 @@ TEST_F(PredictorTest, PredictsNumbers) {
   learn.fit(1);
   learn.export_model(file_);
   const Predictor predictor = Predictor::load(file_, cpu_);
-  const Prediction answer = predictor.predict(paths_[1]);
-  EXPECT_EQ(answer.kind, TargetKind::number);
-  ASSERT_EQ(answer.numbers.size(), 1u);
-  EXPECT_EQ(answer.numbers[0], answer.probabilities[0].item<double>());
-  EXPECT_EQ(answer.numbers, learn.predict(paths_[1]).numbers);
-  EXPECT_EQ(answer.label, fmt::format("age {:.4g}", answer.numbers[0]));
+  const Prediction prediction = predictor.predict(paths_[1]);
+  EXPECT_EQ(prediction.kind, TargetKind::number);
+  ASSERT_EQ(prediction.numbers.size(), 1u);
+  EXPECT_EQ(prediction.numbers[0], prediction.probabilities[0].item<double>());
+  EXPECT_EQ(prediction.numbers, learn.predict(paths_[1]).numbers);
+  EXPECT_EQ(prediction.label, fmt::format("age {:.4g}", prediction.numbers[0]));
 }
 
 /// Takes an image and a number; returns a class and a number.
@@ -616,23 +624,23 @@ TEST_F(PredictorTest, SupportsSeveralInputsAndOutputs) {
   for (const std::string& path : {paths_[1], paths_[2]}) {
     samples.push_back({prepare_image(learn.data(), path), torch::tensor(0.5f)});
   }
-  const auto answers = predictor.predict_batch(samples);
+  const auto predictions = predictor.predict_batch(samples);
   PredictorQueue queue(predictor);
   for (size_t i = 0; i < samples.size(); ++i) {
     const Prediction expected = learn.predict(samples[i]);
-    for (const Prediction& answer :
-         {answers[i],
+    for (const Prediction& prediction :
+         {predictions[i],
           predictor.predict(samples[i]),
           queue.submit(samples[i]).get()}) {
-      ASSERT_EQ(answer.outputs.size(), 2u);
+      ASSERT_EQ(prediction.outputs.size(), 2u);
       EXPECT_TRUE(
-          torch::allclose(answer.probabilities, expected.probabilities));
-      EXPECT_EQ(answer.label, expected.label);
+          torch::allclose(prediction.probabilities, expected.probabilities));
+      EXPECT_EQ(prediction.label, expected.label);
       EXPECT_NEAR(
-          answer.outputs[1].numbers.at(0),
+          prediction.outputs[1].numbers.at(0),
           expected.outputs[1].numbers.at(0),
           1e-5);
-      EXPECT_TRUE(answer.outputs[1].label.starts_with("age "));
+      EXPECT_TRUE(prediction.outputs[1].label.starts_with("age "));
     }
   }
 }
@@ -695,10 +703,10 @@ TEST_F(PredictorTest, ExportsAModelWithoutAnArchitectureAsItsGraph) {
         {.device = torch::kCPU, .trusted = true, .exact = true});
     const std::vector<fs::path> paths = valid_paths(learn);
     const torch::Tensor expected = learn.get_preds().preds;
-    const auto answers = predictor.predict_batch(paths);
+    const auto predictions = predictor.predict_batch(paths);
     for (size_t i = 0; i < paths.size(); ++i) {
       EXPECT_TRUE(torch::equal(
-          answers[i].probabilities,
+          predictions[i].probabilities,
           expected[static_cast<int64_t>(i)]));
     }
     EXPECT_TRUE(torch::allclose(  // a single sample
@@ -743,9 +751,10 @@ TEST_F(PredictorTest, AGraphOfHalfWeightsIsClose) {
   const auto predictor = Predictor::load(
       file_,
       {.device = torch::kCPU, .trusted = true, .exact = true});
-  const auto answers = predictor.predict_batch(valid_paths(learn));
-  EXPECT_TRUE(torch::allclose(answers[0].probabilities, expected[0], 0, 2e-3));
-  EXPECT_FALSE(torch::equal(answers[0].probabilities, expected[0]));
+  const auto predictions = predictor.predict_batch(valid_paths(learn));
+  EXPECT_TRUE(
+      torch::allclose(predictions[0].probabilities, expected[0], 0, 2e-3));
+  EXPECT_FALSE(torch::equal(predictions[0].probabilities, expected[0]));
 }
 
 TEST_F(PredictorTest, RejectsAGraphThatSupportsOnlyOneBatchSize) {
@@ -816,10 +825,10 @@ TEST_F(PredictorTest, ReadsExportedModelsOfEveryVersion) {
     const Predictor predictor =
         Predictor::load(golden / ("model_" + version + ".safetensors"), cpu_);
     const StateDict expected =
-        load_weights(golden / ("answer_" + version + ".safetensors"));
+        load_weights(golden / ("output_" + version + ".safetensors"));
     EXPECT_TRUE(torch::allclose(
         predictor.predict(input).probabilities,
-        expected["answer"],
+        expected["output"],
         1e-4,
         1e-5));
     EXPECT_EQ(predictor.card().classes[1], "dög");

@@ -40,8 +40,8 @@ class ConvNeXtImpl : public torch::nn::Cloneable<ConvNeXtImpl>,
   static constexpr const char* kSecondGroup = "features.4";
   static constexpr const char* kClassifier = "classifier.";
 
-  /// \throws c10::ValueError unless all numbers of the shape are positive, and
-  ///         like `convnext_tiny`.
+  /// \throws c10::ValueError unless all numbers of the shape are positive; the
+  ///         errors of `convnext_tiny`.
   ConvNeXtImpl(const ConvNeXtShape& shape, const ConvNeXtOptions& options);
   void reset() override;
 

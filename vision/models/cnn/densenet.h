@@ -31,8 +31,8 @@ class DenseNetImpl : public torch::nn::Cloneable<DenseNetImpl>,
   static constexpr const char* kSecondGroup = "features.transition2";
   static constexpr const char* kClassifier = "classifier.";
 
-  /// \throws c10::ValueError unless all numbers of the shape are positive, and
-  ///         like `densenet121`.
+  /// \throws c10::ValueError unless all numbers of the shape are positive; the
+  ///         errors of `densenet121`.
   DenseNetImpl(const DenseNetShape& shape, const DenseNetOptions& options);
   void reset() override;
 

@@ -38,8 +38,8 @@ class EfficientNetImpl : public torch::nn::Cloneable<EfficientNetImpl>,
   static constexpr const char* kSecondGroup = "features.4";
   static constexpr const char* kClassifier = "classifier.";
 
-  /// \throws c10::ValueError unless all numbers of the shape are positive, and
-  ///         like `efficientnet_b0`.
+  /// \throws c10::ValueError unless all numbers of the shape are positive; the
+  ///         errors of `efficientnet_b0`.
   EfficientNetImpl(
       const EfficientNetShape& shape,
       const EfficientNetOptions& options);

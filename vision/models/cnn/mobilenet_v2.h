@@ -42,7 +42,7 @@ class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl>,
 TORCH_MODULE(MobileNetV2);
 
 /// \throws c10::ValueError unless num_classes >= 0, in_channels > 0, dropout is
-///         in [0, 1) and output_stride is 8, 16 or 32, and for a classifier
+///         in [0, 1) and output_stride is 8, 16 or 32; also if num_classes > 0
 ///         without `last_convolution`.
 MobileNetV2 mobilenet_v2(const MobileNetV2Options& options = {});
 

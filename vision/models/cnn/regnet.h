@@ -34,7 +34,7 @@ class RegNetImpl : public torch::nn::Cloneable<RegNetImpl>, public Backbone {
   static constexpr const char* kClassifier = "fc.";
 
   /// \throws c10::ValueError unless all numbers of the shape are positive and
-  ///         the channels are multiples of group_width, and as
+  ///         the channels are multiples of group_width; the errors of
   ///         `regnet_y_400mf`.
   RegNetImpl(const RegNetShape& shape, const RegNetOptions& options);
   void reset() override;

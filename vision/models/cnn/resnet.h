@@ -52,7 +52,7 @@ struct ResNetOptions {
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
   /// Initializes the last BatchNorm of each block to 0, so that every block
-  /// starts as the identity. This improves training from scratch slightly
+  /// starts as the identity. This slightly improves training from scratch
   /// (Goyal et al., "Accurate, Large Minibatch SGD", section 5.1).
   bool zero_init_residual = false;
   /// Output stride of the features: 32, 16 or 8. With 16 and 8, the

@@ -23,8 +23,8 @@ struct SimpleCnnOptions {
 };
 
 /// Creates a small image classifier: convolutions with ReLU, then global
-/// average pooling. Same as fastai's simple_cnn with `last_relu`; by default
-/// there is no last ReLU.
+/// average pooling. Same as fastai's simple_cnn if `last_relu` is set; by
+/// default the last convolution has no ReLU.
 ///
 ///   auto model = simple_cnn({3, 16, 16, 2});
 ///   model->forward(torch::rand({64, 3, 28, 28}));   // [64, 2], logits

@@ -22,7 +22,7 @@ struct AnchorOptions {
 
   /// Returns RetinaNet's options: five levels with three sizes and three aspect
   /// ratios each.
-  /// \param smallest  Side of the smallest square on the finest level. It
+  /// \param smallest  Side of the smallest square on the finest level. The side
   ///                  doubles with each coarser level.
   /// \throws c10::ValueError unless `smallest` is finite and at least 2.
   static AnchorOptions retinanet(double smallest = 32);

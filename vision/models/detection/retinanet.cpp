@@ -469,7 +469,7 @@ RetinaNet detection_model(
       !is_coco || options.smallest_anchor == RetinaNetOptions().smallest_anchor,
       "[detection_model] smallest_anchor is {} with COCO weights, which "
       "predict boxes relative to anchors of at least {} pixels; expected that "
-      "size. Leave .smallest_anchor out.",
+      "size. Omit .smallest_anchor.",
       options.smallest_anchor,
       RetinaNetOptions().smallest_anchor);
   const RetinaNetOptions own{

@@ -94,8 +94,8 @@ class RetinaNetImpl : public torch::nn::Cloneable<RetinaNetImpl>,
 TORCH_MODULE(RetinaNet);
 
 /// torchvision's RetinaNets on ResNet-50. v2 uses GroupNorm in its heads and
-/// computes the last two levels differently; torchvision trains it with
-/// `RetinaNetLossOptions::box_loss` giou. These functions set
+/// computes the last two levels differently; torchvision trains it with the
+/// generalized IoU loss (`BoxLoss::giou`). These functions set
 /// `options.group_norm` and `options.p6_of_c5` themselves.
 /// \throws the errors of RetinaNet.
 RetinaNet retinanet_resnet50_fpn(const RetinaNetOptions& options = {});
@@ -134,8 +134,8 @@ struct DetectionModelOptions {
   /// `load_detector_weights` instead.
   std::filesystem::path file = {};
   int64_t in_channels = 3;
-  /// See RetinaNetOptions. If not set, as in torchvision: true with pretrained
-  /// weights, except for v2.
+  /// See RetinaNetOptions. If not set, it is true with pretrained weights,
+  /// except for v2, as in torchvision.
   std::optional<bool> frozen_norm = std::nullopt;
   /// See RetinaNetOptions. COCO's weights require the default.
   double smallest_anchor = 32;

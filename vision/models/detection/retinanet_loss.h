@@ -15,7 +15,7 @@ enum class BoxLoss {
 
 struct RetinaNetLossOptions {
   BoxLoss box_loss = BoxLoss::l1;
-  /// alpha of the focal loss is the weight of an object's class; all other
+  /// In the focal loss, alpha is the weight of an object's class; all other
   /// classes have the weight 1 - alpha. gamma controls how strongly easy
   /// anchors are down-weighted.
   double alpha = 0.25, gamma = 2;
@@ -37,9 +37,8 @@ struct RetinaNetLossOptions {
 /// The outputs are as returned by RetinaNet. The targets are boxes [N, K, 4]
 /// (x1, y1, x2, y2 in pixels) and labels [N, K] kLong: 0 to C - 1, or -1 for
 /// padding, anywhere in the row. Further targets are ignored. Boxes without
-/// area, which torchvision rejects, are treated as padding. The loss of an
-/// empty batch is
-/// 0. Never synchronizes with the device.
+/// area, which torchvision rejects, are treated as padding. The loss is 0 for
+/// an empty batch. Never synchronizes with the device.
 /// \throws c10::ValueError unless alpha is in 0..1, gamma and box_weight are
 ///         finite and >= 0, and 0 <= bg_iou <= fg_iou <= 1. The loss throws it
 ///         for outputs or targets of any other form, and for a label >= C in

@@ -102,7 +102,7 @@ class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
         x.size(0) > 1 || !is_training(),
         "[Aspp] got a batch of one image in training; expected at least two, "
         "since BatchNorm normalizes the mean of each image over the batch. Use "
-        "larger batches, and drop_last to leave out a short last batch.");
+        "larger batches, and drop_last to omit a short last batch.");
     Tensors seen;
     for (const auto& conv : *convs_) {
       seen.push_back(conv->as<torch::nn::Sequential>()->forward(x));

@@ -41,7 +41,7 @@ class SwinImpl : public torch::nn::Cloneable<SwinImpl>, public FeatureNetwork {
   static constexpr const char* kSecondGroup = "features.4";
   static constexpr const char* kClassifier = "head.";
 
-  /// \throws c10::ValueError like `swin_t`, or for an invalid shape.
+  /// \throws c10::ValueError for an invalid shape; the errors of `swin_t`.
   SwinImpl(const SwinShape& shape, const SwinOptions& options);
   void reset() override;
   torch::Tensor stage(size_t index, const torch::Tensor& x) override;

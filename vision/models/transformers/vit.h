@@ -52,7 +52,7 @@ class VisionTransformerImpl
       kIsTimm ? "blocks.6" : "encoder.layers.encoder_layer_6";
   static constexpr const char* kClassifier = kIsTimm ? "head." : "heads.";
 
-  /// \throws c10::ValueError like `vit_b_16`, or for an invalid shape.
+  /// \throws c10::ValueError for an invalid shape; the errors of `vit_b_16`.
   VisionTransformerImpl(const ViTShape& shape, const ViTOptions& options);
   void reset() override;
   /// [N, in_channels, H, W] -> [N, num_classes], logits.
@@ -89,7 +89,8 @@ TORCH_MODULE(TimmViT);
 ///         in [0, 1).
 ViT vit_b_16(const ViTOptions& options = {});
 ViT vit_b_32(const ViTOptions& options = {});
-/// timm's vit_small_patch16_224, with width 384 and 6 heads. \throws as above.
+/// timm's vit_small_patch16_224, with width 384 and 6 heads.
+/// \throws the errors of `vit_b_16`.
 TimmViT vit_s_16(const ViTOptions& options = {});
 
 }  // namespace tern

@@ -10,7 +10,7 @@
 namespace tern {
 
 struct WindowAttentionOptions {
-  int64_t width, heads;  // channels, and the heads that share them
+  int64_t width, heads;  // channels; attention heads
   int64_t window = 7;    // cells per side
   bool is_shifted = false;
   double dropout = 0;  // of the attention weights
@@ -34,7 +34,7 @@ class WindowAttentionImpl : public torch::nn::Cloneable<WindowAttentionImpl> {
 
  private:
   WindowAttentionOptions options_;
-  torch::Tensor table_, index_;  // biases; each pair's entry
+  torch::Tensor table_, index_;  // biases; for each pair of cells, its index
   torch::nn::Linear qkv_{nullptr}, proj_{nullptr};
 };
 TORCH_MODULE(WindowAttention);

@@ -34,12 +34,13 @@ class Operation {
   const torch::Tensor& input(size_t i = 0) const;
   const std::vector<torch::Tensor>& inputs() const { return inputs_; }
 
-  /// Inputs of the types that the specification lists.
+  /// These return an input and check that it has a type that the specification
+  /// lists.
   const torch::Tensor& floats(size_t i = 0) const;
   const torch::Tensor& numbers(size_t i = 0) const;  // floats or integers
   const torch::Tensor& booleans(size_t i = 0) const;
   const torch::Tensor& places(size_t i) const;  // 32 or 64 bits
-  /// Returns a shape, axes and similar lists: one dimension, 64 bits.
+  /// Returns a shape, axes or a similar list: one dimension, 64 bits.
   Integers integers(size_t i) const;
   /// Checks that all inputs have the same type, as operands must.
   void require_one_type() const;

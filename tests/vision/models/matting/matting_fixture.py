@@ -62,7 +62,7 @@ def some(tensor, count):
     return [float(f"{value:.6g}") for value in values]
 
 
-def answers(forward, model, size):
+def outputs_of(forward, model, size):
     model.eval()
     with torch.no_grad():
         outputs = forward(model, *pictures(2, size))
@@ -101,7 +101,7 @@ def base_case(backbone, model):
         "mode": "base",
         "kernel": 0,
         "names": names,
-        "outputs": answers(MattingBase.forward, model, BASE_SIZE),
+        "outputs": outputs_of(MattingBase.forward, model, BASE_SIZE),
     }
     if backbone == "mobilenet_v2":
         case["gradients"] = gradients(MattingBase.forward, model, BASE_SIZE)
@@ -116,7 +116,7 @@ def refine_case(backbone, model, mode, kernel):
         "kernel": kernel,
         "sample_pixels": SAMPLE_PIXELS,
         "threshold": model.refiner.threshold,
-        "outputs": answers(MattingRefine.forward, model, REFINE_SIZE),
+        "outputs": outputs_of(MattingRefine.forward, model, REFINE_SIZE),
     }
     if mode == "sampling" and (backbone == "mobilenet_v2" or kernel == 3):
         case["gradients"] = gradients(

@@ -91,7 +91,7 @@ double largest_difference(
       .item<double>();
 }
 
-void expect_answers(Model model, const json& c) {
+void expect_outputs(Model model, const json& c) {
   const torch::NoGradGuard no_grad;
   model.eval();
   const Tensors outputs = model.forward(pictures(2, c["mode"] == "base"));
@@ -168,7 +168,7 @@ TEST_P(MattingParityTest, BaseMatchesNamesOutputsAndGradientsOfPython) {
     const Model model = MattingBase(MattingBaseOptions{GetParam()});
     EXPECT_EQ(names_of(model), c["names"].get<std::vector<std::string>>());
     fill(model);
-    expect_answers(model, c);
+    expect_outputs(model, c);
     if (c.contains("gradients")) expect_gradients(model, c);
   }
 }
@@ -192,7 +192,7 @@ TEST_P(MattingParityTest, RefineMatchesOutputsAndGradientsOfPythonInEachMode) {
       options.sample_pixels = c["sample_pixels"].get<int64_t>();
       options.threshold = c["threshold"].get<double>();
       net->set_options(options);
-      expect_answers(net, c);
+      expect_outputs(net, c);
       // This is the last case, as its step changes the running means.
       if (c.contains("gradients")) expect_gradients(net, c);
     }

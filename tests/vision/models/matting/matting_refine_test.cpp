@@ -27,7 +27,7 @@ MattingRefine net_with(const MattingRefineOptions& options) {
   return net;
 }
 
-MattingRefineOutput answer(MattingRefine& net) {
+MattingRefineOutput output_of(MattingRefine& net) {
   const torch::NoGradGuard no_grad;
   return net->forward(noise(2, 64, 96), noise(2, 64, 96, 2));
 }
@@ -39,7 +39,7 @@ std::vector<int64_t> refined(const MattingRefineOutput& out) {
 
 TEST(MattingRefine, ReturnsOutputsInBothSizes) {
   MattingRefine net = net_with({.sample_pixels = 160});
-  const Tensors out = answer(net);
+  const Tensors out = output_of(net);
   const std::vector<std::vector<int64_t>> shapes = {
       {2, 1, 64, 96},
       {2, 3, 64, 96},
@@ -57,14 +57,14 @@ TEST(MattingRefine, ReturnsOutputsInBothSizes) {
 
 TEST(MattingRefine, RefinesTheGivenNumberOfPixels) {
   MattingRefine net = net_with({.sample_pixels = 160});
-  EXPECT_EQ(refined(answer(net)), (std::vector<int64_t>{10, 10}));
+  EXPECT_EQ(refined(output_of(net)), (std::vector<int64_t>{10, 10}));
   net->set_options({.sample_pixels = 64 * 96});
-  EXPECT_EQ(refined(answer(net)), (std::vector<int64_t>{384, 384}));
+  EXPECT_EQ(refined(output_of(net)), (std::vector<int64_t>{384, 384}));
 }
 
 TEST(MattingRefine, RefinesWhereThePredictedErrorIsLargest) {
   MattingRefine net = net_with({.sample_pixels = 160});
-  const MattingRefineOutput out = answer(net);
+  const MattingRefineOutput out = output_of(net);
   const Tensor inside = out.err_sm.masked_select(out.ref_sm > 0);
   // The top pixels are chosen per image, so compare within image 0 only.
   const Tensor outside = out.err_sm[0].masked_select(out.ref_sm[0] == 0);
@@ -97,15 +97,15 @@ TEST(MattingRefine, DoesNotRefineWherePredictedErrorIsZero) {
   MattingRefine net = net_with({.sample_pixels = 160});
   const torch::NoGradGuard no_grad;
   net->named_parameters()["decoder.conv4.bias"].fill_(-100);
-  EXPECT_EQ(refined(answer(net)), (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(refined(output_of(net)), (std::vector<int64_t>{0, 0}));
   net->set_options({.sample_pixels = 160, .prevent_oversampling = false});
-  EXPECT_EQ(refined(answer(net)), (std::vector<int64_t>{10, 10}));
+  EXPECT_EQ(refined(output_of(net)), (std::vector<int64_t>{10, 10}));
 }
 
 TEST(MattingRefine, RefinesWhereTheErrorExceedsAThreshold) {
   MattingRefine net =
       net_with({.mode = RefineMode::thresholding, .threshold = 0.5});
-  const MattingRefineOutput out = answer(net);
+  const MattingRefineOutput out = output_of(net);
   EXPECT_TRUE(torch::equal(out.ref_sm, (out.err_sm > 0.5).to(torch::kFloat)));
   EXPECT_GT(out.ref_sm.sum().item<float>(), 0);
 }
@@ -113,7 +113,7 @@ TEST(MattingRefine, RefinesWhereTheErrorExceedsAThreshold) {
 TEST(MattingRefine, ReturnsTheCoarseOutputWhereItDoesNotRefine) {
   MattingRefine net =
       net_with({.mode = RefineMode::thresholding, .threshold = 1});
-  const MattingRefineOutput out = answer(net);
+  const MattingRefineOutput out = output_of(net);
   EXPECT_EQ(refined(out), (std::vector<int64_t>{0, 0}));
   EXPECT_TRUE(torch::allclose(
       out.pha,
@@ -126,11 +126,11 @@ TEST(MattingRefine, RefiningAllPatchesEqualsRefiningTheWholeImage) {
         .mode = RefineMode::full,
         .kernel_size = kernel_size};
     MattingRefine net = net_with(options);
-    const MattingRefineOutput whole = answer(net);
+    const MattingRefineOutput whole = output_of(net);
     options.mode = RefineMode::thresholding;
     options.threshold = 0;
     net->set_options(options);
-    const MattingRefineOutput squares = answer(net);
+    const MattingRefineOutput squares = output_of(net);
     ASSERT_EQ(squares.ref_sm.min().item<float>(), 1);
     EXPECT_TRUE(torch::equal(whole.ref_sm, squares.ref_sm));
     EXPECT_TRUE(torch::allclose(whole.pha, squares.pha, 1e-4, 1e-5));
@@ -171,7 +171,7 @@ TEST(MattingRefine, IsRebuiltFromItsArchitecture) {
   again.eval();
   EXPECT_TRUE(torch::equal(
       again.forward({noise(2, 64, 96), noise(2, 64, 96, 2)})[0],
-      answer(net).pha));
+      output_of(net).pha));
   expect_error<c10::ValueError>(
       [] {
         build_model({"matting_refine", R"({"mode": "half"})"});

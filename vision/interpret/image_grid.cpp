@@ -1,4 +1,4 @@
-#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/image_grid.h"
 
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ constexpr int64_t kSwatch = 14, kLegendLine = 24;
 constexpr size_t kMaxLines = 3;
 constexpr double kTagRoom = 13;  // height of a name above its box
 
-int64_t columns_of(const PictureGridOptions& options, int64_t count) {
+int64_t columns_of(const ImageGridOptions& options, int64_t count) {
   const int64_t columns =
       options.columns > 0 ? options.columns
                           : static_cast<int64_t>(std::ceil(std::sqrt(count)));
@@ -229,19 +229,19 @@ torch::Tensor image_bytes(const torch::Tensor& image, const std::string& who) {
       .view({bytes.size(0), bytes.size(1), channels});
 }
 
-torch::Tensor picture_grid(
+torch::Tensor image_grid(
     const std::vector<Picture>& pictures,
-    const PictureGridOptions& options) {
+    const ImageGridOptions& options) {
   TERN_CHECK_VALUE(
       !pictures.empty() && options.tile >= 16,
-      "[picture_grid] got {} images in tiles of {} pixels; expected at least "
+      "[image_grid] got {} images in tiles of {} pixels; expected at least "
       "one image, and tiles of at least 16 pixels.",
       pictures.size(),
       options.tile);
   Tensors images;
   std::vector<std::vector<CaptionLine>> captions;
   for (const Picture& picture : pictures) {
-    images.push_back(image_bytes(picture.image, "[picture_grid]"));
+    images.push_back(image_bytes(picture.image, "[image_grid]"));
     captions.push_back(wrapped(picture.caption, options.tile));
   }
   const int64_t columns = columns_of(options, std::ssize(pictures));

@@ -38,7 +38,7 @@ struct Picture {
   std::vector<MarkedPoint> points = {};
 };
 
-struct PictureGridOptions {
+struct ImageGridOptions {
   std::string title = {};
   /// Number of columns; 0 chooses a number that makes the plot about square.
   int64_t columns = 0;
@@ -52,9 +52,9 @@ struct PictureGridOptions {
 ///
 /// \return [H, W, 3] kByte.
 /// \throws c10::ValueError without images, or for a tile below 16 pixels.
-torch::Tensor picture_grid(
+torch::Tensor image_grid(
     const std::vector<Picture>& pictures,
-    const PictureGridOptions& options = {});
+    const ImageGridOptions& options = {});
 
 /// Returns distinct colors for classes, [classes, 3] kByte.
 torch::Tensor mask_colors(int64_t classes);
