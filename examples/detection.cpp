@@ -130,7 +130,6 @@ int main(int argc, char** argv) try {
       {.size = size,
        .transforms = {{tern::rand_zoom(), tern::rotate({-5, 5})}, {}},
        .resize = tern::ResizeMethod::pad,
-       .padding = tern::Padding::zeros,
        .batch_size = batch_size});
   tern::show_batch(data, "batch.png");
 

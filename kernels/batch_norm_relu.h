@@ -12,8 +12,9 @@ struct BatchNormTensors {
 };
 
 /// True if `batch_norm_relu` supports these tensors: on a CPU, in kFloat or
-/// kBFloat16, channels last. False if individual operations must remain
-/// visible: with keep_fp32, in an audit, and with synchronized BatchNorm.
+/// kBFloat16, channels last, with a multiple of 16 channels. False if
+/// individual operations must remain visible: in a trace, with keep_fp32, in an
+/// audit, and with synchronized BatchNorm.
 bool fits_batch_norm_relu(
     const torch::Tensor& images,
     const torch::Tensor& other,

@@ -113,19 +113,6 @@ void add_points(Prediction& prediction, const std::vector<std::string>& names) {
   prediction.label = fmt::format("{}", fmt::join(words, ", "));
 }
 
-/// True if the outputs are a detector's boxes [D, 4], scores [D] and labels
-/// [D].
-bool are_detections(
-    const Tensors& outputs,
-    const std::vector<OutputInfo>& info) {
-  return info_at(info, 0).kind == TargetKind::boxes && outputs.size() >= 3 &&
-         outputs[0].defined() && outputs[0].dim() == 2 &&
-         outputs[0].size(1) == 4 && outputs[1].defined() &&
-         outputs[2].defined() && outputs[1].dim() == 1 &&
-         outputs[2].sizes() == outputs[1].sizes() &&
-         outputs[1].size(0) == outputs[0].size(0);
-}
-
 Prediction decode_detector(const Tensors& outputs, const OutputInfo& info) {
   Prediction prediction{.probabilities = outputs[1], .kind = TargetKind::boxes};
   const torch::Tensor scores = outputs[1].to(torch::kDouble);
@@ -225,6 +212,17 @@ bool is_mask(const torch::Tensor& output, const OutputInfo& info) {
   return output.defined() && kind_of(output, info) == TargetKind::mask;
 }
 
+bool are_detections(
+    const Tensors& outputs,
+    const std::vector<OutputInfo>& info) {
+  return info_at(info, 0).kind == TargetKind::boxes && outputs.size() >= 3 &&
+         outputs[0].defined() && outputs[0].dim() == 2 &&
+         outputs[0].size(1) == 4 && outputs[1].defined() &&
+         outputs[2].defined() && outputs[1].dim() == 1 &&
+         outputs[2].sizes() == outputs[1].sizes() &&
+         outputs[1].size(0) == outputs[0].size(0);
+}
+
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info) {
   Tensors activated;
   size_t done = 0;
@@ -234,7 +232,7 @@ Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info) {
   }
   for (size_t i = done; i < outputs.size(); ++i) {
     const Activation activation =
-        info_at(info, i).activation.value_or(Activation::none);
+        info_at(info, activated.size()).activation.value_or(Activation::none);
     activated.push_back(activate(outputs[i], activation));
   }
   return activated;

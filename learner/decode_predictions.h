@@ -20,12 +20,19 @@ std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss);
 
 /// Applies each output's activation, in kFloat. Outputs without an entry in
 /// `info` are treated as regression outputs. A detector's first four outputs
-/// become three: boxes, scores and labels.
+/// become three: boxes, scores and labels. The entries of `info` are for the
+/// resulting outputs.
 Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 
 /// True if an output of one sample, without the batch dimension, is a mask: a
 /// class for each pixel.
 bool is_mask(const torch::Tensor& output, const OutputInfo& info);
+
+/// True if the outputs of one sample, activated and without the batch
+/// dimension, begin with a detector's boxes [D, 4], scores [D] and labels [D].
+bool are_detections(
+    const Tensors& outputs,
+    const std::vector<OutputInfo>& info);
 
 /// Interprets the model's outputs for one sample. A detector's three outputs
 /// (boxes, scores and labels) become one prediction.

@@ -130,13 +130,13 @@ std::vector<int64_t> anchors_per_level(
     const DetectionOptions& options) {
   const int64_t images = anchors.size(0), all = anchors.size(1);
   std::vector<int64_t> counts = options.anchors_per_level;
-  if (counts.empty() && images > 0 && all > 0) {
+  if (images == 0 || all == 0) return {};
+  if (counts.empty()) {
     counts = find_levels(where, anchors[0], options.levels);
   }
   TERN_CHECK_VALUE(
-      (counts.empty() || std::ranges::min(counts) >= 0) &&
-          std::accumulate(counts.begin(), counts.end(), int64_t{0}) ==
-              (images > 0 ? all : 0),
+      std::ranges::min(counts) >= 0 &&
+          std::accumulate(counts.begin(), counts.end(), int64_t{0}) == all,
       "[{}] anchors_per_level is {{{}}} and there are {} anchors; expected "
       "numbers >= 0 whose sum is the number of anchors.",
       where,

@@ -491,11 +491,13 @@ DataBunch make_bunch(
       "[ImageDataBunch] there is a sampler, and balance_classes is set, which "
       "creates another; expected only one of them. A WeightedSampler can do "
       "both.");
+  const TargetKind target = output ? output->kind : TargetKind::category;
+  const Padding padding = padding_for(target, options.padding);
   const ImageDatasetOptions dataset_options = {
       .size = options.size,
       .decode = options.decode,
       .transforms = options.transforms,
-      .sizing = {.resize = options.resize, .padding = options.padding},
+      .sizing = {.resize = options.resize, .padding = padding},
       .bad_images = options.bad_images,
       .sink = options.sink};
   if (options.report_duplicates) {
@@ -534,9 +536,9 @@ DataBunch make_bunch(
           ? normalize(stats.mean, stats.stddev)
           : augment_batch(
                 options.batch_transforms,
-                options.padding,
+                padding,
                 stats,
-                output ? output->kind : TargetKind::category,
+                target,
                 annotations));
   if (output) data.outputs = {*output};
   data.preprocessing = describe_preprocessing(*valid_images, stats);

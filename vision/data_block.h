@@ -58,7 +58,9 @@ struct ImageDataBunchOptions {
   /// the center unless a transform such as `rand_crop` chooses a different
   /// position.
   ResizeMethod resize = ResizeMethod::crop;
-  Padding padding = Padding::reflection;
+  /// Pixels beyond the image. Unset: `reflection`; for boxes and points
+  /// `zeros`, because a reflected object has no box.
+  std::optional<Padding> padding = {};
   BadImagePolicy bad_images = BadImagePolicy::error();
   /// Warns about validation images whose files are identical to training
   /// images, which makes validation too optimistic. Reads the files whose size

@@ -2,7 +2,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/metrics/mean_average_precision.h"
-#include "tern/vision/transforms/augment_batch.h"
+#include "tern/vision/imagenet_normalization.h"
 
 namespace tern {
 namespace {
@@ -53,13 +53,14 @@ Learner detection_learner(
        .frozen_norm = options.frozen_norm,
        .smallest_anchor = options.smallest_anchor,
        .sink = options.learner.sink});
+  const bool is_pretrained = options.pretrained != DetectorWeights::none;
   Learner learn(
-      data,
+      is_pretrained ? imagenet_normalized(data) : data,
       model,
       with_defaults(options.learner, name, options.loss));
   learn.split(
       {"backbone.body." + model->arch().second_group(), "backbone.fpn"});
-  if (options.pretrained != DetectorWeights::none) learn.freeze();
+  if (is_pretrained) learn.freeze();
   return learn;
 }
 

@@ -41,9 +41,12 @@ struct DetectionLearnerOptions {
 ///       .boxes = coco.labeller()};
 ///   auto learn = detection_learner(
 ///       cars.bunch({.size = 320, .resize = ResizeMethod::pad}),
-///       "retinanet_resnet18_fpn",
+///       "retinanet_resnet18_fpn_v2",
 ///       {.pretrained = DetectorWeights::imagenet});
 ///   learn.fine_tune(10);
+///
+/// With pretrained weights and data without batch transforms, images are
+/// normalized with ImageNet's statistics.
 ///
 /// `get_preds` returns boxes [N, D, 4], scores [N, D] and labels [N, D], like
 /// `decode_detections` with `data.outputs[0].detection`. `predict` returns the

@@ -6,23 +6,11 @@
 #include "tern/learner/losses/losses.h"
 #include "tern/vision/datasets/box_targets.h"
 #include "tern/vision/datasets/image_dataset.h"
-#include "tern/vision/transforms/augment_batch.h"
+#include "tern/vision/imagenet_normalization.h"
 
 namespace tern {
 
 namespace {
-
-DataBunch normalized(DataBunch data, bool is_pretrained) {
-  if (is_pretrained && data.batch_transforms.empty()) {
-    const ImageStats stats = stats::imagenet();
-    data.batch_transforms.push_back(normalize(stats.mean, stats.stddev));
-    if (data.preprocessing) {
-      data.preprocessing->mean = stats.mean;
-      data.preprocessing->stddev = stats.stddev;
-    }
-  }
-  return data;
-}
 
 // True if images have several classes: the targets are then floating-point
 // numbers although the data has class names.
@@ -101,7 +89,7 @@ Learner learner_on_body(
   load(arch, model->body(), options.pretrained, options.learner.sink);
   const bool is_pretrained = bool{options.pretrained};
   Learner learn(
-      normalized(data, is_pretrained),
+      is_pretrained ? imagenet_normalized(data) : data,
       model,
       with_loss(options.learner, data));
   std::vector<std::string> groups = {first_new};

@@ -23,7 +23,7 @@ struct ModuleAudit {
   /// The first two are fractions: of the values that are finite in fp32, and of
   /// the values that are nonzero in fp32.
   struct Change {
-    double overflow = 0;  // infinite
+    double overflow = 0;  // infinite or NaN
     double tiny = 0;      // subnormal or 0
     double error = 0;     // |16 bits - fp32| / |fp32|
   };

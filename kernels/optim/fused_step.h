@@ -71,7 +71,8 @@ torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
 ///                          device of the parameters, for steps that are
 ///                          captured and replayed. The kernel then reads its
 ///                          numbers from this tensor when it runs, and uses
-///                          `args` only to decide whether to use momentum.
+///                          `args` only to decide whether to use momentum and
+///                          a trust ratio.
 /// \throws c10::ValueError if a size, dtype, device or layout differs from the
 ///         above; nothing is written then.
 void fused_sgd_(
@@ -87,7 +88,7 @@ void fused_sgd_(
 /// \param exp_avgs, exp_avg_sqs  kFloat like `params`, or 8-bit; the moments.
 /// \param max_exp_avg_sqs        The same for amsgrad, otherwise empty.
 /// \param args_on_device  As for `fused_sgd_`; `args` determines whether
-///                        amsgrad is used.
+///                        amsgrad and a trust ratio are used.
 /// \throws c10::ValueError if a size, dtype, device or layout differs from the
 ///         above; nothing is written then.
 ///

@@ -170,6 +170,7 @@ struct OutputFields {
          {"topk_candidates", &detection.topk_candidates},
          {"nms_thresh", &detection.nms_thresh},
          {"detections_per_img", &detection.detections_per_img},
+         {"anchors_per_level", &detection.anchors_per_level},
          {"levels", &detection.levels}});
     return all;
   }

@@ -365,7 +365,18 @@ class DynamicTrace {
         third = traced_at(free.other_size);
       }
       if (!third) continue;
-      if (!is_same(*third, free.other_size)) return false;
+      // A network that pads its input may compute the same at the first two
+      // sizes. What the third then shows is checked with a fourth, below.
+      const bool needs_fourth = learned.count() == sizes.count() && is_larger &&
+                                !free.limit && learned.compare(*third->graph());
+      if (needs_fourth) {
+        if (const auto difference = learn(learned, *third)) {
+          note_reason(*difference, size, free.other_size);
+          return false;
+        }
+      } else if (!is_same(*third, free.other_size)) {
+        return false;
+      }
       if (!is_larger) free.limit = size;
 
       // Finds the smallest step that the network accepts. Also detects halving
@@ -381,6 +392,7 @@ class DynamicTrace {
         const auto longer =
             if_possible([&] { return traced(resized(base, group, 4 * size)); });
         if (longer && !is_same(*longer, 4 * size)) return false;
+        if (!longer && needs_fourth) return false;
       }
       sizes = std::move(learned);
       free_.push_back(free);

@@ -114,6 +114,7 @@ class LoraModel final : public ModelImpl,
         "attention layer; expected names of such layers.",
         fmt::join(options.targets, "\", \""));
     for (const ModelTensor& item : inner_.parameters()) {
+      if (!item.tensor.requires_grad()) frozen_.insert(item.name);
       item.tensor.requires_grad_(is_in_any(item.name, train_));
       if (!item.tensor.requires_grad()) item.tensor.mutable_grad().reset();
     }
@@ -219,6 +220,8 @@ class LoraModel final : public ModelImpl,
   bool is_merged() const { return is_merged_; }
   const Model& inner() const { return inner_; }
   const std::vector<Adapter>& adapters() const { return adapters_; }
+  // Names of the parameters that were frozen when the adapters were added.
+  const std::set<std::string>& frozen_before() const { return frozen_; }
 
   /// Merges the adapters, or their values in `exact` if given.
   /// \return  The weights before.
@@ -305,6 +308,7 @@ class LoraModel final : public ModelImpl,
 
   Model inner_;
   std::vector<std::string> train_;
+  std::set<std::string> frozen_;
   double scale_;
   std::vector<Adapter> adapters_;
   bool is_merged_ = false;
@@ -379,6 +383,7 @@ Learner& add_lora(Learner& learn, const LoraOptions& options) {
     }
     all.train.assign(modules.begin(), modules.end());
   }
+  learn.unfreeze();  // so that only parameters frozen by hand remain frozen
   parts.model = add_lora(parts.model, all);
   return learn.split({});
 }
@@ -392,7 +397,7 @@ Model merge_lora(const Model& model) {
     weight.set_data(weight.to(before[i].scalar_type()));
   }
   for (const ModelTensor& item : lora->inner().parameters()) {
-    item.tensor.requires_grad_();
+    item.tensor.requires_grad_(!lora->frozen_before().contains(item.name));
   }
   return lora->inner();
 }

@@ -64,9 +64,10 @@ Model add_lora(const Model& model, const LoraOptions& options = {});
 /// group.
 Learner& add_lora(Learner& learn, const LoraOptions& options = {});
 
-/// Adds the updates to the weights permanently and returns the plain model with
-/// all parameters trainable, like PEFT's merge_and_unload. Returns a model
-/// without adapters unchanged.
+/// Adds the updates to the weights permanently and returns the plain model,
+/// like PEFT's merge_and_unload. Its parameters are trainable, except those
+/// that were frozen before `add_lora` (in a Learner: frozen by hand, not by
+/// `freeze`). Returns a model without adapters unchanged.
 Model merge_lora(const Model& model);
 
 /// Merges a model's adapters into its weights, in fp32, for the lifetime of

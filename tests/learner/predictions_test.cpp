@@ -371,6 +371,30 @@ TEST(Predictions, OfADetectorAreTheBoxesAboveTheThreshold) {
       "none");
 }
 
+// The four raw outputs of a detector become three, so the entries of the others
+// have the places that they have in the predictions.
+TEST(Predictions, OutputsAfterADetectorsHaveTheirOwnActivation) {
+  const Tensors outputs = {
+      torch::zeros({1, 1, 2}),
+      torch::zeros({1, 1, 4}),
+      torch::tensor({{{-4.f, -4.f, 4.f, 4.f}}}),
+      torch::tensor({{8.f, 8.f}}),
+      torch::tensor({{1.f, 3.f}})};
+  const std::vector<OutputInfo> info = {
+      {.kind = TargetKind::boxes,
+       .activation = Activation::detections,
+       .detection = {.levels = 1}},
+      {},
+      {},
+      {.names = {"day", "night"}, .activation = Activation::softmax}};
+  const Tensors activated = activate(outputs, info);
+  ASSERT_EQ(activated.size(), 4u);
+  EXPECT_TRUE(torch::allclose(activated[3], outputs[4].softmax(1)));
+  Tensors sample;
+  for (const torch::Tensor& output : activated) sample.push_back(output[0]);
+  EXPECT_EQ(decode(sample, info).outputs.at(1).label, "night");
+}
+
 TEST(Predictions, OfPixelsAreMasks) {
   torch::Tensor logits = torch::zeros({3, 2, 2});
   logits[2][0][1] = 5;

@@ -22,6 +22,8 @@
 #include "tern/vision/models/cnn/resnet.h"
 #include "tern/vision/predict/image_predict.h"
 #include "tern/vision/predict/predictor.h"
+#include "tern/vision/transforms/augment_batch.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern::detection_learner_test {
 namespace {
@@ -215,6 +217,87 @@ TEST_F(DetectionLearnerTest, PredictorReturnsBoxesInPixelsOfThePhoto) {
   }
 }
 
+TEST_F(DetectionLearnerTest, PredictionsCanBeWrittenForCoco) {
+  Learner learn = learner();
+  learn.data().outputs[0].detection = {
+      .score_thresh = 0,
+      .detections_per_img = 6};
+  // Keeps detections of all scores.
+  learn.data().outputs[0].threshold = 0.99;
+  const std::vector<std::string> paths = {squares_.image(3), squares_.image(0)};
+  const std::vector<ImageDetections> found = get_detections(learn, paths);
+  ASSERT_EQ(found.size(), 2u);
+  learn.data().outputs[0].threshold = 0;
+  for (size_t i = 0; i < 2; ++i) {
+    const Prediction one = learn.predict(std::filesystem::path(paths[i]));
+    const auto count = one.boxes.size(0);
+    ASSERT_GT(count, 0);
+    EXPECT_TRUE(torch::allclose(
+        found[i].boxes.slice(0, 0, count),
+        one.boxes,
+        0,
+        0.05));
+    EXPECT_TRUE((found[i].labels.slice(0, count) == -1).all().item<bool>());
+    EXPECT_EQ(found[i].labels[0].item<int64_t>(), one.indices[0]);
+  }
+  Learner other(
+      squares_.data(),
+      torch::nn::Sequential(
+          torch::nn::AdaptiveAvgPool2d(1),
+          torch::nn::Flatten(),
+          torch::nn::Linear(3, 2)),
+      quiet({.loss = torch::nn::MSELoss()}));
+  expect_error<c10::ValueError>(
+      [&] { get_detections(other, paths); },
+      {"[get_detections]", "boxes [D, 4]"});
+}
+
+// A reflected object would have no box.
+TEST_F(DetectionLearnerTest, ImagesArePaddedWithZerosByDefault) {
+  const DataBlock categories{
+      .items = squares_.items(),
+      .label = label_from_func(
+          [](const ImageItem&) { return std::string("square"); })};
+  const auto top_row = [&](const DataBlock& block,
+                           std::optional<Padding> padding) {
+    const DataBunch data = block.bunch(
+        {.size = 64,
+         .resize = ResizeMethod::pad,
+         .padding = padding,
+         .workers = 0,
+         .device = torch::kCPU});
+    return data.valid->dataset().get_batch({0}, {}).inputs[0][0][0];
+  };
+  const auto is_black = [](const torch::Tensor& row) {
+    return (row == 0).all().item<bool>();
+  };
+  EXPECT_TRUE(is_black(top_row(squares_.block(), {})));
+  EXPECT_FALSE(is_black(top_row(squares_.block(), Padding::reflection)));
+  EXPECT_FALSE(is_black(top_row(categories, {})));
+  EXPECT_EQ(padding_for(TargetKind::points, {}), Padding::zeros);
+  EXPECT_EQ(padding_for(TargetKind::mask, {}), Padding::reflection);
+
+  // And on the device.
+  const auto turned = [&](TargetKind kind, std::optional<Padding> padding) {
+    DataBunch data = squares_.data();
+    Batch batch = data.train->dataset().get_batch({0, 1}, {});
+    if (kind != TargetKind::boxes) batch.targets.clear();
+    augment_batch({rotate({45, 45}, 1)}, padding, {}, kind)(
+        batch,
+        {.training = true, .seed = 1});
+    return batch.inputs[0];
+  };
+  EXPECT_TRUE(torch::equal(
+      turned(TargetKind::boxes, {}),
+      turned(TargetKind::boxes, Padding::zeros)));
+  EXPECT_TRUE(torch::equal(
+      turned(TargetKind::category, {}),
+      turned(TargetKind::category, Padding::reflection)));
+  EXPECT_FALSE(torch::equal(
+      turned(TargetKind::category, {}),
+      turned(TargetKind::boxes, {})));
+}
+
 TEST_F(DetectionLearnerTest, HasThreeLayerGroupsAndFreezesTwoIfPretrained) {
   const auto first_trained = [](Learner& learn) {
     for (const ModelTensor& parameter : learn.model().parameters()) {
@@ -239,6 +322,23 @@ TEST_F(DetectionLearnerTest, HasThreeLayerGroupsAndFreezesTwoIfPretrained) {
   EXPECT_TRUE(torch::equal(
       frozen.state_dict()["backbone.body.conv1.weight"],
       weights["conv1.weight"]));
+
+  // Data that does not normalize is normalized for the pretrained weights.
+  DataBunch data = squares_.data();
+  data.batch_transforms.clear();
+  const auto transforms = [&](const DetectionLearnerOptions& options) {
+    DetectionLearnerOptions quiet_options = options;
+    quiet_options.learner = quiet();
+    return detection_learner(data, "retinanet_resnet18_fpn", quiet_options)
+        .data()
+        .batch_transforms.size();
+  };
+  EXPECT_EQ(transforms({}), 0u);
+  EXPECT_EQ(
+      transforms(
+          {.pretrained = DetectorWeights::imagenet,
+           .file = squares_ / "body.safetensors"}),
+      1u);
 }
 
 TEST_F(DetectionLearnerTest, PlotsDrawBoxesInTheColorsOfTheirClasses) {

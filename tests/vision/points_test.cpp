@@ -45,7 +45,6 @@ class PointsTest : public testing::Test {
   DataBunch data(ImageDataBunchOptions options = {}) const {
     options.size = 32;
     options.resize = ResizeMethod::pad;
-    options.padding = Padding::zeros;
     options.batch_size = 8;
     options.workers = 0;
     options.device = torch::kCPU;

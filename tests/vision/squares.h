@@ -51,15 +51,18 @@ class Squares {
     return annotations_.images.at(index).path;
   }
 
-  DataBunch data(int64_t batch_size = 4) const {
-    const DataBlock block{
+  ImageItems items() const { return annotations_.items(); }
+  DataBlock block() const {
+    return {
         .items = annotations_.items(),
         .split = split_at_random(0.25, 1),
         .boxes = annotations_.labeller()};
-    return block.bunch(
+  }
+
+  DataBunch data(int64_t batch_size = 4) const {
+    return block().bunch(
         {.size = 64,
          .resize = ResizeMethod::pad,
-         .padding = Padding::zeros,
          .batch_size = batch_size,
          .workers = 0,
          .device = torch::kCPU});

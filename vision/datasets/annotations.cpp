@@ -5,6 +5,13 @@
 
 namespace tern {
 
+std::vector<std::string> BoxAnnotations::paths() const {
+  std::vector<std::string> paths;
+  paths.reserve(images.size());
+  for (const AnnotatedImage& image : images) paths.push_back(image.path);
+  return paths;
+}
+
 ImageItems BoxAnnotations::items() const {
   ImageItems items;
   items.reserve(images.size());

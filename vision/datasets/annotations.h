@@ -8,6 +8,7 @@
 
 #include "tern/vision/datasets/image_items.h"
 #include "tern/vision/decode/image_size.h"
+#include "tern/vision/transforms/move_targets.h"
 
 namespace tern {
 
@@ -45,11 +46,15 @@ struct ImageBoxes {
   /// Size of the image according to its annotations, which must match the
   /// actual size; 0 x 0: unknown.
   ImageSize image;
+  /// The pixels to which the boxes refer, if the annotations define it. Used
+  /// if `AnnotationOptions::pixels` is unknown.
+  AnnotatedPixels pixels;
 
   ImageBoxes(  // NOLINT: implicit on purpose
       std::vector<Box> boxes = {},
-      ImageSize image = {})
-      : boxes(std::move(boxes)), image(image) {}
+      ImageSize image = {},
+      AnnotatedPixels pixels = AnnotatedPixels::unknown)
+      : boxes(std::move(boxes)), image(image), pixels(pixels) {}
 };
 
 /// Returns the boxes of an item.
@@ -75,6 +80,7 @@ struct BoxAnnotations {
   /// indices are the ids.
   std::vector<int64_t> category_ids;
 
+  std::vector<std::string> paths() const;
   /// Returns the images, for DataBlock::items.
   ImageItems items() const;
   /// Returns a function that finds the boxes of an image by its path, for

@@ -118,7 +118,9 @@ ImageBoxes read_objects(JsonReader& json) {
   return objects;
 }
 
-constexpr const char* kAdvice = "Correct it, or create the shards again.";
+constexpr const char* kAdvice =
+    "Correct it, or create the shards again; to clip boxes that extend beyond "
+    "their image, set annotations.clip.";
 
 ImageBoxes parsed(std::string_view text, const std::string& where) {
   try {

@@ -154,6 +154,9 @@ BoxTargets::BoxTargets(
       lists.labels.push_back(class_of(numbers, paths_[i], box.label));
     }
     image_sizes_.push_back(images[i].image);
+    pixels_.push_back(
+        options.pixels != AnnotatedPixels::unknown ? options.pixels
+                                                   : images[i].pixels);
     for (const auto& [rows, lists] :
          {std::pair{&objects_, &objects}, {&crowds_, &crowds}}) {
       const int64_t end = std::ssize(lists->labels);
@@ -238,6 +241,13 @@ void BoxTargets::copy_rows(
   }
 }
 
+bool BoxTargets::has_boxes(int64_t index) const {
+  const auto rows = [&](const Rows& all) {
+    return all.first[index + 1] - all.first[index];
+  };
+  return rows(objects_) + rows(crowds_) > 0;
+}
+
 void BoxTargets::write(
     int64_t index,
     const SamplePlan& plan,
@@ -245,11 +255,12 @@ void BoxTargets::write(
     int64_t slot) const {
   const std::string& path = paths_[index];
   const ImageSize annotated = image_sizes_[index];
-  const bool stored =
-      is_of_stored_pixels(path, plan, annotated, options_.pixels);
-  const bool lies = stored && plan.exif_orientation >= 5;
-  const ImageSize image = lies ? turned(plan.original) : plan.original;
-  check_size(path, annotated, image);
+  // Without boxes, nothing depends on it.
+  const bool stored = has_boxes(index) &&
+                      is_of_stored_pixels(path, plan, annotated, pixels_[index]);
+  const bool is_turned = stored && plan.exif_orientation >= 5;
+  const ImageSize image = is_turned ? turned(plan.original) : plan.original;
+  if (has_boxes(index)) check_size(path, annotated, image);
   const Tensors objects(targets.begin(), targets.begin() + 3);
   const Tensors crowds(targets.begin() + 3, targets.end());
   copy_rows(objects_, index, image, objects, slot);
@@ -334,7 +345,9 @@ void PointTargets::write(
     int64_t slot) const {
   copy_row(points_, index, targets[0], slot);
   copy_row(visible_, index, targets[1], slot);
+  // Without a known point, nothing depends on it.
   const bool stored =
+      visible_[index].any().item<bool>() &&
       is_of_stored_pixels(paths_[index], plan, {}, options_.pixels);
   move_points(
       rows_of(targets, slot),

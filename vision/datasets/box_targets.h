@@ -59,6 +59,8 @@ class BoxTargets final : public ImageTargets {
     /// The largest number of rows of an image, at least 1.
     int64_t most = 1;
   };
+  /// True if image `index` has a box or a crowd region.
+  bool has_boxes(int64_t index) const;
   void copy_rows(
       const Rows& rows,
       int64_t index,
@@ -68,6 +70,7 @@ class BoxTargets final : public ImageTargets {
 
   std::vector<std::string> paths_;
   std::vector<ImageSize> image_sizes_;
+  std::vector<AnnotatedPixels> pixels_;
   Rows objects_, crowds_;
   AnnotationOptions options_;
 };

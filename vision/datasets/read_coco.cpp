@@ -142,6 +142,31 @@ void set_classes(
   }
 }
 
+/// Makes the ids of the categories their class indices.
+void number_by_id(const std::string& json, BoxAnnotations& annotations) {
+  constexpr int64_t kMostClasses = 100'000;
+  const std::vector<int64_t> ids = std::move(annotations.category_ids);
+  const std::vector<std::string> names = std::move(annotations.classes);
+  if (ids.front() < 0 || ids.back() >= kMostClasses) {
+    throw_data_error(
+        json,
+        "has category ids from {} to {}; expected ids from 0 to {} for "
+        "ids_as_classes. Leave ids_as_classes off.",
+        ids.front(),
+        ids.back(),
+        kMostClasses - 1);
+  }
+  annotations.classes.clear();
+  annotations.category_ids.clear();
+  size_t next = 0;
+  for (int64_t id = 0; id <= ids.back(); ++id) {
+    const bool is_used = ids[next] == id;
+    annotations.classes.push_back(
+        is_used ? names[next++] : fmt::format("unused {}", id));
+    annotations.category_ids.push_back(id);
+  }
+}
+
 void check_ids(
     const std::vector<CocoFile::Annotation>& annotations,
     const std::string& json) {
@@ -174,6 +199,8 @@ BoxAnnotations read_coco(
   }
   BoxAnnotations result;
   set_classes(std::move(file.categories), json, result);
+  const std::vector<int64_t> known_ids = result.category_ids;
+  if (options.ids_as_classes) number_by_id(json, result);
   CocoImages images(
       std::move(file.images),
       images_folder,
@@ -207,8 +234,7 @@ BoxAnnotations read_coco(
         .crowd = annotation.crowd,
         .area = annotation.area};
     std::string fault = box_fault(box, image->objects.image);
-    if (category == result.category_ids.end() ||
-        *category != annotation.category_id) {
+    if (!std::ranges::binary_search(known_ids, annotation.category_id)) {
       bad.reject(
           json,
           fmt::format(
@@ -217,7 +243,7 @@ BoxAnnotations read_coco(
               annotation.id,
               printable(image->path),
               annotation.category_id,
-              result.classes.size()));
+              known_ids.size()));
     } else if (!fault.empty()) {
       bad.reject(
           json,

@@ -13,6 +13,10 @@ struct CocoOptions {
   bool keep_empty = true;
   /// Throws if an image is missing. Needs one file system call per image.
   bool check_files = true;
+  /// Numbers the classes by category id instead of consecutively, as
+  /// torchvision's weights for COCO do: 91 classes, of which 80 occur. An id
+  /// that is not used has a class with a name such as "unused 12".
+  bool ids_as_classes = false;
   BadBoxes bad_boxes = BadBoxes::error;
   /// Receives the warning of `BadBoxes::skip`; empty: `terminal()`.
   Sink sink = {};
@@ -24,7 +28,8 @@ struct CocoOptions {
 ///   BoxAnnotations coco = read_coco("instances_val2017.json", "val2017");
 ///   coco.images[0].objects.boxes;   // x1, y1, x2, y2 of [x, y, w, h]
 ///
-/// Classes are ordered by category id; `category_ids` contains the ids. Images
+/// Classes are ordered by category id; `category_ids` contains the ids. Unless
+/// `ids_as_classes` is set, they are numbered consecutively. Images
 /// are in the order of the file. `iscrowd` becomes Box::crowd and `area`
 /// Box::area. Segmentations and keypoints are skipped. Files of hundreds of MB
 /// are parsed without building a JSON tree.

@@ -12,8 +12,9 @@ namespace tern {
 
 /// How `read_voc` treats objects that Pascal VOC marks as difficult.
 enum class DifficultObjects {
-  /// Sets Box::crowd. The objects are not used for training and, as in VOC's
-  /// own evaluation, count neither as missed nor as wrong detections.
+  /// Sets Box::crowd. The objects are not used for training, do not count as
+  /// missed, and detections within them do not count as wrong. (VOC's own
+  /// evaluation ignores only detections that match such an object.)
   crowd,
   /// Keeps them as normal objects.
   keep,

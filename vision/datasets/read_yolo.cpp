@@ -167,6 +167,8 @@ BoxAnnotations read_yolo(
   BadBoxCounter bad(labels_folder.string(), options.bad_boxes, options.sink);
   for (const size_t i : with_objects) {
     ImageBoxes& into = result.images[i].objects;
+    into.pixels = options.exif_orientation ? AnnotatedPixels::upright
+                                           : AnnotatedPixels::stored;
     const auto width = static_cast<double>(into.image.width);
     const auto height = static_cast<double>(into.image.height);
     for (const YoloObject& object : labeled[i].objects) {

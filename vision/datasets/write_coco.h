@@ -26,9 +26,8 @@ struct ImageDetections {
 /// w, h] and score.
 ///
 ///   BoxAnnotations coco = read_coco("instances_val2017.json", "val2017");
-///   std::vector<ImageDetections> found(coco.images.size());
-///   ...
-///   write_coco_predictions("results.json", coco, found);
+///   write_coco_predictions(
+///       "results.json", coco, get_detections(learn, coco.paths()));
 ///
 /// Image and category ids are taken from `annotations`. The file is replaced
 /// atomically. `loadRes` of pycocotools 2.0 cannot read a file without

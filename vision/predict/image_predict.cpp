@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/ranges.h>
 #include <opencv2/core/mat.hpp>
 
+#include "tern/data/support/error_text.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/decode_predictions.h"
 #include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/datasets/image_items.h"
@@ -64,6 +67,24 @@ bool has_places(const std::vector<OutputInfo>& outputs) {
   });
 }
 
+/// Drops the boxes of a detector that have no area.
+void drop_empty_boxes(Prediction& output) {
+  const torch::Tensor kept = has_area(output.boxes).nonzero().view({-1}).cpu();
+  if (kept.size(0) == output.boxes.size(0)) return;
+  output.boxes = output.boxes.index_select(0, kept.to(output.boxes.device()));
+  const Prediction all = output;
+  output.indices.clear();
+  output.labels.clear();
+  output.scores.clear();
+  for (int64_t i = 0; i < kept.size(0); ++i) {
+    const auto row = static_cast<size_t>(kept[i].item<int64_t>());
+    output.indices.push_back(all.indices[row]);
+    output.labels.push_back(all.labels[row]);
+    output.scores.push_back(all.scores[row]);
+  }
+  output.label = fmt::format("{}", fmt::join(output.labels, ", "));
+}
+
 /// Converts boxes and points from pixels of the model's input to pixels of the
 /// photo, as Predictor does.
 void bring_to_photo(
@@ -77,6 +98,7 @@ void bring_to_photo(
     const size_t place = is_detector && i > 0 ? i + 2 : i;
     if (output.boxes.defined()) {
       output.boxes = geometry.boxes_on_photo(output.boxes);
+      drop_empty_boxes(output);
     } else if (output.points.defined()) {
       output =
           decode({geometry.points_on_photo(output.points)}, {outputs[place]})
@@ -154,6 +176,34 @@ ImagePredictions get_preds(Learner& learn, std::vector<std::string> paths) {
               photo_size(result.paths[i], images.options().decode)));
     }
     result.labels.push_back(result.predictions.back().label);
+  }
+  return result;
+}
+
+std::vector<ImageDetections> get_detections(
+    Learner& learn,
+    std::vector<std::string> paths) {
+  const Predictions all = learn.get_preds(test_loader(learn.data(), paths));
+  const ImageDataset& images = images_of(learn.data());
+  std::vector<ImageDetections> result;
+  for (int64_t i = 0; i < std::ssize(paths); ++i) {
+    Tensors outputs;
+    for (const torch::Tensor& output : all.outputs) {
+      outputs.push_back(output.defined() ? output[i] : torch::Tensor());
+    }
+    TERN_CHECK_VALUE(
+        are_detections(outputs, all.info),
+        "[get_detections] the outputs for an image are {}; expected a "
+        "detector's boxes [D, 4], scores [D] and labels [D]. Call get_preds "
+        "for other models.",
+        shapes_of(outputs));
+    outputs.resize(3);
+    const PhotoGeometry geometry(
+        ImagePreprocessor(images),
+        images.image_size(),
+        photo_size(paths[i], images.options().decode));
+    const Tensors found = geometry.detections_on_photo(outputs);
+    result.push_back({found[0], found[1], found[2]});
   }
   return result;
 }

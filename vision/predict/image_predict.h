@@ -8,6 +8,7 @@
 
 #include "tern/learner/learner.h"
 #include "tern/vision/datasets/image_folder.h"
+#include "tern/vision/datasets/write_coco.h"
 
 namespace tern {
 
@@ -45,5 +46,20 @@ ImagePredictions get_preds(
     const std::filesystem::path& folder,
     const ImageFolderOptions& options = {});
 ImagePredictions get_preds(Learner& learn, std::vector<std::string> paths);
+
+/// Returns the objects that a detector finds in images, in pixels of the
+/// original images (after the EXIF rotation), one entry per path. Unlike
+/// `get_preds`, returns all detections above
+/// `DetectionOptions::score_thresh`, as evaluations need them.
+///
+///   BoxAnnotations coco = read_coco("instances_val2017.json", "val2017");
+///   write_coco_predictions(
+///       "results.json", coco, get_detections(learn, coco.paths()));
+///
+/// \throws the errors of `get_preds`; c10::ValueError if the model is not a
+///         detector.
+std::vector<ImageDetections> get_detections(
+    Learner& learn,
+    std::vector<std::string> paths);
 
 }  // namespace tern

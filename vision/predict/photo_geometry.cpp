@@ -86,6 +86,34 @@ torch::Tensor PhotoGeometry::boxes_on_photo(const torch::Tensor& boxes) const {
   return torch::cat({clipped.amin(-2), clipped.amax(-2)}, -1);
 }
 
+Tensors PhotoGeometry::detections_on_photo(const Tensors& detections) const {
+  TERN_CHECK_VALUE(
+      detections.size() == 3 && detections[1].dim() == 1 &&
+          detections[2].sizes() == detections[1].sizes() &&
+          detections[0].dim() == 2 &&
+          detections[0].size(0) == detections[1].size(0),
+      "[PhotoGeometry::detections_on_photo] the detections are {}; expected "
+      "boxes [D, 4], scores [D] and labels [D].",
+      shapes_of(detections));
+  const torch::Tensor boxes = boxes_on_photo(detections[0]);
+  const torch::Tensor is_none =
+      (detections[2] < 0).logical_or(has_area(boxes).logical_not());
+  // Moves the others to the front, in their order.
+  const torch::Tensor order = is_none.to(torch::kByte).argsort(
+      /*stable=*/true,
+      /*dim=*/0,
+      /*descending=*/false);
+  return {
+      boxes.masked_fill(is_none.unsqueeze(1), 0).index_select(0, order),
+      detections[1].masked_fill(is_none, 0).index_select(0, order),
+      detections[2].masked_fill(is_none, -1).index_select(0, order)};
+}
+
+torch::Tensor has_area(const torch::Tensor& boxes) {
+  return (boxes.select(-1, 2) > boxes.select(-1, 0))
+      .logical_and(boxes.select(-1, 3) > boxes.select(-1, 1));
+}
+
 /// For each row (or column) of the photo, the two values of a map to
 /// interpolate between.
 struct PhotoGeometry::Samples {

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include "tern/data/batch.h"
 #include "tern/data/image_preprocessing.h"
 #include "tern/vision/datasets/preprocess.h"
 #include "tern/vision/decode/image_size.h"
@@ -41,6 +42,13 @@ class PhotoGeometry {
   /// \param boxes  [..., 4] floating: x1, y1, x2, y2.
   torch::Tensor boxes_on_photo(const torch::Tensor& boxes) const;
 
+  /// Converts the detections of a sample to pixels of the photo. Detections in
+  /// the padding, entirely outside the photo, are dropped.
+  /// \param detections  Boxes [D, 4], scores [D] and labels [D], as
+  ///                    `decode_detections` returns them for an image.
+  /// \return            The same shapes and dtypes, by descending score.
+  Tensors detections_on_photo(const Tensors& detections) const;
+
   /// Resamples a map over the model's input, such as probabilities of pixels,
   /// to the pixels of the photo. Interpolates bilinearly between the centers of
   /// the map's pixels.
@@ -63,5 +71,9 @@ class PhotoGeometry {
 
   Axis x_, y_;
 };
+
+/// Returns whether boxes [..., 4] (x1, y1, x2, y2) have a positive width and
+/// height, [...] kBool.
+torch::Tensor has_area(const torch::Tensor& boxes);
 
 }  // namespace tern

@@ -115,7 +115,15 @@ struct Predictor::Loaded {
       if (!geometry) geometry.emplace(*card.preprocessing, photo);
       return *geometry;
     };
-    for (size_t i = 0; i < outputs.size() && i < card.outputs.size(); ++i) {
+    size_t done = 0;
+    if (are_detections(outputs, card.outputs)) {
+      const auto first = outputs.begin();
+      std::ranges::move(
+          on_photo().detections_on_photo({first, first + 3}),
+          first);
+      done = 3;
+    }
+    for (size_t i = done; i < outputs.size() && i < card.outputs.size(); ++i) {
       torch::Tensor& output = outputs[i];
       const TargetKind kind = card.outputs[i].kind;
       if (!output.defined()) continue;

@@ -36,10 +36,11 @@ struct PredictorOptions {
   /// processor supports bfloat16 multiplication: BatchNorm is folded into the
   /// convolutions, and oneDNN fuses the operations that follow them. In kFloat,
   /// outputs are within 1e-4 of the exact ones, and a ResNet is 1.3 to 1.5
-  /// times as fast. The first batch takes longer, and the first batch of each
-  /// batch size is computed without fusion, as in the Learner. Weights take two
-  /// or three times the memory. A network whose computation depends on the
-  /// number of samples is not fused.
+  /// times as fast. The first batch takes longer. The first batch of each
+  /// batch size is computed without fusion, as in the Learner, as are images
+  /// whose size differs from that of the first batch. Weights take two or three
+  /// times the memory. A network whose computation depends on the number of
+  /// samples is not fused.
   bool exact = false;
   /// Returns masks, and the probabilities of their pixels, in the size of the
   /// original image instead of the model's input. Padding is removed, and parts

@@ -142,9 +142,15 @@ ImageStats ImageStats::with_channels(int64_t channels) const {
   return {spread(mean, channels), spread(stddev, channels)};
 }
 
+Padding padding_for(TargetKind target, std::optional<Padding> padding) {
+  const bool has_places =
+      target == TargetKind::boxes || target == TargetKind::points;
+  return padding.value_or(has_places ? Padding::zeros : Padding::reflection);
+}
+
 BatchTransform augment_batch(
     Transforms transforms,
-    Padding padding,
+    std::optional<Padding> padding,
     std::optional<ImageStats> stats,
     TargetKind target,
     const AnnotationOptions& annotations) {
@@ -152,7 +158,7 @@ BatchTransform augment_batch(
   check_annotation_options("augment_batch", annotations);
   return [transforms = std::move(transforms),
           stats = std::move(stats),
-          padding,
+          padding = padding_for(target, padding),
           target,
           annotations](Batch& batch, const BatchTransformContext& context) {
     torch::Tensor& images = batch.inputs.at(0);

@@ -52,8 +52,7 @@ inline ImageStats none() {
 ///   in the data loader.
 ///
 ///   data.batch_transforms = {
-///       augment_batch(
-///           get_transforms().train, Padding::reflection, stats::imagenet())};
+///       augment_batch(get_transforms().train, {}, stats::imagenet())};
 ///
 /// On a GPU, geometry, lighting, erasing and normalization run in a single
 /// kernel launch (`augment_images`). On a CPU, the data loader's code runs on
@@ -61,6 +60,8 @@ inline ImageStats none() {
 /// smooths an image that a transform shrinks to less than half its size.
 /// Transforms with `pixel_functions` need a CPU.
 ///
+/// \param padding  Pixels beyond an image; unset: `reflection`, or `zeros` if
+///                 `target` is boxes or points.
 /// \param stats  Normalizes the images as `normalize` does, in evaluation too:
 ///               one value per channel, or a single value for all. If not set,
 ///               images stay kByte for later transforms.
@@ -73,12 +74,17 @@ inline ImageStats none() {
 ///         neither a mask nor boxes or points.
 BatchTransform augment_batch(
     Transforms transforms,
-    Padding padding = Padding::reflection,
+    std::optional<Padding> padding = {},
     std::optional<ImageStats> stats = {},
     TargetKind target = TargetKind::category,
     const AnnotationOptions& annotations = {});
 
 // ---- Internal parts ----
+
+/// Returns `padding`, or if it is not set, the default for this kind of target:
+/// `zeros` for boxes and points, because a reflected object has no box,
+/// otherwise `reflection`.
+Padding padding_for(TargetKind target, std::optional<Padding> padding);
 
 /// Converts a matrix in pixels, between images of the same size, to the units
 /// of grid_sample with align_corners=False, in which an image spans -1 to 1.

@@ -320,6 +320,21 @@ TEST(Lora, TrainsTheLastLayerGroupInFull) {
       {"[add_lora] the Learner has an optimizer", "before the first fit"});
 }
 
+TEST(Lora, MergingKeepsWhatWasFrozenByHandFrozen) {
+  const TempFolder temp;
+  Net net;
+  net->wide->bias.requires_grad_(false);
+  auto learn = learner(net, temp);
+  learn.split({"wide", "fc"}).freeze();
+  add_lora(learn, {.rank = 2});
+  learn.fit(1);
+  const Model merged = merge_lora(learn.model());
+  for (const ModelTensor& item : merged.parameters()) {
+    EXPECT_EQ(item.tensor.requires_grad(), item.name != "wide.bias")
+        << item.name;
+  }
+}
+
 nn::Sequential sequential() {
   torch::manual_seed(1);
   return nn::Sequential(

@@ -409,6 +409,45 @@ TEST_F(
       (std::vector<float>{40, 10, 50, 20}));
 }
 
+TEST_F(BoxTargetsTest, TheReaderMayKnowTheAnnotatedPixels) {
+  const std::vector<std::string> paths = {path("a.jpg")};
+  const Drawing drawing = {{40, 60}, {10, 10, 20, 20}};
+  write_drawing(paths[0], drawing, 3);
+  Box box = drawing.box;
+  box.label = "cat";
+  const auto boxes = [&](AnnotatedPixels known,
+                         const AnnotationOptions& options) {
+    return values_of(
+        batch_of(paths, {ImageBoxes({box}, {40, 60}, known)}, {}, options)
+            .targets[0]);
+  };
+  const std::vector<float> as_stored = {40, 20, 50, 30};
+  const std::vector<float> as_upright = {10, 10, 20, 20};
+  EXPECT_EQ(boxes(AnnotatedPixels::upright, {}), as_upright);
+  EXPECT_EQ(boxes(AnnotatedPixels::stored, {}), as_stored);
+  EXPECT_EQ(
+      boxes(AnnotatedPixels::stored, {.pixels = AnnotatedPixels::upright}),
+      as_upright);
+}
+
+TEST_F(BoxTargetsTest, AcceptsAnImageRotatedByExifThatHasNoBoxes) {
+  const std::vector<std::string> paths = {path("a.jpg")};
+  for (const int orientation : {3, 6}) {
+    write_drawing(paths[0], {{40, 60}, {10, 10, 20, 20}}, orientation);
+    for (const ImageSize size : {ImageSize{}, ImageSize{40, 60}}) {
+      const Batch batch = batch_of(paths, {ImageBoxes({}, size)}, {});
+      EXPECT_EQ(batch.targets[1].item<int64_t>(), -1);
+    }
+    const ImageDataset with_points(
+        {paths,
+         std::make_shared<PointTargets>(
+             paths,
+             std::vector<std::vector<Point>>{{{.visible = false}}})},
+        {});
+    EXPECT_FALSE(with_points.get_batch({0}, {}).targets[1].item<bool>());
+  }
+}
+
 TEST_F(BoxTargetsTest, FlipsSwapThePointsOfAPair) {
   const std::vector<std::string> paths = {path("a.png")};
   write_image(paths[0], 20, 20);

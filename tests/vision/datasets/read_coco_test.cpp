@@ -103,6 +103,29 @@ TEST_F(Coco, OrdersClassesByCategoryIdAndKeepsTheOrderOfImages) {
   EXPECT_EQ(coco.images[2].objects.image, ImageSize());
 }
 
+TEST_F(Coco, NumbersClassesByIdIfEnabled) {
+  write(annotation(1, 4, 18, "1, 2, 10, 20"));
+  const BoxAnnotations coco = read({.ids_as_classes = true});
+  ASSERT_EQ(coco.classes.size(), 91u);
+  EXPECT_EQ(coco.classes[0], "unused 0");
+  EXPECT_EQ(coco.classes[1], "person");
+  EXPECT_EQ(coco.classes[18], "dog");
+  EXPECT_EQ(coco.classes[90], "cat");
+  EXPECT_EQ(coco.category_ids[18], 18);
+  EXPECT_EQ(coco.images[1].objects.boxes.at(0).label, "dog");
+  write(annotation(1, 4, 17, "1, 2, 10, 20"));
+  EXPECT_NE(
+      fault({.ids_as_classes = true}).find("has the category 17"),
+      std::string::npos);
+  write(
+      annotation(1, 4, -5, "1, 2, 10, 20"),
+      kImages,
+      R"({"id": -5, "name": "dog"})");
+  EXPECT_NE(
+      fault({.ids_as_classes = true}).find("category ids from -5 to -5"),
+      std::string::npos);
+}
+
 TEST_F(Coco, SkipsImagesWithoutBoxesIfEnabled) {
   write(annotation(1, 4, 90, "1, 2, 10, 20"));
   const BoxAnnotations coco = read({.keep_empty = false});

@@ -85,6 +85,8 @@ TEST_F(Yolo, IsRelativeToTheUprightImageByDefault) {
   const BoxAnnotations stored = read({.exif_orientation = false});
   EXPECT_EQ(stored.images[0].objects.image, ImageSize(16, 32));
   EXPECT_EQ(stored.images[0].objects.boxes[0].x2, 32);
+  EXPECT_EQ(read().images[0].objects.pixels, AnnotatedPixels::upright);
+  EXPECT_EQ(stored.images[0].objects.pixels, AnnotatedPixels::stored);
 }
 
 TEST_F(Yolo, ReadsTheClassesFromTheFolder) {

@@ -353,5 +353,33 @@ TEST_F(OriginalSize, AnInputTensorKeepsTheModelsSize) {
       {"original_size is set", "ExportOptions::preprocessing"});
 }
 
+// The photo of 40 x 80 pixels becomes 8 x 16, between 4 rows of padding.
+TEST(PhotoGeometry, DetectionsInThePaddingAreDropped) {
+  const PhotoGeometry geometry(preprocessing("pad"), {40, 80});
+  const Tensors detections = {
+      torch::tensor(
+          {{2.f, 0.f, 6.f, 3.f},
+           {1.f, 2.f, 3.f, 6.f},
+           {0.f, 4.f, 16.f, 12.f},
+           {0.f, 0.f, 0.f, 0.f}}),
+      torch::tensor({0.9f, 0.8f, 0.7f, 0.f}),
+      torch::tensor({0, 1, 2, -1})};
+  const Tensors found = geometry.detections_on_photo(detections);
+  EXPECT_TRUE(torch::allclose(
+      found[0],
+      torch::tensor(
+          {{5.f, 0.f, 15.f, 10.f},
+           {0.f, 0.f, 80.f, 40.f},
+           {0.f, 0.f, 0.f, 0.f},
+           {0.f, 0.f, 0.f, 0.f}})))
+      << found[0];
+  EXPECT_TRUE(
+      torch::equal(found[1], torch::tensor({0.8f, 0.7f, 0.f, 0.f})));
+  EXPECT_TRUE(torch::equal(found[2], torch::tensor({1, 2, -1, -1})));
+  expect_error<c10::ValueError>(
+      [&] { geometry.detections_on_photo({detections[0]}); },
+      {"detections_on_photo", "[D, 4]"});
+}
+
 }  // namespace
 }  // namespace tern::original_size_test

@@ -186,6 +186,52 @@ torch::Tensor AnchorGeneratorImpl::forward(
   return torch::cat(anchors);
 }
 
+namespace {
+
+// Pads one dimension, 2 or 3, by tensor operations only: no size becomes a
+// constant of the trace.
+torch::Tensor
+traced_padding(const torch::Tensor& images, int64_t dim, int64_t multiple) {
+  const TracedDimension pixels(images, dim);
+  // One per started block of `multiple` pixels: the maximum over each block of
+  // ones that are followed by zeros.
+  const torch::Tensor ones = torch::ones_like(pixels.places);
+  const torch::Tensor blocks =
+      torch::max_pool2d(
+          torch::constant_pad_nd(ones.view({1, 1, 1, -1}), {0, multiple - 1}),
+          {1, multiple},
+          {1, multiple})
+          .view({-1, 1});
+  const torch::Tensor places =
+      (blocks * torch::ones({1, multiple}, ones.options()))
+          .flatten()
+          .cumsum(0) -
+      1;
+  const torch::Tensor index = torch::minimum(places, pixels.size - 1);
+  const torch::Tensor inside = places < pixels.size;
+  return torch::where(
+      dim == 2 ? inside.unsqueeze(1) : inside,
+      images.index_select(dim, index.to(torch::kLong)),
+      torch::zeros({}, images.options()));
+}
+
+}  // namespace
+
+torch::Tensor pad_images(const torch::Tensor& images, int64_t multiple) {
+  if (torch::jit::tracer::isTracing()) {
+    return traced_padding(
+        traced_padding(images, 2, multiple),
+        3,
+        multiple);
+  }
+  const auto missing = [&](int64_t dim) {
+    return (multiple - images.size(dim) % multiple) % multiple;
+  };
+  const int64_t below = missing(2), right = missing(3);
+  if (below == 0 && right == 0) return images;
+  return torch::constant_pad_nd(images, {0, right, 0, below});
+}
+
 torch::Tensor image_sizes(const torch::Tensor& images) {
   const int64_t batch = images.size(0);
   if (torch::jit::tracer::isTracing()) {

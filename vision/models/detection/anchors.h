@@ -80,4 +80,11 @@ TORCH_MODULE(AnchorGenerator);
 /// other sizes.
 torch::Tensor image_sizes(const torch::Tensor& images);
 
+/// Pads images [N, C, H, W] with zeros at the right and at the bottom, so that
+/// height and width are multiples of `multiple`, like `batch_images` of
+/// torchvision's GeneralizedRCNNTransform. Feature maps with strides that
+/// divide `multiple` then cover the images exactly. While tracing, computes the
+/// padding from the tensor, so that the graph accepts other sizes.
+torch::Tensor pad_images(const torch::Tensor& images, int64_t multiple);
+
 }  // namespace tern

@@ -25,6 +25,7 @@ namespace {
 constexpr int64_t kChannels = 256, kCoordinates = 4;
 constexpr int kHeadLayers = 4;
 constexpr size_t kBodyLevels = 3;
+constexpr int64_t kLargestStride = 32;  // of the backbone
 // Initial probability of an object.
 constexpr double kPrior = 0.01;
 
@@ -266,9 +267,11 @@ const VisionBody& RetinaNetImpl::body() const {
 }
 
 Tensors RetinaNetImpl::forward(const torch::Tensor& images) {
-  const Tensors levels = backbone_->forward(images);
+  // Anchors are placed at whole strides, so feature maps must not be rounded.
+  const torch::Tensor padded = pad_images(images, kLargestStride);
+  const Tensors levels = backbone_->forward(padded);
   Tensors outputs = head_->forward(levels);
-  outputs.push_back(anchor_generator_->forward(images, levels)
+  outputs.push_back(anchor_generator_->forward(padded, levels)
                         .unsqueeze(0)
                         .expand({images.size(0), -1, -1}));
   outputs.push_back(image_sizes(images));
@@ -488,7 +491,15 @@ RetinaNet detection_model(
                 {.sink = options.sink})
           : options.file;
   if (is_coco) {
-    load_detector_weights(net, file);
+    const LoadReport report = load_detector_weights(net, file);
+    if (!report.skipped.empty()) {
+      options.sink.or_terminal()->line(fmt::format(
+          "detection_model: {} has weights for other classes, so the "
+          "classification layer of {} classes is not loaded and starts from "
+          "random weights",
+          file.filename().string(),
+          num_classes));
+    }
   } else {
     net->arch().load_pretrained(net->body(), file);
   }

@@ -68,11 +68,13 @@ class RetinaNetImpl : public torch::nn::Cloneable<RetinaNetImpl>,
 
   /// Returns class logits and box codes for each of the A anchors.
   ///
-  /// \param images  [N, in_channels, H, W] floating, of any size.
+  /// \param images  [N, in_channels, H, W] floating, of any size. They are
+  ///                padded with zeros to multiples of 32 pixels, as in
+  ///                torchvision.
   /// \return  cls_logits [N, A, num_classes] and bbox_regression [N, A, 4] in
   ///          the dtype of the network; anchors [N, A, 4] (x1, y1, x2, y2 in
-  ///          pixels, the same for all images) and image_sizes [N, 2] (height,
-  ///          width), both kFloat even if the network computes in 16 bits.
+  ///          pixels, the same for all images) and image_sizes [N, 2] (height
+  ///          and width without padding), both kFloat even if the network computes in 16 bits.
   Tensors forward(const torch::Tensor& images);
 
   /// Returns "retinanet", with the backbone's name among the options.

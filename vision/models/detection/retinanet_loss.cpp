@@ -208,8 +208,10 @@ torch::Tensor match(
         box_iou(boxes.slice(0, begin, end), anchors.slice(0, begin, end))
             .masked_fill_(is_here.logical_not(), -1);
     const auto [largest, object] = iou.max(1);
+    // An object that overlaps no anchor has no best one.
+    const torch::Tensor best = iou.amax(2, /*keepdim=*/true);
     const torch::Tensor is_best =
-        (iou == iou.amax(2, /*keepdim=*/true)).logical_and_(is_here).any(1);
+        (iou == best).logical_and_(is_here).logical_and_(best > 0).any(1);
     matched.push_back(object.masked_fill(largest < options.fg_iou, kBetween)
                           .masked_fill_(largest < options.bg_iou, kBackground)
                           .where(is_best.logical_not(), object));

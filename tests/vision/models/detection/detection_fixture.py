@@ -54,6 +54,7 @@ def small(is_v2):
 
 
 def outputs_of(model, images):
+    images = model.transform.batch_images(list(images), size_divisible=32)
     levels = list(model.backbone(images).values())
     outputs = model.head(levels)
     sizes = [tuple(images.shape[2:])] * len(images)

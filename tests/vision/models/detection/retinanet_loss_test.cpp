@@ -229,6 +229,16 @@ TEST(RetinaNetLossTest, IgnoresBoxesWithoutArea) {
   EXPECT_EQ(loss(y, targets).item<float>(), loss(y, without).item<float>());
 }
 
+TEST(RetinaNetLossTest, IgnoresAnObjectThatOverlapsNoAnchor) {
+  Tensors y = outputs(1, torch::kFloat);
+  y[2] = y[2] + 1000;
+  const Tensors targets = objects(1);
+  const torch::Tensor matched = match_anchors(targets[0], targets[1], y[2]);
+  EXPECT_TRUE((matched == -1).all().item<bool>());
+  const Tensors losses = retinanet_losses(y, targets);
+  EXPECT_EQ(losses[1].item<float>(), 0);
+}
+
 TEST(RetinaNetLossTest, ComputesLargeBatchesInPartsWithTheSameResult) {
   // More elements than the loss computes in one chunk.
   const Tensors targets = objects(3), y = outputs(3, torch::kFloat);

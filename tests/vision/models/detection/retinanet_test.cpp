@@ -112,7 +112,7 @@ TEST(RetinaNetTest, OutputsItsAnchorsAndImageSizes) {
     EXPECT_EQ(y[0].scalar_type(), type);
     EXPECT_EQ(y[1].scalar_type(), type);
     for (int64_t i = 0; i < 2; ++i) {
-      EXPECT_TRUE(test::bit_equal(y[2][i], retinanet_anchors(64, 48)));
+      EXPECT_TRUE(test::bit_equal(y[2][i], retinanet_anchors(64, 64)));
     }
     EXPECT_TRUE(test::bit_equal(
         y[3],
@@ -125,6 +125,24 @@ TEST(RetinaNetTest, OutputsItsAnchorsAndImageSizes) {
   }
   net->to(torch::kBFloat16);
   check(net->forward(x.to(torch::kBFloat16)), torch::kBFloat16);
+}
+
+// Anchors are at whole strides, so a feature map that is rounded up would be
+// stretched over its anchors.
+TEST(RetinaNetTest, BoxesDoNotDependOnPaddingUpTo32Pixels) {
+  const torch::NoGradGuard no_grad;
+  RetinaNet net = small(true);
+  net->eval();
+  const Tensor image = torch::rand({1, 3, 96, 128});
+  const Tensor cut = image.slice(2, 0, 70).slice(3, 0, 100);
+  const Tensor padded =
+      torch::constant_pad_nd(cut, {0, 28, 0, 26}).contiguous();
+  const Tensors outputs = net->forward(cut), expected = net->forward(padded);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(torch::equal(outputs[i], expected[i])) << i;
+  }
+  EXPECT_TRUE(
+      torch::equal(outputs[3], torch::tensor({{70, 100}}, torch::kFloat)));
 }
 
 TEST(RetinaNetTest, InitializesWeightsLikeTorchvision) {
@@ -340,12 +358,18 @@ TEST_F(RetinaNetFilesTest, InitializesTheBackboneFromAClassifier) {
 
 TEST_F(RetinaNetFilesTest, InitializesFromADetector) {
   const RetinaNet from = retinanet_resnet50_fpn({.num_classes = 91});
+  std::string output;
   const RetinaNet net = detection_model(
       "retinanet_resnet50_fpn",
       20,
       {.pretrained = DetectorWeights::coco,
        .file = file("coco", Model(from).state_dict()),
-       .frozen_norm = false});
+       .frozen_norm = false,
+       .sink = [&](const std::string& line) { output += line; }});
+  EXPECT_NE(
+      output.find("the classification layer of 20 classes is not loaded"),
+      std::string::npos)
+      << output;
   EXPECT_FALSE(net->options().frozen_norm);
   EXPECT_EQ(net->options().num_classes, 20);
   // torchvision's eps for these weights.
