@@ -52,11 +52,12 @@ class Study {
 ///   }
 ///
 /// After each epoch except the last of a fit, compares the best value of the
-/// trial so far with the values of complete trials in the same epoch. If it is
-/// worse than their median, or was NaN in every epoch, the fit ends as with
-/// EarlyStopping, with FitResult::pruned as `state().result`; `fine_tune` then
-/// skips its second phase. With several ranks, all of them end as soon as one
-/// decides to, since each rank may have seen different trials.
+/// trial so far with the values of complete trials in the same epoch. If the
+/// best value is worse than their median, or the monitored value was NaN in
+/// every epoch, the fit ends as with EarlyStopping, with FitResult::pruned as
+/// `state().result`; `fine_tune` then skips its second phase. With several
+/// ranks, all of them end as soon as one decides to, since each rank may have
+/// seen different trials.
 ///
 /// Compares only with complete trials. To continue an interrupted search, run
 /// its trials again in the same order. Trials that `resume` from a checkpoint
@@ -85,8 +86,8 @@ class PruneTrial final : public Callback {
   /// \throws c10::ValueError if the Learner already has a PruneTrial.
   void on_add(Learner& learn) override;
   /// \throws c10::ValueError if a second Learner uses this callback, or if the
-  ///         monitor differs from that of the study's earlier trials; the
-  ///         errors of EarlyStopping.
+  ///         monitor differs from that of the study's earlier trials. Also
+  ///         throws the errors that EarlyStopping throws here.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;

@@ -6,11 +6,12 @@
 
 namespace tern {
 
-/// Returns 16 hexadecimal digits that identify a dataset: a hash of its size
-/// and of the names and sizes of up to 64 evenly spaced files, or of up to 8
-/// samples if they are not files. For a stream, only the size counts. The path
-/// of the dataset's folder does not affect the result, so a dataset may be
-/// moved.
+/// Returns 16 hexadecimal digits that identify a dataset: a hash of its number
+/// of samples and, if the samples are files, of the names and sizes of up to 64
+/// evenly spaced files; otherwise of the content of up to 8 evenly spaced
+/// samples. For a stream, only the number of samples counts. Of a file's path,
+/// only the file name and the name of the folder that directly contains it
+/// count, so a dataset may be moved.
 std::string fingerprint(const Dataset& dataset);
 
 }  // namespace tern

@@ -532,14 +532,13 @@ DataBunch make_bunch(
   data.train = std::make_shared<DataLoader>(train_images, loading);
   const ImageStats stats = options.stats.with_channels(options.decode.channels);
   data.batch_transforms.push_back(
-      options.batch_transforms.empty()
-          ? normalize(stats.mean, stats.stddev)
-          : augment_batch(
-                options.batch_transforms,
-                padding,
-                stats,
-                target,
-                annotations));
+      options.batch_transforms.empty() ? normalize(stats.mean, stats.stddev)
+                                       : augment_batch(
+                                             options.batch_transforms,
+                                             padding,
+                                             stats,
+                                             target,
+                                             annotations));
   if (output) data.outputs = {*output};
   data.preprocessing = describe_preprocessing(*valid_images, stats);
   return data;

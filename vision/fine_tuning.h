@@ -12,11 +12,11 @@ class Learner;
 /// The last layer group, such as the head of a `vision_learner`, is kept; the
 /// network before it is split. The learning rate of group i is `lr *
 /// decay^(last - i)`, so the last group gets `lr` and each earlier group a
-/// smaller rate. The groups are the same as for timm's `layer_decay`: the stem
-/// is the first group, a downsampling layer belongs to the block after it, and
-/// layers after the last block belong to that block. In a DenseNet each dense
-/// block is one group, because a factor of 0.75 for each of its 58 layers would
-/// practically freeze the first layers.
+/// smaller learning rate. The groups are the same as for timm's `layer_decay`:
+/// the stem is the first group, a downsampling layer belongs to the block after
+/// it, and layers after the last block belong to that block. In a DenseNet each
+/// dense block is one group, because a factor of 0.75 for each of its 58 layers
+/// would practically freeze the first layers.
 ///
 ///   auto learn = vision_learner(data, "vit_b_16", {.pretrained = true});
 ///   const LearningRates rates = layer_decay(learn, 1e-3);   // before any fit

@@ -18,7 +18,7 @@ struct AmpOptions {
   /// kHalf or kBFloat16. Unset: kHalf on CUDA, kBFloat16 on a CPU.
   std::optional<torch::ScalarType> dtype = {};
   /// The loss scale. Unset: GradScaler's defaults with kHalf; no scaling with
-  /// kBFloat16, which has fp32's range. Its `device` is ignored.
+  /// kBFloat16, which has fp32's range. `GradScalerOptions::device` is ignored.
   std::optional<GradScalerOptions> scaler = {};
   /// Converts the outputs to fp32 for the loss, even for operations that
   /// autocast would run in 16 bits.

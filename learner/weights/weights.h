@@ -15,7 +15,8 @@ class AtomicFile;
 struct LoadWeightsOptions {
   /// The dictionary of a `.pth` checkpoint that holds the weights:
   /// "state_dict", or "ema/model" for a nested one. Empty: the only such
-  /// dictionary in the file.
+  /// dictionary in the file, or the largest if it is also the only one whose
+  /// values are all tensors.
   std::string key = {};
 
   /// Return tensors that are views of the memory-mapped file and are read when

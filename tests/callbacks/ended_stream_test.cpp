@@ -46,10 +46,9 @@ DataBunch data_of(std::shared_ptr<Dataset> train) {
 }
 
 DataBunch stream_of(int64_t length, int64_t epoch = kEpoch) {
-  return data_of(
-      std::make_shared<StreamEpochs>(
-          std::make_shared<OnePassStream>(points(length), length),
-          epoch));
+  return data_of(std::make_shared<StreamEpochs>(
+      std::make_shared<OnePassStream>(points(length), length),
+      epoch));
 }
 
 std::unique_ptr<Learner> learner_on(int64_t length) {

@@ -232,11 +232,8 @@ TEST_F(DetectionLearnerTest, PredictionsCanBeWrittenForCoco) {
     const Prediction one = learn.predict(std::filesystem::path(paths[i]));
     const auto count = one.boxes.size(0);
     ASSERT_GT(count, 0);
-    EXPECT_TRUE(torch::allclose(
-        found[i].boxes.slice(0, 0, count),
-        one.boxes,
-        0,
-        0.05));
+    EXPECT_TRUE(
+        torch::allclose(found[i].boxes.slice(0, 0, count), one.boxes, 0, 0.05));
     EXPECT_TRUE((found[i].labels.slice(0, count) == -1).all().item<bool>());
     EXPECT_EQ(found[i].labels[0].item<int64_t>(), one.indices[0]);
   }

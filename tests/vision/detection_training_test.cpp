@@ -6,15 +6,21 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/callbacks/schedules/lr_find.h"
+#include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/learner/metrics/mean_average_precision.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/weights/lora.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/tests/support/weight_bytes.h"
 #include "tern/tests/vision/squares.h"
+#include "tern/vision/models/cnn/resnet.h"
 
 namespace tern::detection_training_test {
 namespace {
@@ -118,6 +124,61 @@ TEST(DetectionTraining, ResumesExactlyInTheMiddleOfAnEpoch) {
   EXPECT_TRUE(bytes_of(resumed) == bytes_of(whole));
   EXPECT_GT(whole.state()["map_1"], 0);
   EXPECT_EQ(resumed.state()["map_1"], whole.state()["map_1"]);
+}
+
+TEST(
+    DetectionTraining,
+    LrFindAndFineTuneWorkForANetworkWithPretrainedBackbone) {
+  const Squares squares;
+  torch::manual_seed(3);
+  const Model body = VisionArch(resnet18).make_body(3).module;
+  save_safetensors(squares / "body.safetensors", body.state_dict());
+  Learner learn = detection_learner(
+      squares.data(),
+      "retinanet_resnet18_fpn_v2",
+      {.pretrained = DetectorWeights::imagenet,
+       .file = squares / "body.safetensors",
+       .smallest_anchor = 16,
+       .learner = quiet({.seed = 1})});
+  const auto first = [&] {
+    return learn.state_dict()["backbone.body.conv1.weight"].clone();
+  };
+  const torch::Tensor before = first();
+  learn.lr_find({.num_it = 6});
+  EXPECT_TRUE(torch::equal(first(), before));
+  std::vector<torch::Tensor> after_epochs;
+  learn.add<LambdaCallback>(
+      {.on_epoch_end = [&](Learner&) { after_epochs.push_back(first()); }});
+  learn.fine_tune(2, {.base_lr = 1e-3});
+  ASSERT_EQ(after_epochs.size(), 3u);  // one of them frozen
+  EXPECT_TRUE(torch::equal(after_epochs[0], before));
+  EXPECT_FALSE(torch::equal(after_epochs[2], before));
+  const std::vector<double>& losses = learn.recorder().losses();
+  EXPECT_LT(losses.back(), losses.front());
+}
+
+TEST(DetectionTraining, WithLoraMergesToTheSameDetectorWithFrozenNorm) {
+  const Squares squares;
+  Learner learn = squares.learner(kFrozenNorm);
+  add_lora(learn, {.rank = 2});
+  learn.add<Ema>(Ema::Options{.decay = 0.5, .warm_up = false});
+  learn.fit(1, 1e-3);
+  Model model = learn.model();
+  model.eval();
+  const torch::NoGradGuard no_grad;
+  const Tensors image = {torch::rand({1, 3, 64, 64})};
+  const Tensors expected = model.forward(image);
+  Model merged = merge_lora(model);
+  merged.eval();
+  const Tensors outputs = merged.forward(image);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(outputs[i], expected[i], 1e-4, 1e-4)) << i;
+  }
+  for (const ModelTensor& item : merged.parameters()) {
+    const bool is_norm =
+        item.name.starts_with("backbone.body") && item.tensor.dim() == 1;
+    EXPECT_EQ(item.tensor.requires_grad(), !is_norm) << item.name;
+  }
 }
 
 }  // namespace

@@ -256,11 +256,14 @@ void BoxTargets::write(
   const std::string& path = paths_[index];
   const ImageSize annotated = image_sizes_[index];
   // Without boxes, nothing depends on it.
-  const bool stored = has_boxes(index) &&
-                      is_of_stored_pixels(path, plan, annotated, pixels_[index]);
+  const bool stored =
+      has_boxes(index) &&
+      is_of_stored_pixels(path, plan, annotated, pixels_[index]);
   const bool is_turned = stored && plan.exif_orientation >= 5;
   const ImageSize image = is_turned ? turned(plan.original) : plan.original;
-  if (has_boxes(index)) check_size(path, annotated, image);
+  if (has_boxes(index) || plan.exif_orientation == 1) {
+    check_size(path, annotated, image);
+  }
   const Tensors objects(targets.begin(), targets.begin() + 3);
   const Tensors crowds(targets.begin() + 3, targets.end());
   copy_rows(objects_, index, image, objects, slot);

@@ -125,7 +125,7 @@ BoxAnnotations read_boxes_csv(
               "the box [{}] {}; expected {} in pixels of the image",
               fmt::join(numbers, ", "),
               fault,
-              has_size ? "left, upper edge, width and height"
+              has_size ? "left edge, top edge, width and height"
                        : "left, upper, right and lower edge"));
     } else {
       result.images[place->second].objects.boxes.push_back(std::move(box));

@@ -248,8 +248,8 @@ BoxAnnotations read_coco(
       bad.reject(
           json,
           fmt::format(
-              "annotation {} of {} has the bbox [{}], which {}; expected left, "
-              "upper edge, width and height in the image",
+              "annotation {} of {} has the bbox [{}], which {}; expected left "
+              "edge, top edge, width and height, within the image",
               annotation.id,
               printable(image->path),
               fmt::join(annotation.bbox, ", "),

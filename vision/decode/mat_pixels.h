@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// Converts an OpenCV image to 8 bits. As for files, 16-bit values are divided
-/// by 257.
+/// Converts an OpenCV image to 8 bits. 16-bit values are divided by 257, as
+/// when reading image files.
 /// \param where  Name of the caller, for error messages.
 /// \throws c10::ValueError unless the image is gray, BGR or BGRA with 8 or 16
 ///         bits.

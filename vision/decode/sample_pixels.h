@@ -6,14 +6,14 @@
 
 namespace tern {
 
-/// True if `resize_image` must apply a warp, because the warp has `antialias`
-/// set and only resizes.
+/// True if a warp must be applied with `resize_image`: it has `antialias` set
+/// and only resizes.
 inline bool is_antialiased(const Warp& warp) {
   return warp.antialias && only_resizes(warp);
 }
 
-/// Returns the smallest number of source pixels that a pixel of the result
-/// covers, vertically and horizontally; integers, at least 1.
+/// Returns, for height and width, the smallest number of source pixels that any
+/// result pixel covers, rounded down; at least 1.
 ImageSize shrink_factors(const Matrix3& matrix, ImageSize result);
 
 /// Returns the part of a source of `size` that a warp reads, including
@@ -22,7 +22,7 @@ ImageRegion seen_region(const Warp& warp, ImageSize result, ImageSize size);
 
 /// Adapts a warp to an image that was averaged in blocks and then cropped.
 /// \param factors  Height and width of the blocks.
-/// \param offset   The cropped part, in blocks.
+/// \param offset   The part that the crop kept, in blocks.
 Warp shrunk(const Warp& warp, ImageSize factors, ImageRegion offset);
 
 /// Returns a view of contiguous pixels of an image of `size`.
@@ -37,9 +37,9 @@ inline PixelView view_of(
 }
 
 /// Applies a warp to a source of any size: with `resize_image` for a warp with
-/// `antialias` that only resizes, otherwise with `warp_image`. For
-/// `warp_image`, a source that shrinks to half or less is first averaged by
-/// integer factors, except with `Sampling::nearest`.
+/// `antialias` that only resizes, otherwise with `warp_image`. Before
+/// `warp_image`, a source that shrinks to half or less is averaged by integer
+/// factors, except with `Sampling::nearest`.
 /// \param out  [size.height, size.width, source.channels].
 void sample_pixels(
     const PixelView& source,

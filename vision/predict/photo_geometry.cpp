@@ -99,10 +99,11 @@ Tensors PhotoGeometry::detections_on_photo(const Tensors& detections) const {
   const torch::Tensor is_none =
       (detections[2] < 0).logical_or(has_area(boxes).logical_not());
   // Moves the others to the front, in their order.
-  const torch::Tensor order = is_none.to(torch::kByte).argsort(
-      /*stable=*/true,
-      /*dim=*/0,
-      /*descending=*/false);
+  const torch::Tensor order = is_none.to(torch::kByte)
+                                  .argsort(
+                                      /*stable=*/true,
+                                      /*dim=*/0,
+                                      /*descending=*/false);
   return {
       boxes.masked_fill(is_none.unsqueeze(1), 0).index_select(0, order),
       detections[1].masked_fill(is_none, 0).index_select(0, order),

@@ -6,9 +6,10 @@
 
 namespace tern {
 
-// These transforms change the matrix of a sample, not its pixels. `p` is the
-// probability of applying the transform. Ranges and defaults are fastai's. All
-// throw c10::ValueError for a p outside 0..1 or a reversed range.
+// These transforms change where a sample's pixels are read from, not their
+// values. `p` is the probability of applying the transform. Ranges and defaults
+// are fastai's. All throw c10::ValueError for a p outside 0..1 or a reversed
+// range.
 
 /// Flips images left to right.
 TransformPtr flip_lr(float p = 0.5f);
@@ -29,24 +30,24 @@ TransformPtr zoom(Range scale = {1, 1.1f}, float p = 0.75f);
 /// Changes the aspect ratio.
 TransformPtr squish(Range scale = {1 / 1.2f, 1.2f}, float p = 0.75f);
 
-/// Tilts the image plane: moves the ends of each side by up to `magnitude`,
-/// where 1 is half the image.
+/// Tilts the image plane: lengthens or shortens each side by up to `magnitude`
+/// at both ends, where 1 is half the image.
 TransformPtr symmetric_warp(Range magnitude = {-0.2f, 0.2f}, float p = 0.75f);
 
-/// Moves each of the four corners by up to `magnitude` in both directions,
-/// where 1 is half the image.
+/// Moves each of the four corners horizontally and vertically by up to
+/// `magnitude`, where 1 is half the image.
 TransformPtr perspective(float magnitude = 0.2f, float p = 0.5f);
 
 /// Replaces every pixel with a random pixel nearby, up to `magnitude` away,
 /// where 1 is half the image.
 TransformPtr jitter(Range magnitude = {0.005f, 0.02f}, float p = 0.5f);
 
-// ---- Crops to the target ----
+// ---- Crops to the target size ----
 
-/// Crops the target size from a random position of the resized image, or from
-/// the center if `is_random` is false. Same as fastai's rand_crop and crop_pad.
-/// Has an effect only if the image is larger than the target, as after
-/// `ResizeMethod::crop` or `none`.
+/// Crops the resized image to the target size, at a random position or, if
+/// `is_random` is false, at the center. Same as fastai's rand_crop and
+/// crop_pad. Has an effect only if the image is larger than the target, as
+/// after `ResizeMethod::crop` or `none`.
 TransformPtr rand_crop(bool is_random = true);
 
 /// Resizes a random part of the image to the target size, like torchvision's
@@ -59,9 +60,9 @@ TransformPtr random_resized_crop(
     Range ratio = {3.f / 4, 4.f / 3},
     float p = 1);
 
-/// Resizes to cover the target enlarged by the fraction `margin`, then
-/// center-crops. For validation of models that train with
-/// `random_resized_crop`.
+/// Resizes the image until it covers the target size enlarged by the fraction
+/// `margin`, then center-crops it to the target size. For validation of models
+/// that train with `random_resized_crop`.
 TransformPtr center_crop(float margin = 0.14f);
 
 // ---- Matrices ----

@@ -155,7 +155,7 @@ class CocoReader final : public nlohmann::json_sax<Json> {
         bbox_size_ != 4) {
       fail(
           "has " + std::to_string(bbox_size_) +
-          " numbers in 'bbox'; expected four: left, upper edge, width and "
+          " numbers in 'bbox'; expected four: left edge, top edge, width and "
           "height");
     }
     if (levels_ == 2) section_ = kNone;

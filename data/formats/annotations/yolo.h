@@ -22,12 +22,12 @@ struct YoloObject {
 /// Parses a YOLO label file, with a line `class cx cy width height` for each
 /// object.
 ///
-/// \param polygons  Converts lines of a segmentation dataset,
-///                  `class x1 y1 x2 y2 x3 y3 ...`, to the box around the
-///                  polygon; otherwise they are an error.
+/// \param polygons  True: converts lines of a segmentation dataset, `class x1
+///                  y1 x2 y2 x3 y3 ...`, to the bounding box of the polygon.
+///                  False: such lines are an error.
 /// \param path      For error messages.
 /// \throws DataError that names the line if it has the wrong number of values,
-///         or if one is not a number or not a class.
+///         if a value is not a number, or if the class is not a whole number.
 ///
 /// Source: docs.ultralytics.com, "Object Detection Datasets Overview".
 std::vector<YoloObject> parse_yolo(

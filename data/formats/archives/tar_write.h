@@ -16,14 +16,14 @@ struct archive;
 
 namespace tern {
 
-/// Writes a tar archive of regular files, which appears only when it is
-/// complete. The same files produce the same bytes, since times, owners and
-/// modes are not stored.
+/// Writes a tar archive of regular files. The archive appears under its name
+/// only once it is complete. The same files produce the same bytes, since
+/// times, owners and modes are not stored.
 ///
 ///   TarWriter shard("train-000000.tar");
 ///   shard.add("0001.jpg", image);
 ///   shard.add("0001.cls", "7");
-///   shard.finish();   // its SHA-256
+///   shard.finish();   // returns the archive's SHA-256
 class TarWriter {
  public:
   /// \throws IoError if the file cannot be created.

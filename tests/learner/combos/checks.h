@@ -1206,11 +1206,10 @@ inline void check_ended_stream(const Configuration& drawn) {
   Configuration streamed = drawn;
   streamed.fits.resize(1);
   FitCall& fit = streamed.fits[0];
-  fit.schedule =
-      drawn.fits[0].schedule == Schedule::torch_epoch ||
-              drawn.fits[0].schedule == Schedule::torch_batch
-          ? drawn.fits[0].schedule
-          : Schedule::flat;
+  fit.schedule = drawn.fits[0].schedule == Schedule::torch_epoch ||
+                         drawn.fits[0].schedule == Schedule::torch_batch
+                     ? drawn.fits[0].schedule
+                     : Schedule::flat;
   if (is_trial(fit.before)) fit.before = Between::nothing;  // reads the stream
   // Follows the number of batches that the fit was planned to have.
   std::erase(streamed.extras, Extra::flat_cos);
@@ -1228,10 +1227,11 @@ inline void check_ended_stream(const Configuration& drawn) {
       // Averages from a fraction of the planned epochs on.
       std::erase(c->extras, Extra::swa);
       std::erase(c->extras, Extra::swa_lr);
-      // The next epoch continues where this one stopped.
+      // The next epoch continues where this one stopped, and the last one has
+      // only begun.
       std::erase(c->extras, Extra::limit);
-      std::erase_if(c->acts, [](const Act& act) {
-        return act.deed == Deed::stop_epoch;
+      std::erase_if(c->acts, [&](const Act& act) {
+        return act.deed == Deed::stop_epoch || act.at.epoch >= epochs;
       });
     }
   }
@@ -1252,6 +1252,7 @@ inline void check_ended_stream(const Configuration& drawn) {
       expected,
       {"training/epochs_begun",  // also one in which the stream has ended
        "training/stop_training",
+       "training/data_have_ended",
        "training/callbacks/TrainMetrics",
        "training/callbacks/Recorder 0/fit_calls"});
 }

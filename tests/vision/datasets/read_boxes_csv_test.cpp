@@ -141,7 +141,7 @@ TEST_F(BoxTable, NamesTheLineOfAnInvalidBox) {
   EXPECT_EQ(
       fault(header + "a.jpg,1,-2,3,4,cat\n", {.format = BoxFormat::xywh}),
       "boxes.csv:2 (a.jpg): the box [1, -2, 3, 4] reaches beyond any image; "
-      "expected left, upper edge, width and height in pixels of the image." +
+      "expected left edge, top edge, width and height in pixels of the image." +
           cure);
   EXPECT_EQ(
       fault(header + "a.jpg,1,2,inf,4,cat\n"),

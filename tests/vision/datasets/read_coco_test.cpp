@@ -135,7 +135,8 @@ TEST_F(Coco, SkipsImagesWithoutBoxesIfEnabled) {
 
 TEST_F(Coco, NamesAnInvalidBoxAndItsImage) {
   const std::string cure =
-      "; expected left, upper edge, width and height in the image. Correct it, "
+      "; expected left edge, top edge, width and height, within the image. "
+      "Correct it, "
       "or omit such boxes with bad_boxes = BadBoxes::skip.";
   write(annotation(7, 4, 1, "1, 2, 0, 5"));
   EXPECT_EQ(
@@ -218,8 +219,8 @@ TEST_F(Coco, SkipsInvalidBoxesWithOneWarning) {
           ": 3 of 4 boxes are invalid and are omitted from training; the first "
           "is annotation 1 of '" +
           coco.images[0].path +
-          "' has the bbox [1, 2, 0, 4], which has no width; expected left, "
-          "upper edge, width and height in the image."}));
+          "' has the bbox [1, 2, 0, 4], which has no width; expected left "
+          "edge, top edge, width and height, within the image."}));
 }
 
 TEST_F(Coco, RejectsDuplicateIdsAndNames) {

@@ -373,8 +373,7 @@ TEST(PhotoGeometry, DetectionsInThePaddingAreDropped) {
            {0.f, 0.f, 0.f, 0.f},
            {0.f, 0.f, 0.f, 0.f}})))
       << found[0];
-  EXPECT_TRUE(
-      torch::equal(found[1], torch::tensor({0.8f, 0.7f, 0.f, 0.f})));
+  EXPECT_TRUE(torch::equal(found[1], torch::tensor({0.8f, 0.7f, 0.f, 0.f})));
   EXPECT_TRUE(torch::equal(found[2], torch::tensor({1, 2, -1, -1})));
   expect_error<c10::ValueError>(
       [&] { geometry.detections_on_photo({detections[0]}); },

@@ -219,10 +219,7 @@ traced_padding(const torch::Tensor& images, int64_t dim, int64_t multiple) {
 
 torch::Tensor pad_images(const torch::Tensor& images, int64_t multiple) {
   if (torch::jit::tracer::isTracing()) {
-    return traced_padding(
-        traced_padding(images, 2, multiple),
-        3,
-        multiple);
+    return traced_padding(traced_padding(images, 2, multiple), 3, multiple);
   }
   const auto missing = [&](int64_t dim) {
     return (multiple - images.size(dim) % multiple) % multiple;

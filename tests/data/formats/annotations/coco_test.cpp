@@ -94,7 +94,7 @@ TEST(Coco, NamesTheItemThatIsWrong) {
   EXPECT_EQ(
       fault(with_annotation(R"("id": 7, "bbox": [1, 2, 3])")),
       "a.json: annotations[0] (id 7) has 3 numbers in 'bbox'; expected four: "
-      "left, upper edge, width and height. Correct the file.");
+      "left edge, top edge, width and height. Correct the file.");
   EXPECT_EQ(
       fault(with_annotation(R"("id": 7, "bbox": [1, 2, null, 4])")),
       "a.json: annotations[0] (id 7) has null in 'bbox'; expected a number. "
