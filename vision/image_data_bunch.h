@@ -52,6 +52,9 @@ struct ImageTar {
   /// `shard_images`. If set, the targets are BoxTargets, and `label` is not
   /// used. Empty: no boxes.
   std::string boxes = "";
+  /// Field with the points of the image, likewise. If set, the targets are
+  /// PointTargets, and `classes` are the names of the points, if any.
+  std::string points = "";
   /// How boxes are read and transformed with their image.
   AnnotationOptions annotations = {};
   /// Class names by index. Empty: the lines of classes.txt in the folder of the

@@ -17,6 +17,7 @@
 #include "tern/vision/datasets/box_checks.h"
 #include "tern/vision/datasets/box_json.h"
 #include "tern/vision/datasets/box_targets.h"
+#include "tern/vision/datasets/point_json.h"
 #include "tern/vision/datasets/shard_images.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_data_bunch.h"
@@ -109,34 +110,37 @@ std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
   return labels;
 }
 
-std::string describe_boxes(const TarSample& sample, const ImageTar& tar) {
-  return fmt::format("{}, field '{}'", sample.describe(), tar.boxes);
+std::string describe_field(const TarSample& sample, const std::string& field) {
+  return fmt::format("{}, field '{}'", sample.describe(), field);
 }
 
-/// Returns the boxes of each sample. Throws if a sample has no image.
-std::vector<ImageBoxes> read_boxes(
+/// Reads the JSON of each sample. Throws if a sample has no image.
+/// \param read  Parses a text; receives its place for error messages.
+template <class T, class Read>
+std::vector<T> read_annotations(
     const TarShards& shards,
-    const ImageTar& tar) {
-  std::vector<ImageBoxes> boxes(static_cast<size_t>(shards.size()));
+    const ImageTar& tar,
+    const std::string& field,
+    const Read& read) {
+  std::vector<T> annotations(static_cast<size_t>(shards.size()));
   parallel_for(0, shards.size(), 256, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const TarSample sample = shards.sample(i);
       image_member(sample, tar.image);
-      const uint64_t size = sample.member(tar.boxes).size;
-      const std::string where = describe_boxes(sample, tar);
+      const uint64_t size = sample.member(field).size;
+      const std::string where = describe_field(sample, field);
       if (size > static_cast<uint64_t>(kMaxAnnotationBytes)) {
         throw_data_error(
             where,
-            "has {} bytes; expected at most {} for the boxes of an image. Omit "
-            "it.",
+            "has {} bytes; expected at most {} for the annotations of an "
+            "image. Omit it.",
             size,
             kMaxAnnotationBytes);
       }
-      boxes[i] =
-          read_box_json(sample.text(tar.boxes), where, tar.annotations.clip);
+      annotations[i] = read(sample.text(field), where);
     }
   });
-  return boxes;
+  return annotations;
 }
 
 std::vector<std::string> classes_of(const std::vector<ImageBoxes>& images) {
@@ -156,7 +160,7 @@ void check_classes(
     for (const Box& box : images[i].boxes) {
       if (known.contains(box.label)) continue;
       throw_data_error(
-          describe_boxes(shards.sample(i), tar),
+          describe_field(shards.sample(i), tar.boxes),
           "has a box of the class {}; expected one of the {} classes of {} or "
           "ImageTar::classes. Correct the label, or name all classes.",
           printable(box.label),
@@ -166,16 +170,46 @@ void check_classes(
   }
 }
 
-/// The targets of shards: either `labels` or `boxes` has one entry per sample.
+/// The targets of shards: one of the lists has one entry per sample.
 struct TarTargets {
-  std::vector<int64_t> labels;
-  std::vector<ImageBoxes> boxes;
+  std::vector<int64_t> labels = {};
+  std::vector<ImageBoxes> boxes = {};
+  std::vector<std::vector<Point>> points = {};
 };
 
+TargetKind kind_of(const ImageTar& tar) {
+  TORCH_CHECK_VALUE(
+      tar.boxes.empty() || tar.points.empty(),
+      "[ImageDataBunch::from_tar] there are a field for boxes and one for "
+      "points; expected only one of them.");
+  return !tar.boxes.empty()    ? TargetKind::boxes
+         : !tar.points.empty() ? TargetKind::points
+                               : TargetKind::category;
+}
+
 TarTargets read_targets(const TarShards& shards, const ImageTar& tar) {
-  if (tar.boxes.empty()) return {read_labels(shards, tar), {}};
-  TarTargets targets{{}, read_boxes(shards, tar)};
-  if (!tar.classes.empty()) check_classes(shards, targets.boxes, tar);
+  TarTargets targets;
+  switch (kind_of(tar)) {
+    case TargetKind::boxes:
+      targets.boxes = read_annotations<ImageBoxes>(
+          shards,
+          tar,
+          tar.boxes,
+          [&](const std::string& text, const std::string& where) {
+            return read_box_json(text, where, tar.annotations.clip);
+          });
+      if (!tar.classes.empty()) check_classes(shards, targets.boxes, tar);
+      break;
+    case TargetKind::points:
+      targets.points = read_annotations<std::vector<Point>>(
+          shards,
+          tar,
+          tar.points,
+          read_point_json);
+      break;
+    default:
+      targets.labels = read_labels(shards, tar);
+  }
   return targets;
 }
 
@@ -189,20 +223,23 @@ TargetedImages images_of(
   for (const int64_t sample : samples) {
     images.paths.push_back(shards->sample(sample).describe());
   }
-  if (tar.boxes.empty()) {
-    images.targets = std::make_shared<TensorTargets>(
-        torch::tensor(select(targets.labels, samples)));
-  } else {
-    std::vector<ImageBoxes> boxes;
-    boxes.reserve(samples.size());
-    for (const int64_t sample : samples) {
-      boxes.push_back(targets.boxes[sample]);
-    }
-    images.targets = std::make_shared<BoxTargets>(
-        images.paths,
-        boxes,
-        tar.classes,
-        tar.annotations);
+  switch (kind_of(tar)) {
+    case TargetKind::boxes:
+      images.targets = std::make_shared<BoxTargets>(
+          images.paths,
+          select(targets.boxes, samples),
+          tar.classes,
+          tar.annotations);
+      break;
+    case TargetKind::points:
+      images.targets = std::make_shared<PointTargets>(
+          images.paths,
+          select(targets.points, samples),
+          tar.annotations);
+      break;
+    default:
+      images.targets = std::make_shared<TensorTargets>(
+          torch::tensor(select(targets.labels, samples)));
   }
   images.source =
       std::make_shared<TarImages>(shards, std::move(samples), tar.image);
@@ -256,16 +293,16 @@ DataBunch ImageDataBunch::from_tar(
       "them.");
   ImageTar known = tar;
   if (!known.shards.sink) known.shards.sink = options.sink;
+  const TargetKind kind = kind_of(tar);
   const auto shards = TarShards::open(train, known.shards);
-  if (known.classes.empty()) {
+  if (known.classes.empty() && kind != TargetKind::points) {
     known.classes = read_class_list(
         shards->shards().front()->path().parent_path() / kClassListName);
   }
-  const bool has_boxes = !known.boxes.empty();
   const TarTargets targets = read_targets(*shards, known);
-  if (known.classes.empty()) {
-    known.classes =
-        has_boxes ? classes_of(targets.boxes) : names_up_to(targets.labels);
+  if (known.classes.empty() && kind != TargetKind::points) {
+    known.classes = kind == TargetKind::boxes ? classes_of(targets.boxes)
+                                              : names_up_to(targets.labels);
   }
 
   std::vector<int64_t> train_samples;
@@ -285,13 +322,15 @@ DataBunch ImageDataBunch::from_tar(
     valid_images = images_of(shards, targets, std::move(drawn.valid), known);
   }
   std::vector<int64_t> sizes = count_by_shard(*shards, train_samples);
+  OutputInfo output{.kind = kind};
+  std::vector<std::string> classes = known.classes;
+  if (kind == TargetKind::points) std::swap(output.names, classes);
   DataBunch data = make_bunch(
       images_of(shards, targets, std::move(train_samples), known),
       std::move(valid_images),
-      known.classes,
+      std::move(classes),
       options,
-      has_boxes ? std::optional(OutputInfo{.kind = TargetKind::boxes})
-                : std::nullopt,
+      kind == TargetKind::category ? std::nullopt : std::optional(output),
       known.annotations);
   if (tar.shuffle_buffer > 0) {
     DataLoaderOptions loading = data.train->options();

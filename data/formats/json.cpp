@@ -172,6 +172,13 @@ bool JsonReader::boolean() {
   return scalar == "true";
 }
 
+bool JsonReader::is_null() {
+  const std::string_view scalar = next_scalar();
+  if (scalar != "null") return false;
+  pass_token(scalar.size());
+  return true;
+}
+
 void JsonReader::end() {
   if (next() != '\0') fail("expected the end of the text");
 }

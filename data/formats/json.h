@@ -42,6 +42,8 @@ class JsonReader {
   /// Reads a number in the range of double; NaN for `null`.
   double number();
   bool boolean();
+  /// If the next value is null, reads it and returns true.
+  bool is_null();
   /// Checks that only white space follows.
   void end();
 

@@ -217,6 +217,28 @@ TEST_F(DetectionLearnerTest, PredictorReturnsBoxesInPixelsOfThePhoto) {
   }
 }
 
+TEST_F(DetectionLearnerTest, ExportsAllOptionsOfItsDetections) {
+  Learner learn = learner();
+  learn.data().outputs[0].detection = {
+      .score_thresh = 0.25,
+      .topk_candidates = 90,
+      .nms_thresh = 0.75,
+      .detections_per_img = 7,
+      .anchors_per_level = {576, 144, 36, 9, 9},
+      .levels = 4};
+  learn.export_model(squares_ / "squares.safetensors");
+  const Predictor predictor = Predictor::load(
+      squares_ / "squares.safetensors",
+      {.device = torch::kCPU, .exact = true});
+  const DetectionOptions& read = predictor.card().outputs.at(0).detection;
+  EXPECT_EQ(read.score_thresh, 0.25);
+  EXPECT_EQ(read.topk_candidates, 90);
+  EXPECT_EQ(read.nms_thresh, 0.75);
+  EXPECT_EQ(read.detections_per_img, 7);
+  EXPECT_EQ(read.anchors_per_level, (std::vector<int64_t>{576, 144, 36, 9, 9}));
+  EXPECT_EQ(read.levels, 4);
+}
+
 TEST_F(DetectionLearnerTest, PredictionsCanBeWrittenForCoco) {
   Learner learn = learner();
   learn.data().outputs[0].detection = {

@@ -389,5 +389,127 @@ TEST_F(TarBoxes, ClipsBoxesToTheImageIfEnabled) {
       << batch.targets[0];
 }
 
+// ---- Points ----
+
+TEST(TarPoints, BatchesAreBitIdenticalToThoseOfADataBlock) {
+  const TempFolder temp;
+  ImageItems items;
+  for (int i = 0; i < 9; ++i) {
+    const auto path = temp / "images" / (std::to_string(10 + i) + ".png");
+    write_image(path, 30 + i, 40);
+    items.push_back({path.string()});
+  }
+  const PointLabeller points = [](const ImageItem& item) {
+    const auto size = static_cast<double>(item.path.size());
+    const bool is_known = item.path.find("/13.png") == item.path.npos;
+    return std::vector<Point>{
+        {size / 7, 20.1},
+        {11, 12, is_known},
+        {0.25, size / 3}};
+  };
+  const AnnotationOptions pairs = {.flip_pairs = {{0, 1}}};
+  const ImageDataBunchOptions options = {
+      .size = ImageSize{24, 24},
+      .transforms = get_transforms(),
+      .resize = ResizeMethod::pad,
+      .batch_size = 3,
+      .workers = 1};
+  const DataBlock block{
+      .items = items,
+      .split =
+          [](const ImageItems& all) {
+            std::vector<Split> splits(all.size(), Split::valid);
+            std::fill_n(splits.begin(), 6, Split::train);
+            return splits;
+          },
+      .classes = {"a", "b", "c"},
+      .points = points,
+      .annotations = pairs};
+  const auto shard = [&](size_t begin, size_t end, const char* name) {
+    return shard_images(
+               ImageItems(items.begin() + begin, items.begin() + end),
+               points,
+               temp / "tar",
+               {.name = name, .shuffle = false})
+        .shards[0]
+        .string();
+  };
+  const std::string train = shard(0, 6, "train"), valid = shard(6, 9, "valid");
+  const DataBunch data = ImageDataBunch::from_tar(
+      {train},
+      {valid},
+      {.annotations = pairs, .points = "json", .classes = {"a", "b", "c"}},
+      options);
+  const DataBunch expected = block.bunch(options);
+  EXPECT_EQ(data.outputs.at(0).kind, TargetKind::points);
+  EXPECT_EQ(data.outputs[0].names, expected.outputs.at(0).names);
+  EXPECT_EQ(data.classes, expected.classes);
+  for (const auto& [a, b] :
+       {std::pair{data.train, expected.train}, {data.valid, expected.valid}}) {
+    const auto batches = all_batches(*a), others = all_batches(*b);
+    expect_equal(batches, others);
+    for (size_t i = 0; i < batches.size(); ++i) {
+      ASSERT_EQ(batches[i].targets.size(), 2u);
+      EXPECT_TRUE(batches[i].targets[0].equal(others[i].targets[0])) << i;
+      EXPECT_TRUE(batches[i].targets[1].equal(others[i].targets[1])) << i;
+    }
+  }
+  expect_error<c10::ValueError>(
+      [&] {
+        ImageDataBunch::from_tar(
+            {train},
+            {valid},
+            {.boxes = "json", .points = "json"},
+            options);
+      },
+      {"[ImageDataBunch::from_tar]", "boxes and one for points"});
+  expect_error<DataError>(
+      [&] {
+        ImageDataBunch::from_tar({train}, {valid}, {.points = "xml"}, options);
+      },
+      {"00000000", "xml"});
+}
+
+TEST(TarPoints, AreOnlyWrittenIfTheyCanBeReadBack) {
+  const TempFolder temp;
+  write_image(temp / "a.png", 8, 8);
+  write_image(temp / "b.png", 8, 8);
+  const ImageItems items = {
+      {(temp / "a.png").string()},
+      {(temp / "b.png").string()}};
+  const auto write = [&](const ImageItems& some, const PointLabeller& points) {
+    shard_images(some, points, temp / "tar");
+  };
+  const PointLabeller one = [](const ImageItem&) {
+    return std::vector<Point>{{1, 2}};
+  };
+  expect_error<DataError>(
+      [&] {
+        write(items, [&](const ImageItem& item) {
+          return std::vector<Point>(item.path.ends_with("a.png") ? 1 : 2);
+        });
+      },
+      {"b.png", "has 2 points, but the first image has 1"});
+  expect_error<DataError>(
+      [&] {
+        write(items, [](const ImageItem&) {
+          return std::vector<Point>{{NAN, 2}};
+        });
+      },
+      {"a.png", "finite"});
+  expect_error<c10::ValueError>(
+      [&] { write({}, one); },
+      {"[shard_images]", "at least one image"});
+  expect_error<c10::ValueError>(
+      [&] {
+        write(
+            {{.path = "a.png",
+              .bytes = std::make_shared<std::vector<uint8_t>>()}},
+            one);
+      },
+      {"[shard_images]", "'a.png' is in memory"});
+  EXPECT_FALSE(std::filesystem::exists(temp / "tar" / "train-000000.tar"));
+}
+
 }  // namespace
 }  // namespace tern::tar_images_test

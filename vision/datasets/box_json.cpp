@@ -15,6 +15,9 @@
 namespace tern {
 namespace {
 
+constexpr const char* kUpright = "upright";
+constexpr const char* kStored = "stored";
+
 std::string json_of(const Box& box) {
   std::string text = fmt::format(
       R"({{"bbox":[{},{},{},{}],"label":{})",
@@ -98,12 +101,20 @@ ImageBoxes read_objects(JsonReader& json) {
       }
       (is_width ? objects.image.width : objects.image.height) = side;
       (is_width ? has_width : has_height) = true;
+    } else if (field == "pixels") {
+      const std::string pixels = json.string();
+      if (pixels != kUpright && pixels != kStored) {
+        json.fail(
+            "it is " + printable(pixels) + "; expected upright or stored");
+      }
+      objects.pixels = pixels == kUpright ? AnnotatedPixels::upright
+                                          : AnnotatedPixels::stored;
     } else if (field == "boxes") {
       json.begin_array();
       while (json.next_element()) objects.boxes.push_back(read_box(json));
       has_boxes = true;
     } else {
-      fail_unknown(json, field, "width, height or boxes");
+      fail_unknown(json, field, "width, height, pixels or boxes");
     }
   }
   json.end();
@@ -145,6 +156,10 @@ std::string to_box_json(const ImageBoxes& objects) {
         R"("width":{},"height":{},)",
         objects.image.width,
         objects.image.height);
+  }
+  if (objects.pixels != AnnotatedPixels::unknown) {
+    const bool is_upright = objects.pixels == AnnotatedPixels::upright;
+    text += fmt::format(R"("pixels":"{}",)", is_upright ? kUpright : kStored);
   }
   text += R"("boxes":[)";
   bool is_first = true;

@@ -14,7 +14,8 @@ namespace tern {
 ///   {"bbox":[10,20.5,30,40],"label":"car","crowd":true,"area":12.5}]}
 ///
 /// `bbox` is x1, y1, x2, y2. `width` and `height` are omitted if the image size
-/// is unknown, `crowd` if it is false, `area` if it is 0.
+/// is unknown, `crowd` if it is false, `area` if it is 0. `"pixels":"upright"`
+/// or `"stored"` is added if `ImageBoxes::pixels` is known.
 std::string to_box_json(const ImageBoxes& objects);
 
 /// Parses the JSON that `to_box_json` writes.

@@ -19,7 +19,9 @@
 #include "tern/kernels/check.h"
 #include "tern/vision/datasets/box_checks.h"
 #include "tern/vision/datasets/box_json.h"
+#include "tern/vision/datasets/box_targets.h"
 #include "tern/vision/datasets/image_folder.h"
+#include "tern/vision/datasets/point_json.h"
 #include "tern/vision/decode/image_file.h"
 
 namespace tern {
@@ -185,7 +187,7 @@ ShardedImages write_shards(
     sums[shard.filename().string()] = hashes[i];
     result.bytes += static_cast<int64_t>(fs::file_size(shard));
   }
-  if (given.empty()) {
+  if (given.empty() && !content.classes.empty()) {
     std::string text;
     for (const std::string& name : content.classes) text += name + "\n";
     write_text(out / kClassListName, text);
@@ -202,6 +204,15 @@ std::vector<std::string> labels_in(const BoxAnnotations& annotations) {
   return {labels.begin(), labels.end()};
 }
 
+void check_suffix(const std::string& path) {
+  if (std::ranges::count(image_suffixes(), lower_suffix(path)) > 0) return;
+  throw_data_error(
+      path,
+      "does not have the suffix of an image; expected one of {}. Rename it, or "
+      "omit it.",
+      fmt::join(image_suffixes(), ", "));
+}
+
 /// Throws if the annotations could not be read back.
 void check_annotations(
     const BoxAnnotations& annotations,
@@ -216,13 +227,7 @@ void check_annotations(
         printable(name));
   }
   for (const AnnotatedImage& image : annotations.images) {
-    if (std::ranges::count(image_suffixes(), lower_suffix(image.path)) == 0) {
-      throw_data_error(
-          image.path,
-          "does not have the suffix of an image; expected one of {}. Rename "
-          "it, or omit it.",
-          fmt::join(image_suffixes(), ", "));
-    }
+    check_suffix(image.path);
     const ImageSize size = image.objects.image;
     if (size != ImageSize{} && (size.width <= 0 || size.height <= 0)) {
       throw_data_error(
@@ -307,6 +312,37 @@ ShardedImages shard_images(
     content.paths.push_back(image.path);
   }
   return write_shards(content, given, out, options, sink);
+}
+
+ShardedImages shard_images(
+    const ImageItems& items,
+    const PointLabeller& points,
+    const fs::path& out,
+    const ShardImagesOptions& options,
+    const Sink& sink) {
+  check(options);
+  TORCH_CHECK_VALUE(
+      !items.empty() && points,
+      "[shard_images] there are no items or no labeller; expected at least one "
+      "image and a labeller that returns its points.");
+  ShardContent content = {
+      .folder = [](size_t) { return std::string(); },
+      .suffix = ".json"};
+  std::vector<std::vector<Point>> labels;
+  for (const ImageItem& item : items) {
+    TERN_CHECK_VALUE(
+        !item.bytes,
+        "[shard_images] the image {} is in memory; expected image files. Write "
+        "it with a TarWriter.",
+        printable(item.path));
+    check_suffix(item.path);
+    content.paths.push_back(item.path);
+    labels.push_back(points(item));
+  }
+  // Throws for points that could not be read back.
+  PointTargets(content.paths, labels);
+  content.text = [&](size_t i) { return to_point_json(labels[i]); };
+  return write_shards(content, {}, out, options, sink);
 }
 
 int64_t verify_shards(const fs::path& folder, const Sink& sink) {

@@ -72,6 +72,28 @@ ShardedImages shard_images(
     const ShardImagesOptions& options = {},
     const Sink& sink = {});
 
+/// Writes images with points: "00000012.jpg" is the unchanged file,
+/// "00000012.json" contains its points, x and y, or null for a point that is not
+/// visible:
+///
+///   {"points":[[30.5,40],null,[12,80.25]]}
+///
+/// `ImageDataBunch::from_tar` reads them if `ImageTar::points` is "json". Also
+/// writes SHA256SUMS.
+///
+/// \param items   Image files.
+/// \param points  As for `DataBlock::points`.
+/// \throws the errors of `shard_images` for image folders; DataError naming the
+///         image if its number of points differs from the first image's, a
+///         point is not finite, or a file does not have an image suffix;
+///         c10::ValueError if there are no items or an item is not a file.
+ShardedImages shard_images(
+    const ImageItems& items,
+    const PointLabeller& points,
+    const std::filesystem::path& out,
+    const ShardImagesOptions& options = {},
+    const Sink& sink = {});
+
 /// Verifies all files that a folder's SHA256SUMS lists.
 /// \param sink  Receives progress; empty: `terminal()`.
 /// \return Number of files.

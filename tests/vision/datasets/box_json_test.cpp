@@ -36,6 +36,9 @@ TEST(BoxJson, WritesTheFormatDocumentedInTheHeader) {
       R"({"bbox":[10,20.5,30,40],"label":"car","crowd":true,"area":12.5},)"
       R"({"bbox":[0,0,1,2],"label":"a \"b\""}]})");
   EXPECT_EQ(to_box_json({}), R"({"boxes":[]})");
+  EXPECT_EQ(
+      to_box_json({{}, {}, AnnotatedPixels::stored}),
+      R"({"pixels":"stored","boxes":[]})");
 }
 
 TEST(BoxJson, ReadsBackTheSameNumbers) {
@@ -48,6 +51,15 @@ TEST(BoxJson, ReadsBackTheSameNumbers) {
   EXPECT_EQ(read.boxes, objects.boxes);
   EXPECT_EQ(read.image, objects.image);
   EXPECT_EQ(read_box_json(R"( {"boxes": [] } )", "a").image, ImageSize());
+  for (const auto pixels :
+       {AnnotatedPixels::unknown,
+        AnnotatedPixels::upright,
+        AnnotatedPixels::stored}) {
+    EXPECT_EQ(read_box_json(to_box_json({{}, {}, pixels}), "a").pixels, pixels);
+  }
+  expect_fault(
+      R"({"pixels":"both","boxes":[]})",
+      {"'both'", "expected upright or stored"});
 }
 
 TEST(BoxJson, RejectsABoxOutsideTheImageUnlessItIsClipped) {
@@ -94,7 +106,7 @@ TEST(BoxJson, NamesTheFieldAndItsValue) {
   expect_fault(R"({"width":40,"height":30})", {"no field boxes"});
   expect_fault(
       R"({"width":40,"height":30,"depth":3,"boxes":[]})",
-      {"the field 'depth' is unknown", "width, height or boxes"});
+      {"the field 'depth' is unknown", "width, height, pixels or boxes"});
   expect_fault(
       with_box(R"("bbox":[1,2,3,9],"label":"cow","score":1)"),
       {"the field 'score' is unknown", "bbox, label, crowd or area"});
