@@ -108,7 +108,9 @@ TEST(DetectionsTest, AreTheSameWithGivenLevels) {
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(found[i].equal(expected[i]));
   Tensors empty;
   for (const torch::Tensor& output : y) empty.push_back(output.slice(0, 0, 0));
-  EXPECT_EQ(decode_detections(empty, given)[0].size(0), 0);
+  for (const DetectionOptions& some : {given, options(1)}) {
+    EXPECT_EQ(decode_detections(empty, some)[0].size(0), 0);
+  }
 }
 
 TEST(DetectionsTest, SupportTinyImagesWhoseLevelsHaveOnePosition) {
