@@ -135,7 +135,9 @@ std::vector<int64_t> anchors_per_level(
     counts = find_levels(where, anchors[0], options.levels);
   }
   TERN_CHECK_VALUE(
-      std::ranges::min(counts) >= 0 &&
+      std::ranges::all_of(
+          counts,
+          [&](int64_t count) { return count >= 0 && count <= all; }) &&
           std::accumulate(counts.begin(), counts.end(), int64_t{0}) == all,
       "[{}] anchors_per_level is {{{}}} and there are {} anchors; expected "
       "numbers >= 0 whose sum is the number of anchors.",

@@ -472,13 +472,20 @@ DataBunch make_bunch(
     const ImageDataBunchOptions& options,
     const std::optional<OutputInfo>& output,
     const AnnotationOptions& annotations) {
+  const auto refer_to_upright = [](const TargetedImages& images) {
+    const auto* const boxes =
+        dynamic_cast<const BoxTargets*>(images.targets.get());
+    return boxes && boxes->refers_to_upright();
+  };
   TORCH_CHECK_VALUE(
-      annotations.pixels != AnnotatedPixels::upright ||
-          options.decode.exif_orientation,
-      "[ImageDataBunch] annotations.pixels is upright, but "
+      options.decode.exif_orientation ||
+          (annotations.pixels != AnnotatedPixels::upright &&
+           !refer_to_upright(train) && !refer_to_upright(valid)),
+      "[ImageDataBunch] the annotations refer to upright images, but "
       "decode.exif_orientation is false, so images are not rotated; expected "
       "stored pixels, or rotated images. Set annotations.pixels to stored, or "
-      "decode.exif_orientation to true.");
+      "decode.exif_orientation to true; if the boxes come from read_yolo, set "
+      "YoloOptions::exif_orientation to the same value.");
   for (const std::string& name : classes) {
     TERN_CHECK_VALUE(
         is_utf8(name),

@@ -365,18 +365,15 @@ class DynamicTrace {
         third = traced_at(free.other_size);
       }
       if (!third) continue;
-      // A network that pads its input may compute the same at the first two
-      // sizes. What the third then shows is checked with a fourth, below.
-      const bool needs_fourth = learned.count() == sizes.count() && is_larger &&
-                                !free.limit && learned.compare(*third->graph());
-      if (needs_fourth) {
-        if (const auto difference = learn(learned, *third)) {
-          note_reason(*difference, size, free.other_size);
-          return false;
-        }
-      } else if (!is_same(*third, free.other_size)) {
-        return false;
-      }
+      const bool may_pad =
+          is_larger && !free.limit && learned.count() == sizes.count();
+      const bool fits = may_pad ? learns_beyond_padding(
+                                      learned,
+                                      {size, third_size},
+                                      *third,
+                                      traced_at)
+                                : is_same(*third, free.other_size);
+      if (!fits) return false;
       if (!is_larger) free.limit = size;
 
       // Finds the smallest step that the network accepts. Also detects halving
@@ -392,7 +389,6 @@ class DynamicTrace {
         const auto longer =
             if_possible([&] { return traced(resized(base, group, 4 * size)); });
         if (longer && !is_same(*longer, 4 * size)) return false;
-        if (!longer && needs_fourth) return false;
       }
       sizes = std::move(learned);
       free_.push_back(free);
@@ -401,12 +397,55 @@ class DynamicTrace {
     return false;
   }
 
+  /// A network that pads its input to a multiple of up to 32 may compute the
+  /// same at the first three sizes. Learns from the first size at which it does
+  /// not, and checks with a further one.
+  /// \param known  The example's size and the third size.
+  template <class TracedAt>
+  bool learns_beyond_padding(
+      TracedSizes& learned,
+      std::pair<int64_t, int64_t> known,
+      const Traced& third,
+      const TracedAt& traced_at) {
+    constexpr int64_t kMultiple = 32;
+    const auto [size, third_size] = known;
+    const auto beyond = [step = step_of(size)](int64_t other) {
+      return (other + kMultiple - 1) / kMultiple * kMultiple + step;
+    };
+    int64_t other_size = third_size;
+    std::optional<Traced> other = third;
+    if (!learned.compare(*third.graph())) {
+      other_size = beyond(third_size);
+      other = traced_at(other_size);
+      if (!other || !learned.compare(*other->graph())) return true;
+    }
+    if (const auto difference = learn(learned, *other)) {
+      note_reason(*difference, size, other_size);
+      return false;
+    }
+    const int64_t last_size = beyond(other_size);
+    const auto last = traced_at(last_size);
+    const auto difference =
+        last ? learned.compare(*last->graph()) : std::nullopt;
+    if (difference) note_reason(*difference, size, last_size);
+    return last && !difference;
+  }
+
+  /// True if an operator's index cannot exceed a limit that the graph computes.
+  static bool has_limited_index(const jit::Node& node) {
+    if (node.kind() != c10::aten::index_select) return false;
+    const jit::Node* index = node.input(2)->node();
+    while (index->kind() == c10::aten::to) index = index->input(0)->node();
+    return index->kind() == c10::aten::minimum;
+  }
+
   /// A CUDA kernel with an index beyond a tensor's end makes the device
   /// unusable for the whole process.
   bool may_read_past_the_end(const Tensors& inputs) {
     if (!inputs[0].is_cuda()) return false;
     const auto graph = traced(inputs).graph();
     return std::ranges::any_of(graph->nodes(), [](const jit::Node* node) {
+      if (has_limited_index(*node)) return false;
       const std::string_view name = node->kind().toQualString();
       return name.starts_with("aten::index") || name == "aten::embedding" ||
              name == "aten::gather" || name.starts_with("aten::scatter");

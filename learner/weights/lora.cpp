@@ -91,9 +91,14 @@ make_adapter(const std::string& name, torch::Tensor* weight, int64_t rank) {
 class LoraModel final : public ModelImpl,
                         public std::enable_shared_from_this<LoraModel> {
  public:
-  LoraModel(Model inner, const LoraOptions& options)
+  /// \param frozen  Names of the parameters to leave frozen after a merge.
+  LoraModel(
+      Model inner,
+      const LoraOptions& options,
+      std::set<std::string> frozen)
       : inner_(std::move(inner)),
         train_(options.train),
+        frozen_(std::move(frozen)),
         scale_(options.alpha / static_cast<double>(options.rank)) {
     std::string out_proj;  // of a targeted attention
     for (const auto& item : inner_.module()->named_modules()) {
@@ -114,7 +119,6 @@ class LoraModel final : public ModelImpl,
         "attention layer; expected names of such layers.",
         fmt::join(options.targets, "\", \""));
     for (const ModelTensor& item : inner_.parameters()) {
-      if (!item.tensor.requires_grad()) frozen_.insert(item.name);
       item.tensor.requires_grad_(is_in_any(item.name, train_));
       if (!item.tensor.requires_grad()) item.tensor.mutable_grad().reset();
     }
@@ -220,7 +224,7 @@ class LoraModel final : public ModelImpl,
   bool is_merged() const { return is_merged_; }
   const Model& inner() const { return inner_; }
   const std::vector<Adapter>& adapters() const { return adapters_; }
-  // Names of the parameters that were frozen when the adapters were added.
+  // Names of the parameters that were frozen before the adapters were added.
   const std::set<std::string>& frozen_before() const { return frozen_; }
 
   /// Merges the adapters, or their values in `exact` if given.
@@ -346,7 +350,20 @@ std::shared_ptr<LoraModel> lora_of(const Model& model) {
 
 }  // namespace
 
-Model add_lora(const Model& model, const LoraOptions& options) {
+namespace {
+
+std::set<std::string> frozen_parameters(const Model& model) {
+  std::set<std::string> names;
+  for (const ModelTensor& item : model.parameters()) {
+    if (!item.tensor.requires_grad()) names.insert(item.name);
+  }
+  return names;
+}
+
+Model with_adapters(
+    const Model& model,
+    const LoraOptions& options,
+    std::set<std::string> frozen) {
   TORCH_CHECK_VALUE(
       model.module() && !lora_of(model),
       "[add_lora] the model is TorchScript or has adapters already; expected a "
@@ -364,9 +381,16 @@ Model add_lora(const Model& model, const LoraOptions& options) {
       options.alpha);
   check_names(model, "targets", options.targets, /*is_end_enough=*/true);
   check_names(model, "train", options.train, /*is_end_enough=*/false);
-  const auto lora = std::make_shared<LoraModel>(model, options);
+  const auto lora =
+      std::make_shared<LoraModel>(model, options, std::move(frozen));
   lora->train(model.is_training());
   return Model(lora);
+}
+
+}  // namespace
+
+Model add_lora(const Model& model, const LoraOptions& options) {
+  return with_adapters(model, options, frozen_parameters(model));
 }
 
 Learner& add_lora(Learner& learn, const LoraOptions& options) {
@@ -383,8 +407,11 @@ Learner& add_lora(Learner& learn, const LoraOptions& options) {
     }
     all.train.assign(modules.begin(), modules.end());
   }
-  learn.unfreeze();  // so that only parameters frozen by hand remain frozen
-  parts.model = add_lora(parts.model, all);
+  // What `freeze` has frozen is trainable again after a merge.
+  std::set<std::string> frozen = frozen_parameters(parts.model);
+  for (const std::string& name : parts.groups.frozen) frozen.erase(name);
+  parts.model = with_adapters(parts.model, all, std::move(frozen));
+  parts.groups.frozen.clear();
   return learn.split({});
 }
 

@@ -438,7 +438,7 @@ TEST(TarPoints, BatchesAreBitIdenticalToThoseOfADataBlock) {
   const DataBunch data = ImageDataBunch::from_tar(
       {train},
       {valid},
-      {.annotations = pairs, .points = "json", .classes = {"a", "b", "c"}},
+      {.points = "json", .annotations = pairs, .classes = {"a", "b", "c"}},
       options);
   const DataBunch expected = block.bunch(options);
   EXPECT_EQ(data.outputs.at(0).kind, TargetKind::points);

@@ -241,6 +241,10 @@ void BoxTargets::copy_rows(
   }
 }
 
+bool BoxTargets::refers_to_upright() const {
+  return std::ranges::count(pixels_, AnnotatedPixels::upright) > 0;
+}
+
 bool BoxTargets::has_boxes(int64_t index) const {
   const auto rows = [&](const Rows& all) {
     return all.first[index + 1] - all.first[index];
@@ -350,7 +354,7 @@ void PointTargets::write(
   copy_row(visible_, index, targets[1], slot);
   // Without a known point, nothing depends on it.
   const bool stored =
-      visible_[index].any().item<bool>() &&
+      plan.exif_orientation != 1 && visible_[index].any().item<bool>() &&
       is_of_stored_pixels(paths_[index], plan, {}, options_.pixels);
   move_points(
       rows_of(targets, slot),

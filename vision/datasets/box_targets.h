@@ -47,6 +47,10 @@ class BoxTargets final : public ImageTargets {
   void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
       const override;
 
+  /// True if the boxes of an image are known to refer to the upright image, so
+  /// that images must be rotated by their EXIF orientation.
+  bool refers_to_upright() const;
+
   /// Total number of boxes, without crowd regions.
   int64_t boxes() const { return objects_.labels.size(0); }
 

@@ -49,8 +49,7 @@ std::string to_point_json(const std::vector<Point>& points) {
         "visible to false for an unknown point.",
         point.x,
         point.y);
-    text +=
-        fmt::format("[{},{}]", json_number(point.x), json_number(point.y));
+    text += fmt::format("[{},{}]", json_number(point.x), json_number(point.y));
   }
   return fmt::format(R"({{"{}":[{}]}})", kField, text);
 }

@@ -73,8 +73,8 @@ ShardedImages shard_images(
     const Sink& sink = {});
 
 /// Writes images with points: "00000012.jpg" is the unchanged file,
-/// "00000012.json" contains its points, x and y, or null for a point that is not
-/// visible:
+/// "00000012.json" contains its points, x and y, or null for a point that is
+/// not visible:
 ///
 ///   {"points":[[30.5,40],null,[12,80.25]]}
 ///

@@ -8,6 +8,7 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/kernels/parallel_for.h"
 #include "tern/learner/decode_predictions.h"
 #include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/datasets/image_items.h"
@@ -185,26 +186,35 @@ std::vector<ImageDetections> get_detections(
     std::vector<std::string> paths) {
   const Predictions all = learn.get_preds(test_loader(learn.data(), paths));
   const ImageDataset& images = images_of(learn.data());
-  std::vector<ImageDetections> result;
-  for (int64_t i = 0; i < std::ssize(paths); ++i) {
+  const auto outputs_of = [&](int64_t image) {
     Tensors outputs;
     for (const torch::Tensor& output : all.outputs) {
-      outputs.push_back(output.defined() ? output[i] : torch::Tensor());
+      outputs.push_back(output.defined() ? output[image] : torch::Tensor());
     }
-    TERN_CHECK_VALUE(
-        are_detections(outputs, all.info),
-        "[get_detections] the outputs for an image are {}; expected a "
-        "detector's boxes [D, 4], scores [D] and labels [D]. Call get_preds "
-        "for other models.",
-        shapes_of(outputs));
-    outputs.resize(3);
-    const PhotoGeometry geometry(
-        ImagePreprocessor(images),
-        images.image_size(),
-        photo_size(paths[i], images.options().decode));
-    const Tensors found = geometry.detections_on_photo(outputs);
-    result.push_back({found[0], found[1], found[2]});
-  }
+    return outputs;
+  };
+  const Tensors first = outputs_of(0);
+  TERN_CHECK_VALUE(
+      are_detections(first, all.info),
+      "[get_detections] the outputs for an image are {}; expected a detector's "
+      "boxes [D, 4], scores [D] and labels [D]. Call get_preds for other "
+      "models.",
+      shapes_of(first));
+  const ImagePreprocessor preprocessor(images);
+  std::vector<ImageDetections> result(paths.size());
+  parallel_for(0, std::ssize(paths), 1, [&](int64_t begin, int64_t end) {
+    const torch::NoGradGuard no_grad;
+    for (int64_t i = begin; i < end; ++i) {
+      Tensors outputs = outputs_of(i);
+      outputs.resize(3);
+      const PhotoGeometry geometry(
+          preprocessor,
+          images.image_size(),
+          photo_size(paths[i], images.options().decode));
+      const Tensors found = geometry.detections_on_photo(outputs);
+      result[i] = {found[0], found[1], found[2]};
+    }
+  });
   return result;
 }
 

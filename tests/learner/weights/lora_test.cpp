@@ -333,6 +333,29 @@ TEST(Lora, MergingKeepsWhatWasFrozenByHandFrozen) {
     EXPECT_EQ(item.tensor.requires_grad(), item.name != "wide.bias")
         << item.name;
   }
+  // A program that freezes everything by hand.
+  Net whole;
+  for (torch::Tensor& parameter : whole->parameters()) {
+    parameter.requires_grad_(false);
+  }
+  auto other = learner(whole, temp);
+  add_lora(other, {.rank = 2});
+  EXPECT_FALSE(
+      merge_lora(other.model()).parameters()[0].tensor.requires_grad());
+}
+
+TEST(Lora, InvalidOptionsLeaveTheLearnerAsItWas) {
+  const TempFolder temp;
+  Net net;
+  auto learn = learner(net, temp);
+  learn.split({"wide", "fc"}).freeze();
+  expect_error<c10::ValueError>(
+      [&] { add_lora(learn, {.rank = 0}); },
+      {"[add_lora] rank is 0"});
+  EXPECT_EQ(parts_of(learn).groups.size(), 3);
+  EXPECT_FALSE(net->wide->weight.requires_grad());
+  learn.unfreeze();
+  EXPECT_TRUE(net->wide->weight.requires_grad());
 }
 
 nn::Sequential sequential() {

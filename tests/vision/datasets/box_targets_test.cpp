@@ -430,6 +430,29 @@ TEST_F(BoxTargetsTest, TheReaderMayKnowTheAnnotatedPixels) {
       as_upright);
 }
 
+TEST_F(BoxTargetsTest, OfUprightImagesNeedImagesThatAreRotated) {
+  write_drawing(path("a.jpg"), {{40, 60}, {10, 10, 20, 20}}, 3);
+  write_drawing(path("b.jpg"), {{40, 60}, {10, 10, 20, 20}}, 3);
+  const auto bunch = [&](AnnotatedPixels pixels, bool rotates) {
+    const DataBlock block{
+        .items = {{path("a.jpg")}, {path("b.jpg")}},
+        .split =
+            [](const ImageItems&) {
+              return std::vector<Split>{Split::train, Split::valid};
+            },
+        .boxes =
+            [&](const ImageItem&) {
+              return ImageBoxes({{1, 2, 3, 4, "cat"}}, {40, 60}, pixels);
+            }};
+    return block.bunch({.decode = {.exif_orientation = rotates}, .workers = 0});
+  };
+  bunch(AnnotatedPixels::upright, /*rotates=*/true);
+  bunch(AnnotatedPixels::stored, /*rotates=*/false);
+  expect_error<c10::ValueError>(
+      [&] { bunch(AnnotatedPixels::upright, /*rotates=*/false); },
+      {"[ImageDataBunch]", "upright", "YoloOptions::exif_orientation"});
+}
+
 TEST_F(BoxTargetsTest, AcceptsAnImageRotatedByExifThatHasNoBoxes) {
   const std::vector<std::string> paths = {path("a.jpg")};
   for (const int orientation : {3, 6}) {

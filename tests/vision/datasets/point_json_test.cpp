@@ -19,7 +19,9 @@ TEST(PointJson, WritesTheFormatDocumentedInTheHeader) {
       R"({"points":[[30.5,40],null,[12,80.25]]})");
   EXPECT_EQ(to_point_json({}), R"({"points":[]})");
   expect_error<c10::ValueError>(
-      [] { to_point_json({{1, INFINITY}}); },
+      [] {
+        to_point_json({{1, INFINITY}});
+      },
       {"[to_point_json] a point is 1, inf"});
 }
 

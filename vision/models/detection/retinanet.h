@@ -74,7 +74,8 @@ class RetinaNetImpl : public torch::nn::Cloneable<RetinaNetImpl>,
   /// \return  cls_logits [N, A, num_classes] and bbox_regression [N, A, 4] in
   ///          the dtype of the network; anchors [N, A, 4] (x1, y1, x2, y2 in
   ///          pixels, the same for all images) and image_sizes [N, 2] (height
-  ///          and width without padding), both kFloat even if the network computes in 16 bits.
+  ///          and width without padding), both kFloat even if the network
+  ///          computes in 16 bits.
   Tensors forward(const torch::Tensor& images);
 
   /// Returns "retinanet", with the backbone's name among the options.

@@ -30,7 +30,8 @@ struct RetinaNetLossOptions {
 /// The loss of a RetinaNet (Lin et al., "Focal Loss for Dense Object
 /// Detection", 2017): focal loss of the classes plus the box loss. Divides the
 /// losses of each image by its number of foreground anchors. Same as
-/// torchvision's. Computes in kFloat, or in kDouble for kDouble outputs.
+/// torchvision's, except that an object that overlaps no anchor is not matched.
+/// Computes in kFloat, or in kDouble for kDouble outputs.
 ///
 ///   .loss = tern::retinanet_loss({.box_loss = BoxLoss::giou})
 ///

@@ -245,16 +245,21 @@ TEST(RetinaNetTest, IsTracedForImagesOfAnySize) {
   const TempFolder folder;
   RetinaNet net = small(false);
   net->eval();
-  const Tensor example = some({1, 3, 64, 48}, 3).to(torch::kFloat);
-  export_torchscript(net, folder / "net.pt", {example});
-  Model traced = load_torchscript_trusted(folder / "net.pt");
-  for (const auto& [height, width] : {std::pair{64, 48}, {97, 131}}) {
-    const Tensor x = some({2, 3, height, width}, 4).to(torch::kFloat);
-    const Tensors expected = net->forward(x), actual = traced.forward({x});
-    for (size_t i = 0; i < 4; ++i) {
-      ASSERT_EQ(actual.at(i).sizes(), expected[i].sizes());
-      const double error = i < 2 ? 1e-4 : 0;  // anchors and sizes exactly
-      EXPECT_TRUE(torch::allclose(actual[i], expected[i], error, error)) << i;
+  // A height of 50 is padded like the next heights that a trace tries.
+  for (const int64_t side : {64, 50}) {
+    const Tensor example = some({1, 3, side, 48}, 3).to(torch::kFloat);
+    export_torchscript(net, folder / "net.pt", {example});
+    Model traced = load_torchscript_trusted(folder / "net.pt");
+    for (const auto& [height, width] :
+         {std::pair<int64_t, int64_t>{side, 48}, {97, 131}}) {
+      const Tensor x = some({2, 3, height, width}, 4).to(torch::kFloat);
+      const Tensors expected = net->forward(x), actual = traced.forward({x});
+      for (size_t i = 0; i < 4; ++i) {
+        ASSERT_EQ(actual.at(i).sizes(), expected[i].sizes());
+        const double error = i < 2 ? 1e-4 : 0;  // anchors and sizes exactly
+        EXPECT_TRUE(torch::allclose(actual[i], expected[i], error, error))
+            << side << " " << i;
+      }
     }
   }
 }
