@@ -3,7 +3,7 @@
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 knows no 20 for nvcc 13
+set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 does not support C++20 with nvcc 13
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # Executables too, or they could not use the libraries' precompiled header.
@@ -47,7 +47,7 @@ tern_find_torch(tern_error)
 if(tern_error)
   message(FATAL_ERROR "${tern_error}")
 elseif(NOT Torch_VERSION MATCHES "^2[.](9|10|11)[.]")
-  message(FATAL_ERROR "Tern is written for LibTorch 2.9 to 2.11, and ${Torch_DIR} is ${Torch_VERSION}. Set Torch_DIR.")
+  message(FATAL_ERROR "LibTorch in ${Torch_DIR} is version ${Torch_VERSION}; expected 2.9, 2.10 or 2.11. Set Torch_DIR to a supported LibTorch.")
 endif()
 if(TERN_CUDA)
   if(CMAKE_CUDA_COMPILER)
@@ -57,7 +57,7 @@ if(TERN_CUDA)
     HINTS ${CUDA_TOOLKIT_ROOT_DIR} ${CUDAToolkit_ROOT} ENV CUDAToolkit_ROOT ENV CUDA_HOME ENV CUDA_PATH
     PATHS ENV PATH /usr/local/cuda $ENV{HOME}/.cache/tern/cuda-13 PATH_SUFFIXES bin .)
   if(NOT TERN_NVCC)
-    message(FATAL_ERROR "TERN_CUDA is ON, and no CUDA toolkit 13 was found. Name one by CUDA_HOME, install one (`./dev build` does), or build for CPUs alone with -DTERN_CUDA=OFF.")
+    message(FATAL_ERROR "TERN_CUDA is ON, but CUDA toolkit 13 was not found. Set CUDA_HOME, install the toolkit (`./dev build` does), or build without CUDA (-DTERN_CUDA=OFF).")
   endif()
   # LibTorch's own package for its CUDA libraries and the flags of nvcc. It looks
   # for the toolkit in three ways.

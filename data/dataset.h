@@ -70,8 +70,9 @@ struct BatchContext {
     return row < std::ssize(occurrences) ? occurrences[row] : 0;
   }
 
-  /// Returns the random number generator of the sample at `index`:
-  /// `context.of_row(row).rng(indices[row])`.
+  /// Returns the random number generator of sample `index`. Call it on the
+  /// context of the sample's row, so that repeated samples get different
+  /// numbers: `context.of_row(row).rng(indices[row])`.
   SampleRng rng(int64_t index) const { return {seed, epoch, index}; }
 };
 
@@ -177,12 +178,12 @@ class Concat final : public Dataset {
   std::vector<int64_t> times_, before_;
 };
 
-/// A dataset of tensors in memory: sample i is row i of each.
+/// A dataset of tensors in memory: sample i is row i of each tensor.
 ///
 ///   TensorDataset points({x}, {y});   // x: [1000, 2], y: [1000]
 ///
-/// \throws c10::ValueError if there is no tensor, if a tensor is 0-dim, or if
-///         their first sizes differ.
+/// \throws c10::ValueError if there is no input tensor, if a tensor is
+///         undefined or 0-dim, or if their first sizes differ.
 class TensorDataset final : public Dataset {
  public:
   TensorDataset(Tensors inputs, Tensors targets);

@@ -31,12 +31,13 @@ void check_device_exists(
     c10::Device device,
     const char* cure);
 
-/// Loads a function from one of Tern's libraries that link LibTorch's CUDA
-/// library, which a program does not load at its start. Looks in the file named
-/// by the environment variable `named_by`, then where the dynamic loader
-/// searches, then where Tern was built or installed. The library stays loaded.
+/// Loads a function from one of Tern's CUDA libraries. A program does not load
+/// them at startup, because they link LibTorch's CUDA library. Opens the file
+/// named by the environment variable `named_by`. If it is not set, opens
+/// `library` where the dynamic loader searches, which includes the folder where
+/// Tern was built or installed. The library stays loaded.
 /// \param what  What needs the function, for the error: "a CUDA graph".
-/// \throws c10::Error if the library is not found.
+/// \throws c10::Error if the library or the function is not found.
 void* open_module(
     const char* library,
     const char* named_by,

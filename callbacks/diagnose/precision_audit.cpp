@@ -119,7 +119,7 @@ Row summary_of(const PrecisionAudit& audit) {
   for (const auto* type : {&audit.fp16, &audit.bf16}) {
     if (!type->needs_masters) continue;
     lines.push_back(fmt::format(
-        "{0}: master weights are needed, or updates are lost; to_{0} has them.",
+        "{0}: updates are lost without master weights; to_{0} keeps them.",
         type == &audit.fp16 ? "fp16" : "bf16"));
   }
   lines.push_back(
@@ -386,7 +386,7 @@ void recommend(PrecisionAudit& audit, bool is_cpu) {
       options.loss_scale = type.loss_scale;
     }
   }
-  audit.reason = "nothing goes wrong";
+  audit.reason = "no problems found";
   if (type.keep_fp32.empty()) return;
   audit.reason +=
       fmt::format(" with {} in fp32", fmt::join(type.keep_fp32, ", "));

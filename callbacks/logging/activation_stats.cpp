@@ -33,18 +33,18 @@ ActivationStats::ActivationStats(Options options) : options_(options) {
 }
 
 void ActivationStats::on_train_begin(Learner& learn) {
-  is_looking_ = false;
+  is_recording_ = false;
   pending_.clear();
-  taps_ = std::make_unique<ForwardHooks>(
+  hooks_ = std::make_unique<ForwardHooks>(
       learn.model(),
       [this, &learn](size_t layer, const torch::Tensor& output) {
-        const bool is_of_step = is_looking_ && learn.state().training;
+        const bool is_of_step = is_recording_ && learn.state().training;
         if (!is_of_step || !output.is_floating_point()) return;
         pending_[{learn.state().iteration, &activations_.at(layer)}] =
             stats_of(output, options_.near_zero);
       });
   if (!gradients_.empty()) return;  // a second fit adds to the first
-  for (const std::string& name : taps_->names()) {
+  for (const std::string& name : hooks_->names()) {
     activations_.push_back({name, {}, {}, {}, {}});
   }
   for (const ModelTensor& p : learn.model().parameters()) {
@@ -55,11 +55,11 @@ void ActivationStats::on_train_begin(Learner& learn) {
 void ActivationStats::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
   // Checked because a callback may evaluate within the step.
-  if (state.training) is_looking_ = state.iteration % options_.every == 0;
+  if (state.training) is_recording_ = state.iteration % options_.every == 0;
 }
 
 void ActivationStats::on_step(Learner& learn) {
-  if (!is_looking_) return;
+  if (!is_recording_) return;
   size_t next = 0;
   for (const auto& [name, gradient] : learn.gradients()) {
     while (gradients_.at(next).name != name) ++next;
@@ -71,7 +71,7 @@ void ActivationStats::on_step(Learner& learn) {
 
 void ActivationStats::on_batch_end(Learner& learn) {
   if (!learn.state().training) return;
-  is_looking_ = false;
+  is_recording_ = false;
   const Recorder& recorder = learn.recorder();
   const bool device_was_read =
       recorder.losses_read().size() == recorder.learning_rates().size();
@@ -101,8 +101,8 @@ void ActivationStats::read() {
 
 // After an exception the device may be unusable, so pending values are dropped.
 void ActivationStats::on_train_end(Learner& learn) {
-  taps_.reset();
-  is_looking_ = false;
+  hooks_.reset();
+  is_recording_ = false;
   if (!learn.state().failed) read();
   pending_.clear();
 }

@@ -37,7 +37,7 @@ struct LayerStats {
 class ActivationStats final : public Callback {
  public:
   struct Options {
-    /// Interval between recorded training batches; >= 1. 1: records all.
+    /// Records every `every`-th training batch; >= 1.
     int64_t every = 10;
     /// Largest absolute value of an activation that counts as near zero; >= 0.
     double near_zero = 0.05;
@@ -64,8 +64,8 @@ class ActivationStats final : public Callback {
   void read();
 
   Options options_;
-  std::unique_ptr<ForwardHooks> taps_;  // while a fit runs
-  bool is_looking_ = false;
+  std::unique_ptr<ForwardHooks> hooks_;  // while a fit runs
+  bool is_recording_ = false;
   std::vector<LayerStats> activations_, gradients_;
   // By iteration and layer; [3] each, on the device; read with the losses.
   std::map<std::pair<int64_t, LayerStats*>, torch::Tensor> pending_;

@@ -31,8 +31,8 @@ void write_source_marker(
 /// disk may be lost; in that case, also checks the number of files and their
 /// total size.
 ///
-/// \param source  Required beginning of the marker; empty: any marker is
-///                accepted.
+/// \param source  Text with which the recorded source must begin; empty: any
+///                source is accepted.
 bool is_whole_data(
     const std::filesystem::path& folder,
     const std::string& source = "");

@@ -40,10 +40,10 @@ class AtomicFile {
   /// Renames the file to `target`, replacing an existing file.
   /// \param durable  Waits until file and name are on the disk.
   void commit(bool durable = true);
-  /// Like `commit`, for a file whose SHA-256 may be listed in `target`.sha256.
-  /// Removes an old list, which would reject the new file, just before the
-  /// rename.
-  /// \param sum  Writes a new list.
+  /// Like `commit`, for a file that may have a checksum file, `target`.sha256.
+  /// Removes an old checksum file just before the rename, because it does not
+  /// match the new file.
+  /// \param sum  Writes a new checksum file.
   void commit_with_sum(bool sum, bool durable = true);
 
  private:

@@ -12,8 +12,8 @@ struct AutogradContext;
 
 namespace tern {
 
-/// While it exists, matrix products and convolutions run in 16 bits and losses
-/// in fp32: PyTorch's `torch.autocast`. Weights stay fp32.
+/// While an instance exists, matrix products and convolutions run in 16 bits
+/// and losses in fp32: PyTorch's `torch.autocast`. Weights stay fp32.
 ///
 ///   torch::Tensor loss;
 ///   {

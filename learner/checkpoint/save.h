@@ -34,9 +34,9 @@ void remove_saved(const Learner& learn, const std::string& name);
 using TrainingMoment = std::pair<int64_t, int64_t>;
 
 /// Renames the models that this run saved after the checkpoint from which it
-/// was resumed, because they belong to an abandoned branch. Each becomes
-/// "<name>.replaced" until a model is saved under the name again. The model
-/// that had the name at the checkpoint, if any, is restored.
+/// was resumed, because they belong to an abandoned branch. "<name>" becomes
+/// "<name>.replaced", which the next save of "<name>" deletes. If the run had a
+/// model of this name at the checkpoint and it was kept, it is restored.
 /// \return the new names of the renamed files.
 std::vector<std::string> take_back_later_models(
     Learner& learn,

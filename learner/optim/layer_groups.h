@@ -1,15 +1,14 @@
 #pragma once
 
-/// Functions shared by a Learner's layer groups and its optimizer. Private to
-/// Tern.
 namespace tern {
 
 struct LearnerParts;
 
 namespace optim {
 
-/// Resets the optimizer's state to the state before the first step: empty, or
-/// as created by the constructor.
+/// Resets the optimizer's state to that before the first step: empty, or the
+/// initial state that its constructor creates (Adagrad). Private to Tern, for
+/// `Learner::freeze`, `unfreeze` and `load`.
 void clear_state(LearnerParts& l);
 
 }  // namespace optim

@@ -10,7 +10,8 @@ class DebugInfoGuard;
 
 namespace tern {
 
-/// Counts the bytes of tensors that LibTorch's allocator provides.
+/// Measures the memory that LibTorch's allocator provides for tensors, in
+/// bytes.
 ///
 ///   tern::MemoryMeter meter(learn.data().device);
 ///   learn.fit(1);
@@ -19,8 +20,9 @@ namespace tern {
 /// On CUDA the meter reports the caching allocator's numbers for the whole
 /// device, including earlier tensors. On a CPU the meter counts what this
 /// thread allocates and frees during the meter's lifetime, including backward;
-/// create it before the model to include the model. Each thread can have only
-/// one meter at a time.
+/// create it before the model to include the model. Use only one meter at a
+/// time: a second CPU meter of the same thread hides allocations from the
+/// first, and every CUDA meter resets the device's peak.
 class MemoryMeter {
  public:
   /// \throws c10::ValueError for a device that is neither CPU nor CUDA.

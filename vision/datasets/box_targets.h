@@ -13,13 +13,14 @@
 namespace tern {
 
 /// The boxes of images, which are transformed and clipped like their image. A
-/// batch has five targets. K is the largest number of boxes of an image in the
-/// dataset, C the largest number of crowd regions:
+/// batch has five targets. K is the largest number of boxes (without crowd
+/// regions) of an image in the dataset, C the largest number of crowd regions;
+/// both are at least 1:
 ///
 ///   targets[0]  boxes [N, K, 4] kFloat: x1, y1, x2, y2 in pixels of the
 ///               batch's images
-///   targets[1]  labels [N, K] kLong: the class of each box, or -1 for no
-///               box, which may occur anywhere in a row
+///   targets[1]  labels [N, K] kLong: the class of each box; -1 marks an
+///               unused entry, which can be anywhere in a row
 ///   targets[2]  areas [N, K] kFloat of the objects' outlines; 0: unknown
 ///   targets[3]  crowd regions [N, C, 4] kFloat, as boxes
 ///   targets[4]  labels [N, C] kLong of the crowd regions, or -1
@@ -31,8 +32,8 @@ class BoxTargets final : public ImageTargets {
   /// \param images   Boxes of the images.
   /// \param classes  Names of the classes by index.
   /// \throws DataError naming the image if a box is not finite, has no width or
-  ///         height, or has a class that is not in `classes`; c10::ValueError
-  ///         for an invalid option.
+  ///         height, has a negative area, or has a class that is not in
+  ///         `classes`; c10::ValueError for an invalid option.
   BoxTargets(
       std::vector<std::string> paths,
       const std::vector<ImageBoxes>& images,
@@ -40,15 +41,16 @@ class BoxTargets final : public ImageTargets {
       const AnnotationOptions& options = {});
 
   Tensors empty(int64_t, ImageSize, const BatchContext&) const override;
-  /// \throws DataError naming the image if a box reaches beyond it, if its size
+  /// \throws DataError naming the image if a box extends more than a pixel
+  ///         beyond it and `AnnotationOptions::clip` is false, if its size
   ///         differs from its annotations, or if it is unknown whether the
   ///         annotations refer to the image before or after the rotation by its
   ///         EXIF orientation.
   void write(int64_t, const SamplePlan&, const Tensors&, int64_t)
       const override;
 
-  /// True if the boxes of an image are known to refer to the upright image, so
-  /// that images must be rotated by their EXIF orientation.
+  /// True if the annotations of at least one image are known to refer to the
+  /// upright image. Images must then be rotated by their EXIF orientation.
   bool refers_to_upright() const;
 
   /// Total number of boxes, without crowd regions.
