@@ -31,9 +31,9 @@ bool has_checkpoint(const Learner& learn, const std::filesystem::path& folder);
 
 struct ResumeOptions {
   /// Resume even if the size of the data, the batch size, the classes, the
-  /// learning rates, the weight decay or the number of epochs have changed since
-  /// the checkpoint was written. The result then differs from an uninterrupted
-  /// run. A checkpoint of a different model is rejected in any case.
+  /// learning rates, the weight decay or the number of epochs have changed
+  /// since the checkpoint was written. The result then differs from an
+  /// uninterrupted run. A checkpoint of a different model is always rejected.
   bool allow_change = false;
   /// Do nothing if the folder contains no checkpoint, so that the same command
   /// starts and restarts a run.
