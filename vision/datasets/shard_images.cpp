@@ -340,7 +340,7 @@ ShardedImages shard_images(
     labels.push_back(points(item));
   }
   // Throws for points that could not be read back.
-  PointTargets(content.paths, labels);
+  [[maybe_unused]] const PointTargets readable(content.paths, labels);
   content.text = [&](size_t i) { return to_point_json(labels[i]); };
   return write_shards(content, {}, out, options, sink);
 }
