@@ -256,6 +256,10 @@ Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info) {
 }
 
 Prediction decode(const Predictions& predictions, int64_t index) {
+  return decode(sample_outputs(predictions, index), predictions.info);
+}
+
+Tensors sample_outputs(const Predictions& predictions, int64_t index) {
   const int64_t size =
       predictions.preds.defined() ? predictions.preds.size(0) : 0;
   if (index < 0 || index >= size) {
@@ -271,7 +275,7 @@ Prediction decode(const Predictions& predictions, int64_t index) {
     const bool is_there = output.defined() && output.size(0) == size;
     sample.push_back(is_there ? output[index] : torch::Tensor());
   }
-  return decode(sample, predictions.info);
+  return sample;
 }
 
 torch::Tensor

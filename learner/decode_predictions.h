@@ -47,6 +47,11 @@ Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info);
 /// \throws c10::IndexError if there is no such sample.
 Prediction decode(const Predictions& predictions, int64_t index);
 
+/// Returns the outputs for sample `index`, without the batch dimension. Those
+/// that are not per sample are undefined.
+/// \throws c10::IndexError if there is no such sample.
+Tensors sample_outputs(const Predictions& predictions, int64_t index);
+
 /// Converts predictions to the form of targets: the most probable class, the
 /// classes with a probability above the threshold, or the values of a
 /// regression.

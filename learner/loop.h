@@ -303,6 +303,12 @@ std::map<std::string, std::string> data_settings(LearnerParts& l);
 std::map<std::string, std::string>
 fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 
+// ---- predictions.cpp ----
+
+/// Predicts one sample. Returns all outputs, activated, on the CPU, without the
+/// batch dimension.
+Tensors sample_outputs(LearnerParts& l, at::TensorList inputs);
+
 // ---- synchronize_ranks.cpp ----
 
 /// Sets the communicator. From now on each epoch trains and validates on this

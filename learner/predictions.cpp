@@ -249,7 +249,7 @@ Tensors outputs_of_samples(
 
 }  // namespace
 
-Prediction Learner::predict(at::TensorList inputs) {
+Tensors loop::sample_outputs(LearnerParts& l, at::TensorList inputs) {
   Batch batch;
   for (const torch::Tensor& input : inputs) {
     TORCH_CHECK_VALUE(
@@ -263,18 +263,21 @@ Prediction Learner::predict(at::TensorList inputs) {
       !inputs.empty(),
       "[Learner::predict] there is no input; expected the inputs of one "
       "sample.");
-  EvalScope eval(*parts_);
-  loop::start_batch(*parts_, std::move(batch));
-  loop::run(*parts_, Event::batch_begin);
-  loop::forward(*parts_, /*with_loss=*/false);
-  Tensors sample;
-  for (const torch::Tensor& output : activated(*parts_)) {
-    sample.push_back((output.dim() > 0 ? output[0] : output).cpu());
+  EvalScope eval(l);
+  loop::start_batch(l, std::move(batch));
+  loop::run(l, Event::batch_begin);
+  loop::forward(l, /*with_loss=*/false);
+  Tensors outputs;
+  for (const torch::Tensor& output : activated(l)) {
+    outputs.push_back((output.dim() > 0 ? output[0] : output).cpu());
   }
-  const LearnerParts& l = *parts_;
-  Prediction prediction = decode(sample, output_info(l.data, l.options.loss));
   eval.end();
-  return prediction;
+  return outputs;
+}
+
+Prediction Learner::predict(at::TensorList inputs) {
+  const Tensors outputs = loop::sample_outputs(*parts_, inputs);
+  return decode(outputs, output_info(parts_->data, parts_->options.loss));
 }
 
 Predictions Learner::get_preds(Split split) {

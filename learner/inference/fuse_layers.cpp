@@ -1,6 +1,7 @@
 #include "tern/learner/inference/fuse_layers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -16,6 +17,8 @@
 #include <torch/library.h>
 
 #include "tern/data/support/memory.h"
+#include "tern/kernels/depthwise_conv.h"
+#include "tern/kernels/pointwise_conv.h"
 #include "tern/kernels/winograd.h"
 
 namespace tern {
@@ -25,12 +28,54 @@ namespace {
 namespace jit = torch::jit;
 using Numbers = std::vector<int64_t>;
 
+/// \param activation  A ConvActivation::Kind.
+torch::Tensor pointwise_conv2d_op(
+    const torch::Tensor& images,
+    const torch::Tensor& weight,
+    int64_t outputs,
+    const std::optional<torch::Tensor>& gate,
+    const std::optional<torch::Tensor>& other,
+    int64_t activation,
+    double low,
+    double high) {
+  return pointwise_conv2d(
+      images,
+      weight,
+      outputs,
+      gate,
+      other,
+      {static_cast<ConvActivation::Kind>(activation),
+       static_cast<float>(low),
+       static_cast<float>(high)});
+}
+
+/// \param activation  A ConvActivation::Kind.
+torch::Tensor depthwise_conv2d_op(
+    const torch::Tensor& images,
+    const torch::Tensor& weight,
+    at::IntArrayRef kernel_size,
+    at::IntArrayRef stride,
+    at::IntArrayRef padding,
+    int64_t activation,
+    double low,
+    double high) {
+  return depthwise_conv2d(
+      images,
+      weight,
+      kernel_size,
+      stride,
+      padding,
+      {static_cast<ConvActivation::Kind>(activation),
+       static_cast<float>(low),
+       static_cast<float>(high)});
+}
+
 // Called when the first network is fused, not at program start.
-void register_winograd_conv2d() {
+void register_convolutions() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Never removed: graphs in other threads may still call it when the program
-    // ends.
+    // Never removed: graphs in other threads may still call them when the
+    // program ends.
     auto* const library = new torch::Library(
         torch::Library::FRAGMENT,
         "tern",
@@ -41,6 +86,16 @@ void register_winograd_conv2d() {
         "winograd_conv2d(Tensor images, Tensor weight, Tensor? bias, "
         "int[2] padding, Tensor? other, bool relu) -> Tensor",
         &winograd_conv2d);
+    library->def(
+        "pointwise_conv2d(Tensor images, Tensor weight, int outputs, "
+        "Tensor? gate, Tensor? other, int activation, float low, float high) "
+        "-> Tensor",
+        &pointwise_conv2d_op);
+    library->def(
+        "depthwise_conv2d(Tensor images, Tensor weight, int[2] kernel_size, "
+        "int[2] stride, int[2] padding, int activation, float low, "
+        "float high) -> Tensor",
+        &depthwise_conv2d_op);
   });
 }
 
@@ -151,7 +206,7 @@ bool is_convolution_of_images(const jit::Node& node) {
 bool may_overwrite(const jit::Value& operand, const jit::Node& sum) {
   const auto makes_no_view = [](const jit::Node& node) {
     const std::string_view name = node.kind().toQualString();
-    return is_convolution(node) || name == "tern::winograd_conv2d" ||
+    return is_convolution(node) || name.starts_with("tern::") ||
            name.starts_with("mkldnn::_convolution_pointwise");
   };
   return makes_no_view(*operand.node()) &&
@@ -223,22 +278,44 @@ struct Given {
         dilation(numbers(convolution, 5)),
         groups(jit::toIValue(convolution.input(8))->toInt()) {
     if (images[0] > 1) images[0] = kSeveral;
+    const auto known = jit::toIValue(convolution.input(2));
+    has_constant_bias = known.has_value();
+    if (known && known->isTensor()) bias = known->toTensor().detach();
+  }
+
+  bool suits_pointwise() const {
+    return is_float() && groups == 1 && is_all(stride, 1) &&
+           is_all(padding, 0) && pointwise_conv_pays(images, weight.sizes());
+  }
+
+  bool suits_depthwise() const {
+    return is_float() && groups == weight.size(0) && groups == images[1] &&
+           depthwise_conv_pays(images, weight.sizes(), dilation);
   }
 
   bool suits_winograd() const {
-    const auto is_one = [](int64_t number) { return number == 1; };
     return weight.scalar_type() == torch::kFloat && groups == 1 &&
-           std::ranges::all_of(stride, is_one) &&
-           std::ranges::all_of(dilation, is_one) &&
+           is_all(stride, 1) && is_all(dilation, 1) &&
            winograd_pays(images, weight.sizes(), padding);
   }
 
   Numbers images;
   torch::Tensor weight;
+  std::optional<torch::Tensor> bias;
+  bool has_constant_bias;  // or none
   Numbers stride, padding, dilation;
   int64_t groups;
 
  private:
+  bool is_float() const {
+    return weight.scalar_type() == torch::kFloat && has_constant_bias &&
+           (!bias || bias->scalar_type() == torch::kFloat);
+  }
+
+  static bool is_all(const Numbers& numbers, int64_t value) {
+    return std::ranges::all_of(numbers, [&](int64_t n) { return n == value; });
+  }
+
   static Numbers numbers(const jit::Node& convolution, size_t i) {
     return jit::toIValue(convolution.input(i))->toIntVector();
   }
@@ -329,6 +406,87 @@ by_winograd(const Parts& parts, const Given& given, jit::Graph& graph) {
        parts.activation != nullptr});
 }
 
+/// Returns the activation of a convolution; unset if Tern's convolutions do not
+/// have it.
+std::optional<ConvActivation> own_activation(const Parts& parts) {
+  if (parts.activation == nullptr) return ConvActivation{};
+  std::vector<double> arguments = {0, 0};
+  for (size_t i = 0; i < parts.activation->arguments; ++i) {
+    const auto known = jit::toIValue(parts.nodes.back()->input(i + 1));
+    if (!known || !known->isScalar()) return std::nullopt;
+    arguments.at(i) = known->toScalar().toDouble();
+  }
+  return ConvActivation::from(
+      parts.activation->name,
+      arguments[0],
+      arguments[1]);
+}
+
+std::vector<jit::NamedValue> arguments_of(const ConvActivation& activation) {
+  return {
+      static_cast<int64_t>(activation.kind),
+      static_cast<double>(activation.low),
+      static_cast<double>(activation.high)};
+}
+
+/// Returns the product of one image and a factor of each channel that only this
+/// convolution reads, or null.
+jit::Node* gate_of(const jit::Node& convolution) {
+  jit::Node* const product = convolution.input(0)->node();
+  if (product->kind() != c10::aten::mul ||
+      only_user(*product->output()) != &convolution ||
+      is_written_between(*product, convolution)) {
+    return nullptr;
+  }
+  const Numbers image = sizes_of(*product->input(0));
+  const Numbers gate = sizes_of(*product->input(1));
+  const bool is_gate = image.size() == 4 && image[0] == 1 &&
+                       gate == Numbers{1, image[1], 1, 1} &&
+                       type_of(*product->input(0)) == torch::kFloat &&
+                       type_of(*product->input(1)) == torch::kFloat;
+  return is_gate ? product : nullptr;
+}
+
+/// Inserts a constant in plain memory.
+jit::Value* constant(const torch::Tensor& weight, jit::Graph& graph) {
+  use_huge_pages(
+      weight.const_data_ptr(),
+      static_cast<int64_t>(weight.nbytes()));
+  return graph.insertConstant(weight);
+}
+
+jit::Value* by_pointwise(
+    const Parts& parts,
+    const Given& given,
+    const ConvActivation& activation,
+    jit::Graph& graph) {
+  jit::Value* const none = graph.insertConstant(jit::IValue());
+  jit::Node* const gate = gate_of(parts.layer());
+  std::vector<jit::NamedValue> inputs = {
+      gate ? gate->input(0) : parts.layer().input(0),
+      constant(pointwise_weight(given.weight, given.bias), graph),
+      given.weight.size(0),
+      gate ? gate->input(1) : none,
+      parts.other ? parts.other : none};
+  std::ranges::copy(arguments_of(activation), std::back_inserter(inputs));
+  return insert(graph, "tern::pointwise_conv2d", inputs);
+}
+
+jit::Value* by_depthwise(
+    const Parts& parts,
+    const Given& given,
+    const ConvActivation& activation,
+    jit::Graph& graph) {
+  std::vector<jit::NamedValue> inputs = {
+      parts.layer().input(0),
+      constant(depthwise_weight(given.weight, given.bias), graph),
+      Numbers(given.weight.sizes().slice(2).vec()),
+      given.stride,
+      given.padding};
+  std::ranges::copy(arguments_of(activation), std::back_inserter(inputs));
+  return insert(graph, "tern::depthwise_conv2d", inputs);
+}
+
 jit::Value*
 by_onednn(const Parts& parts, const Given& given, jit::Graph& graph) {
   jit::Node& convolution = parts.layer();
@@ -385,6 +543,17 @@ void fuse_linear(jit::Node* node, const Linear& linear, jit::Graph& graph) {
 void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
   Parts parts = parts_from(node, is_plain_sum);
   const Given given(*node);
+  if (const auto activation = own_activation(parts)) {
+    const jit::WithInsertPoint here(parts.nodes.back());
+    if (given.suits_pointwise()) {
+      replace(parts, by_pointwise(parts, given, *activation, graph));
+      return;
+    }
+    if (parts.other == nullptr && given.suits_depthwise()) {
+      replace(parts, by_depthwise(parts, given, *activation, graph));
+      return;
+    }
+  }
   const bool is_winograd = winograd && given.suits_winograd();
   // Neither oneDNN's operator with a sum nor winograd_conv2d supports other
   // activations.
@@ -403,7 +572,7 @@ void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
 }  // namespace
 
 void fuse_layers(const std::shared_ptr<jit::Graph>& graph, bool winograd) {
-  register_winograd_conv2d();
+  register_convolutions();
   std::vector<jit::Node*> layers;
   for (jit::Node* node : graph->nodes()) {
     if (is_convolution_of_images(*node) || linear_of(*node)) {

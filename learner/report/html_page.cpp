@@ -54,6 +54,7 @@ pre { margin: .7rem 0; padding: .8rem 1rem; overflow-x: auto; border-radius: 6px
 pre.code { background: var(--panel); border-left: 3px solid var(--accent); }
 .c { color: var(--soft); font-style: italic; } .k, .p { color: var(--keyword); }
 .s { color: var(--string); } .n { color: var(--number); }
+pre code { padding: 0; background: none; font-size: 1em; }
 code { font: .88em ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
   background: var(--panel); padding: .1em .3em; border-radius: 4px; }
 .plots { display: grid; gap: 1rem; margin: .8rem 0;

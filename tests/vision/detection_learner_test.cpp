@@ -254,6 +254,8 @@ TEST_F(DetectionLearnerTest, PredictionsCanBeWrittenForCoco) {
     const Prediction one = learn.predict(std::filesystem::path(paths[i]));
     const auto count = one.boxes.size(0);
     ASSERT_GT(count, 0);
+    // Also of those that were dropped because they lie in the padding.
+    EXPECT_TRUE(torch::allclose(one.probabilities, found[i].scores, 0, 1e-3));
     EXPECT_TRUE(
         torch::allclose(found[i].boxes.slice(0, 0, count), one.boxes, 0, 0.05));
     EXPECT_TRUE((found[i].labels.slice(0, count) == -1).all().item<bool>());

@@ -7,6 +7,7 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/decode_predictions.h"
 #include "tern/vision/transforms/transform.h"
 
 namespace tern {
@@ -25,6 +26,13 @@ ImageSize input_size(const ImagePreprocessing& what, ImageSize photo) {
       what.height,
       what.width);
   return {what.height, what.width};
+}
+
+/// Returns whether boxes [..., 4] (x1, y1, x2, y2) have a positive width and
+/// height, [...] kBool.
+torch::Tensor has_area(const torch::Tensor& boxes) {
+  return (boxes.select(-1, 2) > boxes.select(-1, 0))
+      .logical_and(boxes.select(-1, 3) > boxes.select(-1, 1));
 }
 
 }  // namespace
@@ -110,11 +118,6 @@ Tensors PhotoGeometry::detections_on_photo(const Tensors& detections) const {
       detections[2].masked_fill(is_none, -1).index_select(0, order)};
 }
 
-torch::Tensor has_area(const torch::Tensor& boxes) {
-  return (boxes.select(-1, 2) > boxes.select(-1, 0))
-      .logical_and(boxes.select(-1, 3) > boxes.select(-1, 1));
-}
-
 /// For each row (or column) of the photo, the two values of a map to
 /// interpolate between.
 struct PhotoGeometry::Samples {
@@ -184,6 +187,43 @@ torch::Tensor PhotoGeometry::map_on_photo(const torch::Tensor& map) const {
         columns.second_weights));
   }
   return result;
+}
+
+Tensors PhotoGeometry::outputs_on_photo(
+    const Tensors& outputs,
+    const std::vector<OutputInfo>& info,
+    bool masks) const {
+  Tensors result = outputs;
+  size_t done = 0;
+  if (are_detections(outputs, info)) {
+    std::ranges::move(
+        detections_on_photo({outputs[0], outputs[1], outputs[2]}),
+        result.begin());
+    done = 3;
+  }
+  for (size_t i = done; i < outputs.size() && i < info.size(); ++i) {
+    const torch::Tensor& output = outputs[i];
+    const TargetKind kind = info[i].kind;
+    if (!output.defined()) continue;
+    const auto has_shape = [&](int64_t columns) {
+      return output.dim() == 2 && output.size(1) == columns;
+    };
+    if (kind == TargetKind::points && has_shape(2)) {
+      result[i] = points_on_photo(output);
+    } else if (kind == TargetKind::boxes && has_shape(4)) {
+      result[i] = boxes_on_photo(output);
+    } else if (masks && output.dim() == 3 && is_mask(output, info[i])) {
+      result[i] = map_on_photo(output);
+    }
+  }
+  return result;
+}
+
+bool has_places(const std::vector<OutputInfo>& info) {
+  return std::ranges::any_of(info, [](const OutputInfo& output) {
+    return output.kind == TargetKind::boxes ||
+           output.kind == TargetKind::points;
+  });
 }
 
 }  // namespace tern

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <vector>
+
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
 #include "tern/data/image_preprocessing.h"
+#include "tern/data/output_info.h"
 #include "tern/vision/datasets/preprocess.h"
 #include "tern/vision/decode/image_size.h"
 
@@ -59,6 +62,16 @@ class PhotoGeometry {
   ///             the model did not see them.
   torch::Tensor map_on_photo(const torch::Tensor& map) const;
 
+  /// Converts the outputs of a model for one sample: detections, boxes and
+  /// points, and with `masks` also masks.
+  /// \param outputs  Activated, without the batch dimension; may be undefined.
+  /// \return  All outputs. Those without a position in the image, and those
+  ///          without an entry in `info`, are returned unchanged.
+  Tensors outputs_on_photo(
+      const Tensors& outputs,
+      const std::vector<OutputInfo>& info,
+      bool masks) const;
+
  private:
   /// For x or y: a position in the photo is `scale * position in the input +
   /// offset`.
@@ -72,8 +85,7 @@ class PhotoGeometry {
   Axis x_, y_;
 };
 
-/// Returns whether boxes [..., 4] (x1, y1, x2, y2) have a positive width and
-/// height, [...] kBool.
-torch::Tensor has_area(const torch::Tensor& boxes);
+/// True if a model predicts boxes or points, which are pixels of its input.
+bool has_places(const std::vector<OutputInfo>& info);
 
 }  // namespace tern

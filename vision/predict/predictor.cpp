@@ -109,37 +109,10 @@ struct Predictor::Loaded {
 
   /// Converts the outputs of one sample to pixels of its original image: boxes
   /// and points, and also masks if `original_size` is set.
-  void bring_to_photo(Tensors& outputs, ImageSize photo) const {
-    std::optional<PhotoGeometry> geometry;
-    const auto on_photo = [&]() -> const PhotoGeometry& {
-      if (!geometry) geometry.emplace(*card.preprocessing, photo);
-      return *geometry;
-    };
-    size_t done = 0;
-    if (are_detections(outputs, card.outputs)) {
-      const auto first = outputs.begin();
-      std::ranges::move(
-          on_photo().detections_on_photo({first, first + 3}),
-          first);
-      done = 3;
-    }
-    for (size_t i = done; i < outputs.size() && i < card.outputs.size(); ++i) {
-      torch::Tensor& output = outputs[i];
-      const TargetKind kind = card.outputs[i].kind;
-      if (!output.defined()) continue;
-      if (kind == TargetKind::points && output.dim() == 2 &&
-          output.size(1) == 2) {
-        output = on_photo().points_on_photo(output);
-      } else if (
-          kind == TargetKind::boxes && output.dim() == 2 &&
-          output.size(1) == 4) {
-        output = on_photo().boxes_on_photo(output);
-      } else if (
-          options.original_size && is_mask(output, card.outputs[i]) &&
-          output.dim() == 3) {
-        output = on_photo().map_on_photo(output);
-      }
-    }
+  Tensors on_photo(const Tensors& outputs, ImageSize photo) const {
+    if (!has_places(card.outputs) && !options.original_size) return outputs;
+    return PhotoGeometry(*card.preprocessing, photo)
+        .outputs_on_photo(outputs, card.outputs, options.original_size);
   }
 
   Tensors forward(const Tensors& inputs) const {
@@ -313,7 +286,7 @@ std::vector<Prediction> Predictor::predict_prepared(
   predictions.reserve(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) {
     if (loaded_->card.preprocessing && i < photos.size() && photos[i]) {
-      loaded_->bring_to_photo(samples[i], *photos[i]);
+      samples[i] = loaded_->on_photo(samples[i], *photos[i]);
     }
     predictions.push_back(decode(samples[i], loaded_->card.outputs));
   }

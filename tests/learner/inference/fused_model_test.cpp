@@ -11,6 +11,7 @@
 #include <torch/script.h>
 
 #include "tern/kernels/cpu_isa.h"
+#include "tern/kernels/fma_loop.h"
 #include "tern/tests/support/batch_nets.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/stir.h"
@@ -247,6 +248,103 @@ TEST_F(FusedModel, UsesWinogradsConvolutionIfItIsFaster) {
       EXPECT_LE(
           (output - expected).abs().max().item<float>(),
           2e-5 * expected.abs().max().item<float>());
+    }
+  }
+}
+
+/// A block of MobileNetV3, followed by a function of its last layer, that
+/// layer's input and the block's input.
+struct MobileBlock : torch::nn::Module {
+  using Last = std::function<torch::Tensor(
+      MobileBlock&,
+      const torch::Tensor& hidden,
+      const torch::Tensor& gate,
+      const torch::Tensor& x)>;
+
+  explicit MobileBlock(Last last) : last_(std::move(last)) {
+    torch::manual_seed(7);
+    testing_support::stir(Model(
+        torch::nn::Sequential(expand, depthwise, reduce, excite, project)));
+    eval();
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    torch::Tensor hidden = torch::hardswish(expand(x));
+    hidden = torch::hardswish(depthwise(hidden));
+    const torch::Tensor mean = hidden.mean({2, 3}, /*keepdim=*/true);
+    const torch::Tensor gate = torch::hardsigmoid(excite(reduce(mean).relu()));
+    return last_(*this, hidden, gate, x);
+  }
+
+  static torch::nn::Conv2d
+  conv(int64_t channels, int64_t outputs, int64_t kernel, int64_t groups) {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, outputs, kernel)
+                                 .padding(kernel / 2)
+                                 .groups(groups));
+  }
+
+  torch::nn::Conv2d expand = register_module("expand", conv(24, 72, 1, 1));
+  torch::nn::Conv2d depthwise =
+      register_module("depthwise", conv(72, 72, 5, 72));
+  torch::nn::Conv2d reduce = register_module("reduce", conv(72, 20, 1, 1));
+  torch::nn::Conv2d excite = register_module("excite", conv(20, 72, 1, 1));
+  torch::nn::Conv2d project = register_module("project", conv(72, 24, 1, 1));
+
+ private:
+  Last last_;
+};
+
+TEST_F(FusedModel, UsesTernsConvolutionsForSmallLayers) {
+  if (!has_fma()) GTEST_SKIP() << "they are only used on x86 with FMA";
+  struct Case {
+    MobileBlock::Last last;
+    int products;  // not fused
+  };
+  const std::vector<Case> cases = {
+      {[](auto& net, const auto& hidden, const auto& gate, const auto& x) {
+         return net.project(hidden * gate) + x;
+       },
+       0},
+      {[](auto& net, const auto& hidden, const auto& gate, const auto& x) {
+         return torch::hardswish(net.project(hidden * gate) + x);
+       },
+       0},
+      // The product is read twice.
+      {[](auto& net, const auto& hidden, const auto& gate, const auto& x) {
+         const torch::Tensor product = hidden * gate;
+         return net.project(product) + x + product.mean();
+       },
+       1},
+      // The product must not see later changes.
+      {[](auto& net, const auto& hidden, const auto& gate, const auto& x) {
+         torch::Tensor changed = hidden;
+         const torch::Tensor product = hidden * gate;
+         changed.relu_();
+         return net.project(product) + x + changed.mean();
+       },
+       1},
+      // Not a factor of each channel.
+      {[](auto& net, const auto& hidden, const auto& gate, const auto& x) {
+         return net.project(hidden * gate.mean()) + x;
+       },
+       1}};
+  const torch::Tensor x = torch::randn({3, 24, 9, 14});
+  for (const Case& c : cases) {
+    Model model = std::make_shared<MobileBlock>(c.last);
+    Model fused = fused_model(model);
+    for (const int64_t size : {1, 3, 2}) {
+      const Tensors batch = {x.narrow(0, 0, size)};
+      const torch::Tensor expected = model.forward(batch)[0];
+      for (int call = 0; call < 2; ++call) {
+        EXPECT_TRUE(
+            torch::allclose(fused.forward(batch)[0], expected, 1e-4, 1e-5));
+      }
+      EXPECT_EQ(calls_of("tern::pointwise_conv2d", fused, batch), 4);
+      EXPECT_EQ(
+          calls_of("tern::depthwise_conv2d", fused, batch),
+          size == 1 ? 1 : 0);
+      EXPECT_EQ(calls_of("aten::mul", fused, batch), size == 1 ? c.products : 1)
+          << size;
     }
   }
 }

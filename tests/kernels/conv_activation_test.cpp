@@ -1,0 +1,78 @@
+#include "tern/kernels/conv_activation.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tern::conv_activation_test {
+namespace {
+
+std::vector<float> activated(
+    const ConvActivation& activation,
+    std::vector<float> values) {
+  values.resize((values.size() + kLanes - 1) / kLanes * kLanes);
+  activate(activation, values.data(), std::ssize(values));
+  return values;
+}
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+double hardsigmoid(double x) {
+  return std::min(std::max(x + 3, 0.0), 6.0) / 6;
+}
+
+TEST(ConvActivation, EqualsTheFunctionInDouble) {
+  std::vector<float> inputs;
+  for (int i = -12000; i <= 12000; ++i) {
+    inputs.push_back(static_cast<float>(i) / 150);
+  }
+  struct Case {
+    const char* name;
+    double (*function)(double x);
+  };
+  for (const Case& c : std::vector<Case>{
+           {"none", [](double x) { return x; }},
+           {"relu", [](double x) { return std::max(x, 0.0); }},
+           {"hardtanh", [](double x) { return std::clamp(x, -0.5, 2.0); }},
+           {"sigmoid", sigmoid},
+           {"swish", [](double x) { return x * sigmoid(x); }},
+           {"hardsigmoid", hardsigmoid},
+           {"hardswish", [](double x) { return x * hardsigmoid(x); }}}) {
+    const std::optional<ConvActivation> activation =
+        ConvActivation::from(c.name, -0.5, 2);
+    ASSERT_TRUE(activation) << c.name;
+    const std::vector<float> outputs = activated(*activation, inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const double expected = c.function(inputs[i]);
+      ASSERT_NEAR(outputs[i], expected, 1e-6 * std::abs(expected) + 1e-30)
+          << c.name << " of " << inputs[i];
+    }
+  }
+}
+
+TEST(ConvActivation, KeepsNaNAndLimitsLargeNumbers) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* name :
+       {"relu", "hardtanh", "sigmoid", "swish", "hardsigmoid", "hardswish"}) {
+    const ConvActivation activation = *ConvActivation::from(name, -1, 1);
+    EXPECT_TRUE(std::isnan(activated(activation, {nan})[0])) << name;
+    EXPECT_GT(activated(activation, {kInfinity})[0], 0.999F) << name;
+    EXPECT_GT(activated(activation, {3e38F})[0], 0.999F) << name;
+  }
+  const ConvActivation sigmoid = *ConvActivation::from("sigmoid", 0, 0);
+  EXPECT_LT(activated(sigmoid, {-kInfinity})[0], 1e-30F);
+  EXPECT_EQ(activated(sigmoid, {kInfinity})[0], 1.0F);
+}
+
+TEST(ConvActivation, IsUnsetForOtherActivations) {
+  EXPECT_FALSE(ConvActivation::from("gelu", 0, 0));
+  EXPECT_FALSE(ConvActivation::from("tanh", 0, 0));
+}
+
+}  // namespace
+}  // namespace tern::conv_activation_test
