@@ -71,16 +71,17 @@ TERN_CPU_LOOP void compute_vectors(const Rows& rows, const Place& place) {
       }
     }
   }
-  alignas(64) float values[kCount * kVectors * kLanes];
+  constexpr int64_t kPixelSize = kVectors * kLanes;
+  alignas(64) float values[kCount * kPixelSize];
   __builtin_memcpy(values, sums, sizeof values);
-  activate(*rows.activation, values, kCount * kVectors * kLanes);
+  activate(*rows.activation, values, kCount * kPixelSize);
   float* const result = rows.result +
                         (place.y * rows.out_width + place.x) * channels +
                         place.channel;
   for (int i = 0; i < kCount; ++i) {
     __builtin_memcpy(
         result + i * channels,
-        values + i * kVectors * kLanes,
+        values + i * kPixelSize,
         kVectors * sizeof(Floats));
   }
 }
@@ -169,7 +170,7 @@ torch::Tensor depthwise_weight(
     const torch::Tensor& weight,
     const std::optional<torch::Tensor>& bias) {
   const int64_t channels = weight.size(0);
-  const torch::Tensor rows = at::zeros(
+  torch::Tensor rows = at::zeros(
       {1 + weight.size(2) * weight.size(3), channels},
       weight.options());
   if (bias) rows[0].copy_(*bias);
@@ -209,7 +210,7 @@ torch::Tensor depthwise_conv2d(
       kernel_size[1]);
   const auto last = at::MemoryFormat::ChannelsLast;
   const torch::Tensor source = images.contiguous(last);
-  const torch::Tensor result = at::empty(
+  torch::Tensor result = at::empty(
       {images.size(0), channels, out_height, out_width},
       images.options(),
       last);

@@ -175,7 +175,7 @@ torch::Tensor pointwise_conv2d(
       channels,
       panels * kLanes);
   const auto last = at::MemoryFormat::ChannelsLast;
-  const torch::Tensor result = at::empty(
+  torch::Tensor result = at::empty(
       {images.size(0), outputs, images.size(2), images.size(3)},
       images.options(),
       last);

@@ -317,10 +317,9 @@ TEST_F(FusedModel, UsesTernsConvolutionsForSmallLayers) {
        1},
       // The product must not see later changes.
       {[](auto& net, const auto& hidden, const auto& gate, const auto& x) {
-         torch::Tensor changed = hidden;
          const torch::Tensor product = hidden * gate;
-         changed.relu_();
-         return net.project(product) + x + changed.mean();
+         hidden.relu_();
+         return net.project(product) + x + hidden.mean();
        },
        1},
       // Not a factor of each channel.
