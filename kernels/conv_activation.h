@@ -26,17 +26,21 @@ struct ConvActivation {
 
 /// Limits to [low, high]; NaN stays NaN.
 TERN_CPU_LOOP void clamp_lanes(Floats& x, float low, float high) {
-  x = x < low ? low - Floats{} : x;
-  x = x > high ? high - Floats{} : x;
+  Floats bound;
+  fill_floats(low, bound);
+  x = x < low ? bound : x;
+  fill_floats(high, bound);
+  x = x > high ? bound : x;
 }
 
-/// e^x for x limited to [-85, 85], with a relative error of at most 2e-7; NaN
-/// stays NaN.
+/// e^x with a relative error of at most 2e-7: infinite if x is at least 88.4,
+/// and e^-87 if x is less than -87. NaN stays NaN.
 TERN_CPU_LOOP void exp_lanes(Floats& x) {
   using Words = uint32_t __attribute__((vector_size(64)));
   // Adding 1.5 * 2^23 rounds to a whole number, in the lowest bits.
   constexpr float kRounding = 0x1.8p23F;
-  clamp_lanes(x, -85, 85);
+  // e^89 becomes 1.4 * 2^128, and this power's bits are those of infinity.
+  clamp_lanes(x, -87, 89);
   const Floats shifted = x * 1.44269504F + kRounding;
   const Floats whole = shifted - kRounding;
   // x - whole * ln(2), with ln(2) in two parts.
@@ -69,11 +73,11 @@ TERN_CPU_LOOP void hardsigmoid_lanes(Floats& x) {
   x *= 1.0F / 6;
 }
 
-/// x * sigmoid(x)
+/// x / (1 + e^-x), NaN for minus infinity like ATen's
 TERN_CPU_LOOP void silu_lanes(Floats& x) {
-  Floats factor = x;
-  sigmoid_lanes(factor);
-  x *= factor;
+  Floats power = -x;
+  exp_lanes(power);
+  x /= 1.0F + power;
 }
 
 /// x * hardsigmoid(x)

@@ -18,8 +18,8 @@ CpuIsa best_cpu_isa();
 
 /// Returns the instruction set in use: the best one, unless
 /// TERN_CPU_ISA=baseline|avx2|avx512 in the environment or `set_cpu_isa` limits
-/// it. All give bit-identical results, except for convolutions, where Tern has
-/// its own code only for certain instruction sets.
+/// it. All give bit-identical results, except for convolutions: some use Tern's
+/// code only on certain instruction sets, others use FMA (fma_loop.h).
 CpuIsa cpu_isa();
 
 /// True if this processor multiplies bfloat16 in hardware (AVX512-BF16, AMX),

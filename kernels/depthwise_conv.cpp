@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/ranges.h>
 
 #include "tern/kernels/check.h"
 #include "tern/kernels/dispatch.h"
@@ -14,10 +16,9 @@
 namespace tern {
 namespace {
 
-constexpr int64_t kDepthwiseGrain = int64_t{1}
-                                    << 16;  // multiplications of a thread
+constexpr int64_t kDepthwiseWork = int64_t{1} << 16;  // of a thread, at least
 
-/// Some rows of one image of the result.
+/// Some rows of one image of the result, of some channels.
 struct Rows {
   const float* image;   // [height, width, channels]
   const float* weight;  // [1 + kernel_height * kernel_width, channels]
@@ -26,6 +27,7 @@ struct Rows {
   int64_t kernel_height, kernel_width;
   int64_t stride_y, stride_x, padding_y, padding_x;
   int64_t first, last;  // rows
+  int64_t first_channel, last_channel;
   const ConvActivation* activation;
 };
 
@@ -123,8 +125,8 @@ int64_t channels_at_once(const Rows& rows) {
 template <int kVectors, int kWidth>
 TERN_CPU_LOOP void compute_rows(const Rows& rows) {
   const int64_t at_once = channels_at_once(rows);
-  for (int64_t c = 0; c < rows.channels; c += at_once) {
-    const int64_t end = std::min(c + at_once, rows.channels);
+  for (int64_t c = rows.first_channel; c < rows.last_channel; c += at_once) {
+    const int64_t end = std::min(c + at_once, rows.last_channel);
     for (int64_t y = rows.first; y < rows.last; ++y) {
       for (int64_t x = 0; x < rows.out_width;) {
         const auto can_compute = [&](int64_t count) {
@@ -174,7 +176,7 @@ torch::Tensor depthwise_weight(
       {1 + weight.size(2) * weight.size(3), channels},
       weight.options());
   if (bias) rows[0].copy_(*bias);
-  rows.slice(0, 1).copy_(weight.view({channels, -1}).t());
+  rows.slice(0, 1).copy_(weight.flatten(1).t());
   return rows;
 }
 
@@ -185,14 +187,27 @@ torch::Tensor depthwise_conv2d(
     at::IntArrayRef stride,
     at::IntArrayRef padding,
     const ConvActivation& activation) {
-  const int64_t channels = weight.size(1);
+  const int64_t channels = weight.dim() == 2 ? weight.size(1) : 0;
   TERN_CHECK_VALUE(
-      images.dim() == 4 && images.scalar_type() == torch::kFloat &&
+      kernel_size.size() == 2 && stride.size() == 2 && padding.size() == 2 &&
+          stride[0] >= 1 && stride[1] >= 1 && padding[0] >= 0 &&
+          padding[1] >= 0,
+      "[depthwise_conv2d] the stride is {}, the padding {}; expected two "
+      "numbers of at least 1, and two of at least 0.",
+      fmt::join(stride, " x "),
+      fmt::join(padding, " x "));
+  // Tensors are checked because they are read by address.
+  const auto is_float_on_cpu = [](const torch::Tensor& tensor) {
+    return tensor.scalar_type() == torch::kFloat && tensor.is_cpu();
+  };
+  TERN_CHECK_VALUE(
+      images.dim() == 4 && is_float_on_cpu(images) &&
           images.size(1) == channels && channels >= kLanes &&
+          is_float_on_cpu(weight) && weight.is_contiguous() &&
           weight.size(0) == 1 + kernel_size[0] * kernel_size[1],
       "[depthwise_conv2d] the images are {}, the weight {}; expected "
-      "[N, C, H, W] kFloat with at least 16 channels, and a weight of "
-      "depthwise_weight for them.",
+      "[N, C, H, W] kFloat on the CPU with at least 16 channels, and a weight "
+      "of depthwise_weight for them.",
       describe(images),
       describe(weight));
   const int64_t height = images.size(2), width = images.size(3);
@@ -201,10 +216,10 @@ torch::Tensor depthwise_conv2d(
   const int64_t out_width =
       (width + 2 * padding[1] - kernel_size[1]) / stride[1] + 1;
   TERN_CHECK_VALUE(
-      height + 2 * padding[0] >= kernel_size[0] &&
+      height >= 1 && width >= 1 && height + 2 * padding[0] >= kernel_size[0] &&
           width + 2 * padding[1] >= kernel_size[1],
-      "[depthwise_conv2d] the images are {}; expected at least the kernel's "
-      "{} x {} pixels after padding.",
+      "[depthwise_conv2d] the images are {}; expected at least one pixel, and "
+      "after padding the kernel's {} x {} pixels.",
       describe(images),
       kernel_size[0],
       kernel_size[1]);
@@ -217,37 +232,57 @@ torch::Tensor depthwise_conv2d(
   const auto compute = kernel_size[1] == 3   ? rows_function<3>()
                        : kernel_size[1] == 5 ? rows_function<5>()
                                              : rows_function<0>();
-  const int64_t work = out_width * channels * (weight.size(0) - 1);
-  const int64_t grain =
-      std::max<int64_t>(kDepthwiseGrain / std::max<int64_t>(work, 1), 1);
+  const int64_t rows = images.size(0) * out_height;
+  const int64_t work = rows * out_width * channels * (weight.size(0) - 1);
+  const int64_t wanted =
+      std::clamp<int64_t>(work / kDepthwiseWork, 1, at::get_num_threads());
+  // Threads share the rows, or the channels if there are few rows.
+  const int64_t row_parts = std::clamp<int64_t>(rows, 1, wanted);
+  const int64_t vectors = channels / kLanes;
+  const int64_t channel_parts = std::min(wanted / row_parts, vectors);
+  const auto compute_part = [&](int64_t begin, int64_t end, int64_t part) {
+    const auto channel_at = [&](int64_t i) {
+      return i == channel_parts ? channels
+                                : vectors * i / channel_parts * kLanes;
+    };
+    while (begin < end) {
+      const int64_t image = begin / out_height, row = begin % out_height;
+      const int64_t count = std::min(end - begin, out_height - row);
+      compute(Rows{
+          .image = source.const_data_ptr<float>() +
+                   image * height * width * channels,
+          .weight = weight.const_data_ptr<float>(),
+          .result = result.mutable_data_ptr<float>() +
+                    image * out_height * out_width * channels,
+          .channels = channels,
+          .height = height,
+          .width = width,
+          .out_width = out_width,
+          .kernel_height = kernel_size[0],
+          .kernel_width = kernel_size[1],
+          .stride_y = stride[0],
+          .stride_x = stride[1],
+          .padding_y = padding[0],
+          .padding_x = padding[1],
+          .first = row,
+          .last = row + count,
+          .first_channel = channel_at(part),
+          .last_channel = channel_at(part + 1),
+          .activation = &activation});
+      begin += count;
+    }
+  };
   parallel_for(
       0,
-      images.size(0) * out_height,
-      grain,
+      row_parts * channel_parts,
+      1,
       [&](int64_t begin, int64_t end) {
-        while (begin < end) {
-          const int64_t image = begin / out_height, row = begin % out_height;
-          const int64_t count = std::min(end - begin, out_height - row);
-          compute(Rows{
-              .image = source.const_data_ptr<float>() +
-                       image * height * width * channels,
-              .weight = weight.const_data_ptr<float>(),
-              .result = result.mutable_data_ptr<float>() +
-                        image * out_height * out_width * channels,
-              .channels = channels,
-              .height = height,
-              .width = width,
-              .out_width = out_width,
-              .kernel_height = kernel_size[0],
-              .kernel_width = kernel_size[1],
-              .stride_y = stride[0],
-              .stride_x = stride[1],
-              .padding_y = padding[0],
-              .padding_x = padding[1],
-              .first = row,
-              .last = row + count,
-              .activation = &activation});
-          begin += count;
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t row_part = i / channel_parts;
+          compute_part(
+              rows * row_part / row_parts,
+              rows * (row_part + 1) / row_parts,
+              i % channel_parts);
         }
       });
   return result;

@@ -21,6 +21,10 @@ TERN_CPU_LOOP void store_floats(const Floats& from, float* to) {
   __builtin_memcpy(to, &from, sizeof from);
 }
 
+TERN_CPU_LOOP void fill_floats(float value, Floats& to) {
+  to = value - Floats{};  // Clang has no other conversion; +0 would lose -0
+}
+
 /// Loads bfloat16.
 TERN_CPU_LOOP void load_floats(const uint16_t* from, Floats& to) {
   using Words = uint32_t __attribute__((vector_size(64)));

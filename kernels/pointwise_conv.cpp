@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/ranges.h>
 
 #include "tern/kernels/check.h"
 #include "tern/kernels/cpu_isa.h"
@@ -21,9 +23,23 @@ namespace {
 // A tile of the result is summed in registers: AVX-512 has 32 of 16 floats,
 // AVX2 has 16 of 8.
 constexpr int64_t kMostRows = 12;
-constexpr int64_t kPointwiseGrain = int64_t{1}
-                                    << 17;  // multiplications of a thread
-constexpr int64_t kBlocksPerThread = 8;  // of rows, if threads share the rows
+constexpr int64_t kMostRowsOfAvx2 = 6;
+constexpr int64_t kManyChannels = 384;
+constexpr int64_t kTilesOfBlock = 10;
+constexpr int64_t kTilesOfThread = 8;  // of rows, if threads share the rows
+constexpr int64_t kPointwiseWork = int64_t{1} << 17;  // of a thread, at least
+
+int64_t tile_rows() {
+  return cpu_isa() == CpuIsa::avx512 ? kMostRows : kMostRowsOfAvx2;
+}
+
+int64_t tile_panels() {
+  return cpu_isa() == CpuIsa::avx512 ? 2 : 1;
+}
+
+int64_t divide_up(int64_t count, int64_t by) {
+  return (count + by - 1) / by;
+}
 
 /// A product of some pixels and one or two panels of the weight.
 struct Tile {
@@ -52,11 +68,13 @@ TERN_CPU_LOOP void multiply_tile(const Tile& tile, float* sums) {
   for (int64_t c = 0; c < channels; ++c) {
     load_weight(1 + c);
     if constexpr (kHasGate) {
-      const Floats factor = tile.gate[c] - Floats{};  // broadcast
+      Floats factor;
+      fill_floats(tile.gate[c], factor);
       for (int p = 0; p < kPanels; ++p) weight[p] *= factor;
     }
     for (int r = 0; r < kRows; ++r) {
-      const Floats pixel = rows[r * channels + c] - Floats{};  // broadcast
+      Floats pixel;
+      fill_floats(rows[r * channels + c], pixel);
       for (int p = 0; p < kPanels; ++p) sum[r][p] += pixel * weight[p];
     }
   }
@@ -112,34 +130,191 @@ TERN_CPU_LOOP void store_tile(const TileResult& tile) {
 }
 
 using TileFunction = void (*)(const Tile&, float*);
+using TileFunctions = std::array<TileFunction, kMostRows>;  // 1, 2, ... rows
 
 template <int kPanels, bool kHasGate, int... kRows>
-std::array<TileFunction, sizeof...(kRows)> tile_functions(
-    std::integer_sequence<int, kRows...> /*rows*/) {
+TileFunctions make_tile_functions(std::integer_sequence<int, kRows...> /**/) {
   return {on_fma_isa<multiply_tile<kRows + 1, kPanels, kHasGate>>...};
 }
 
-/// Returns the functions for 1, 2, ... rows.
-const std::array<TileFunction, kMostRows>& tile_functions(
-    int64_t panels,
-    bool has_gate) {
+const TileFunctions& tile_functions(int64_t panels, bool has_gate) {
   constexpr std::make_integer_sequence<int, kMostRows> kRows;
-  static const auto one = tile_functions<1, false>(kRows);
-  static const auto two = tile_functions<2, false>(kRows);
-  static const auto one_with_gate = tile_functions<1, true>(kRows);
-  static const auto two_with_gate = tile_functions<2, true>(kRows);
+  static const auto one = make_tile_functions<1, false>(kRows);
+  static const auto two = make_tile_functions<2, false>(kRows);
+  static const auto one_with_gate = make_tile_functions<1, true>(kRows);
+  static const auto two_with_gate = make_tile_functions<2, true>(kRows);
   if (has_gate) return panels == 1 ? one_with_gate : two_with_gate;
   return panels == 1 ? one : two;
 }
 
+/// Images, channels last, and the pixels that the kernel sees of them.
+struct Pixels {
+  const float* images;
+  int64_t channels, height, width;
+  int64_t stride_y, stride_x;
+
+  bool are_all() const { return stride_y == 1 && stride_x == 1; }
+  int64_t rows() const { return (height - 1) / stride_y + 1; }
+  int64_t columns() const { return (width - 1) / stride_x + 1; }
+
+  /// Copies some of the pixels, counted over all images.
+  void copy(int64_t first, int64_t last, float* to) const {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t x = i % columns() * stride_x;
+      const int64_t y = i / columns() % rows() * stride_y;
+      const int64_t image = i / columns() / rows();
+      const int64_t at = (image * height + y) * width + x;
+      to = std::copy_n(images + at * channels, channels, to);
+    }
+  }
+};
+
+/// A product of all pixels and the weight.
+struct Product {
+  Pixels pixels;
+  int64_t rows;         // pixels that the kernel sees, of all images
+  const float* weight;  // [panels, 1 + channels, 16]
+  int64_t panels, outputs;
+  const float* gate;   // [N, channels], or null
+  const float* other;  // [rows, outputs], or null
+  float* result;       // [rows, outputs]
+  const ConvActivation* activation;
+};
+
+/// Part of a product. With a gate, the rows belong to one image.
+struct Part {
+  int64_t first_row, last_row;
+  int64_t first_panel, last_panel;
+  const float* gate;
+};
+
+/// \param pixels  [last_row - first_row, channels]
+void multiply(const Product& product, const Part& part, const float* pixels) {
+  const int64_t panels_at_once = tile_panels();
+  const int64_t rows = part.last_row - part.first_row;
+  const int64_t tiles = divide_up(rows, tile_rows());
+  const int64_t channels = product.pixels.channels;
+  for (int64_t panel = part.first_panel; panel < part.last_panel;
+       panel += panels_at_once) {
+    const int64_t panels = std::min(panels_at_once, part.last_panel - panel);
+    const int64_t column = panel * kLanes, width = panels * kLanes;
+    const TileFunctions& functions =
+        tile_functions(panels, part.gate != nullptr);
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      // Of almost the same number of rows each.
+      const int64_t row = rows * tile / tiles;
+      const int64_t count = rows * (tile + 1) / tiles - row;
+      const int64_t at = (part.first_row + row) * product.outputs + column;
+      alignas(64) float sums[kMostRows * 2 * kLanes];
+      functions[count - 1](
+          {.rows = pixels + row * channels,
+           .weight = product.weight + column * (1 + channels),
+           .channels = channels,
+           .gate = part.gate},
+          sums);
+      on_fma_isa<store_tile>(
+          {.sums = sums,
+           .rows = count,
+           .width = width,
+           .result = product.result + at,
+           .other = product.other ? product.other + at : nullptr,
+           .outputs = product.outputs,
+           .columns = std::min(width, product.outputs - column),
+           .activation = product.activation});
+    }
+  }
+}
+
+/// Multiplies a block of rows by all panels before the next block.
+void compute(const Product& product, const Part& part) {
+  // With many channels, the two panels of a tile do not stay in the first
+  // cache, so a block has more tiles.
+  const int64_t channels = product.pixels.channels;
+  const int64_t tiles = channels > kManyChannels ? kTilesOfBlock : 1;
+  const int64_t rows = part.last_row - part.first_row;
+  const int64_t blocks = divide_up(rows, tiles * tile_rows());
+  std::vector<float> copied;
+  for (int64_t i = 0; i < blocks; ++i) {
+    Part block = part;
+    block.first_row = part.first_row + rows * i / blocks;
+    block.last_row = part.first_row + rows * (i + 1) / blocks;
+    if (product.pixels.are_all()) {
+      const float* const pixels =
+          product.pixels.images + block.first_row * channels;
+      multiply(product, block, pixels);
+    } else {
+      copied.resize((block.last_row - block.first_row) * channels);
+      product.pixels.copy(block.first_row, block.last_row, copied.data());
+      multiply(product, block, copied.data());
+    }
+  }
+}
+
+/// Divides a product into one part for each thread.
+void compute(const Product& product, int64_t images) {
+  const int64_t groups = product.gate != nullptr ? images : 1;
+  const int64_t rows = product.rows / groups;
+  const int64_t panel_tiles = divide_up(product.panels, tile_panels());
+  const int64_t work = rows * product.panels * kLanes * product.pixels.channels;
+  const int64_t wanted = divide_up(
+      std::clamp<int64_t>(
+          groups * work / kPointwiseWork,
+          1,
+          at::get_num_threads()),
+      groups);
+  // Threads share the rows, so that each finds the pixels that it computed in
+  // its cache; or, if there are few rows, the panels of the weight. On many
+  // threads, both.
+  int64_t row_parts =
+      std::clamp<int64_t>(rows / (kTilesOfThread * tile_rows()), 1, wanted);
+  const int64_t panel_parts =
+      std::min(divide_up(wanted, row_parts), panel_tiles);
+  row_parts = std::min(divide_up(wanted, panel_parts), rows);
+  parallel_for(
+      0,
+      groups * row_parts * panel_parts,
+      1,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t panel_part = i % panel_parts;
+          const int64_t row_part = i / panel_parts % row_parts;
+          const int64_t group = i / panel_parts / row_parts;
+          const auto row_at = [&](int64_t part) {
+            return group * rows + rows * part / row_parts;
+          };
+          const auto panel_at = [&](int64_t part) {
+            const int64_t panel = panel_tiles * part / panel_parts;
+            return std::min(panel * tile_panels(), product.panels);
+          };
+          compute(
+              product,
+              {.first_row = row_at(row_part),
+               .last_row = row_at(row_part + 1),
+               .first_panel = panel_at(panel_part),
+               .last_panel = panel_at(panel_part + 1),
+               .gate = product.gate
+                           ? product.gate + group * product.pixels.channels
+                           : nullptr});
+        }
+      });
+}
+
+bool is_float_on_cpu(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == torch::kFloat && tensor.is_cpu();
+}
+
 }  // namespace
 
-bool pointwise_conv_pays(at::IntArrayRef images, at::IntArrayRef weight) {
+bool pointwise_conv_pays(
+    at::IntArrayRef images,
+    at::IntArrayRef weight,
+    at::IntArrayRef stride) {
   // With more multiplications, the time that oneDNN needs for a call does not
   // matter.
   const int64_t most_work =
       cpu_isa() == CpuIsa::avx512 ? int64_t{1} << 26 : int64_t{1} << 25;
-  const int64_t pixels = images[0] * images[2] * images[3];
+  const int64_t pixels = images[0] * divide_up(images[2], stride[0]) *
+                         divide_up(images[3], stride[1]);
   return has_fma() && weight[2] == 1 && weight[3] == 1 &&
          pixels * weight[0] * weight[1] <= most_work;
 }
@@ -148,12 +323,12 @@ torch::Tensor pointwise_weight(
     const torch::Tensor& weight,
     const std::optional<torch::Tensor>& bias) {
   const int64_t outputs = weight.size(0), channels = weight.size(1);
-  const int64_t panels = (outputs + kLanes - 1) / kLanes;
+  const int64_t panels = divide_up(outputs, kLanes);
   const torch::Tensor rows =
       at::zeros({panels * kLanes, 1 + channels}, weight.options());
   const torch::Tensor used = rows.narrow(0, 0, outputs);
   if (bias) used.select(1, 0).copy_(*bias);
-  used.narrow(1, 1, channels).copy_(weight.view({outputs, channels}));
+  used.narrow(1, 1, channels).copy_(weight.flatten(1));
   return rows.view({panels, kLanes, 1 + channels}).transpose(1, 2).contiguous();
 }
 
@@ -161,103 +336,76 @@ torch::Tensor pointwise_conv2d(
     const torch::Tensor& images,
     const torch::Tensor& weight,
     int64_t outputs,
+    at::IntArrayRef stride,
     const std::optional<torch::Tensor>& gate,
     const std::optional<torch::Tensor>& other,
     const ConvActivation& activation) {
-  const int64_t panels = weight.size(0), channels = weight.size(1) - 1;
   TERN_CHECK_VALUE(
-      images.dim() == 4 && images.scalar_type() == torch::kFloat &&
-          images.size(1) == channels && outputs <= panels * kLanes,
-      "[pointwise_conv2d] the images are {} for {} outputs; expected "
-      "[N, {}, H, W] kFloat for at most {} outputs.",
+      stride.size() == 2 && stride[0] >= 1 && stride[1] >= 1,
+      "[pointwise_conv2d] the stride is {}; expected two numbers of at least "
+      "1.",
+      fmt::join(stride, " x "));
+  // Tensors are checked because they are read by address.
+  TERN_CHECK_VALUE(
+      weight.dim() == 3 && is_float_on_cpu(weight) && weight.is_contiguous() &&
+          weight.size(2) == kLanes && outputs >= 1 &&
+          outputs <= weight.size(0) * kLanes,
+      "[pointwise_conv2d] the weight is {} for {} outputs; expected one of "
+      "pointwise_weight.",
+      describe(weight),
+      outputs);
+  const int64_t channels = weight.size(1) - 1;
+  TERN_CHECK_VALUE(
+      images.dim() == 4 && is_float_on_cpu(images) &&
+          images.size(1) == channels && images.size(2) >= 1 &&
+          images.size(3) >= 1,
+      "[pointwise_conv2d] the images are {}; expected [N, {}, H, W] kFloat on "
+      "the CPU, with at least one pixel.",
       describe(images),
-      outputs,
-      channels,
-      panels * kLanes);
+      channels);
   const auto last = at::MemoryFormat::ChannelsLast;
+  const torch::Tensor source = images.contiguous(last);
+  const Pixels pixels{
+      .images = source.const_data_ptr<float>(),
+      .channels = channels,
+      .height = images.size(2),
+      .width = images.size(3),
+      .stride_y = stride[0],
+      .stride_x = stride[1]};
   torch::Tensor result = at::empty(
-      {images.size(0), outputs, images.size(2), images.size(3)},
+      {images.size(0), outputs, pixels.rows(), pixels.columns()},
       images.options(),
       last);
-  // Checked because they are read by address.
   TERN_CHECK_VALUE(
-      !other || (other->sizes() == result.sizes() &&
-                 other->scalar_type() == torch::kFloat),
+      !other || (other->sizes() == result.sizes() && is_float_on_cpu(*other)),
       "[pointwise_conv2d] the tensor to add is {}; expected {}, the shape and "
       "dtype of the result.",
       describe(*other),
       describe(result));
   TERN_CHECK_VALUE(
-      !gate || (images.size(0) == 1 && gate->numel() == channels &&
-                gate->scalar_type() == torch::kFloat),
-      "[pointwise_conv2d] the gate is {} for images {}; expected "
-      "[1, {}, 1, 1] kFloat for one image.",
+      !gate || (gate->dim() == 4 && is_float_on_cpu(*gate) &&
+                (gate->size(0) == 1 || gate->size(0) == images.size(0)) &&
+                gate->sizes().slice(1) == at::IntArrayRef({channels, 1, 1})),
+      "[pointwise_conv2d] the gate is {}; expected [1, {}, 1, 1] kFloat or one "
+      "for each of the {} images.",
       describe(*gate),
-      describe(images),
-      channels);
-  const torch::Tensor source = images.contiguous(last);
-  const torch::Tensor factors = gate ? gate->contiguous() : torch::Tensor();
+      channels,
+      images.size(0));
+  const torch::Tensor factors =
+      gate ? gate->expand({images.size(0), -1, -1, -1}).contiguous()
+           : torch::Tensor();
   const torch::Tensor added = other ? other->contiguous(last) : torch::Tensor();
-  const bool is_wide = cpu_isa() == CpuIsa::avx512;
-  const int64_t panels_at_once = is_wide ? 2 : 1;
-  const int64_t rows_at_once = is_wide ? kMostRows : kMostRows / 2;
-  const int64_t rows = images.size(0) * images.size(2) * images.size(3);
-  const int64_t blocks = (rows + rows_at_once - 1) / rows_at_once;
-  const int64_t groups = (panels + panels_at_once - 1) / panels_at_once;
-  const float* const pixels = source.const_data_ptr<float>();
-  const float* const panel_data = weight.const_data_ptr<float>();
-  const float* const gate_data =
-      gate ? factors.const_data_ptr<float>() : nullptr;
-  const float* const other_data =
-      other ? added.const_data_ptr<float>() : nullptr;
-  float* const result_data = result.mutable_data_ptr<float>();
-  const auto& functions = tile_functions(panels_at_once, gate.has_value());
-  const auto& last_functions = tile_functions(1, gate.has_value());
-  const auto compute = [&](int64_t block, int64_t group) {
-    const int64_t row = rows * block / blocks;
-    const int64_t count = rows * (block + 1) / blocks - row;
-    const int64_t panel = group * panels_at_once;
-    const bool is_whole = panel + panels_at_once <= panels;
-    const int64_t column = panel * kLanes;
-    const int64_t width = is_whole ? panels_at_once * kLanes : kLanes;
-    const int64_t at = row * outputs + column;
-    alignas(64) float sums[kMostRows * 2 * kLanes];
-    (is_whole ? functions : last_functions)[count - 1](
-        {.rows = pixels + row * channels,
-         .weight = panel_data + column * (1 + channels),
-         .channels = channels,
-         .gate = gate_data},
-        sums);
-    on_fma_isa<store_tile>(
-        {.sums = sums,
-         .rows = count,
-         .width = width,
-         .result = result_data + at,
-         .other = other_data ? other_data + at : nullptr,
-         .outputs = outputs,
-         .columns = std::min(width, outputs - column),
-         .activation = &activation});
-  };
-  const auto grain = [&](int64_t tiles) {
-    const int64_t work =
-        tiles * rows_at_once * panels_at_once * kLanes * channels;
-    return std::max<int64_t>(kPointwiseGrain / std::max<int64_t>(work, 1), 1);
-  };
-  // Threads share the rows, so that each reads the weight; or if there are few
-  // rows, the weight's panels.
-  if (blocks >= kBlocksPerThread * at::get_num_threads()) {
-    parallel_for(0, blocks, grain(groups), [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        for (int64_t group = 0; group < groups; ++group) compute(block, group);
-      }
-    });
-  } else {
-    parallel_for(0, groups, grain(blocks), [&](int64_t begin, int64_t end) {
-      for (int64_t group = begin; group < end; ++group) {
-        for (int64_t block = 0; block < blocks; ++block) compute(block, group);
-      }
-    });
-  }
+  const Product product{
+      .pixels = pixels,
+      .rows = images.size(0) * pixels.rows() * pixels.columns(),
+      .weight = weight.const_data_ptr<float>(),
+      .panels = weight.size(0),
+      .outputs = outputs,
+      .gate = gate ? factors.const_data_ptr<float>() : nullptr,
+      .other = other ? added.const_data_ptr<float>() : nullptr,
+      .result = result.mutable_data_ptr<float>(),
+      .activation = &activation};
+  if (product.rows > 0) compute(product, images.size(0));
   return result;
 }
 

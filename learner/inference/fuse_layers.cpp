@@ -18,6 +18,7 @@
 
 #include "tern/data/support/memory.h"
 #include "tern/kernels/depthwise_conv.h"
+#include "tern/kernels/global_average_pool.h"
 #include "tern/kernels/pointwise_conv.h"
 #include "tern/kernels/winograd.h"
 
@@ -33,6 +34,7 @@ torch::Tensor pointwise_conv2d_op(
     const torch::Tensor& images,
     const torch::Tensor& weight,
     int64_t outputs,
+    at::IntArrayRef stride,
     const std::optional<torch::Tensor>& gate,
     const std::optional<torch::Tensor>& other,
     int64_t activation,
@@ -42,6 +44,7 @@ torch::Tensor pointwise_conv2d_op(
       images,
       weight,
       outputs,
+      stride,
       gate,
       other,
       {static_cast<ConvActivation::Kind>(activation),
@@ -88,21 +91,25 @@ void register_convolutions() {
         &winograd_conv2d);
     library->def(
         "pointwise_conv2d(Tensor images, Tensor weight, int outputs, "
-        "Tensor? gate, Tensor? other, int activation, float low, float high) "
-        "-> Tensor",
+        "int[2] stride, Tensor? gate, Tensor? other, int activation, float "
+        "low, float high) -> Tensor",
         &pointwise_conv2d_op);
     library->def(
         "depthwise_conv2d(Tensor images, Tensor weight, int[2] kernel_size, "
         "int[2] stride, int[2] padding, int activation, float low, "
         "float high) -> Tensor",
         &depthwise_conv2d_op);
+    library->def(
+        "global_average_pool(Tensor images) -> Tensor",
+        &global_average_pool);
   });
 }
 
 /// The layout of weights is chosen for a batch of one or of this size.
 constexpr int64_t kSeveral = 16;
 
-/// An activation that oneDNN can apply to the output of a layer.
+/// An activation that oneDNN can apply to the output of a layer, and with its
+/// name for some of them Tern's convolutions (ConvActivation).
 struct PostOp {
   std::string name;
   size_t arguments = 0;  // operator arguments passed to oneDNN
@@ -206,7 +213,9 @@ bool is_convolution_of_images(const jit::Node& node) {
 bool may_overwrite(const jit::Value& operand, const jit::Node& sum) {
   const auto makes_no_view = [](const jit::Node& node) {
     const std::string_view name = node.kind().toQualString();
-    return is_convolution(node) || name.starts_with("tern::") ||
+    return is_convolution(node) || name == "tern::winograd_conv2d" ||
+           name == "tern::pointwise_conv2d" ||
+           name == "tern::depthwise_conv2d" ||
            name.starts_with("mkldnn::_convolution_pointwise");
   };
   return makes_no_view(*operand.node()) &&
@@ -284,8 +293,8 @@ struct Given {
   }
 
   bool suits_pointwise() const {
-    return is_float() && groups == 1 && is_all(stride, 1) &&
-           is_all(padding, 0) && pointwise_conv_pays(images, weight.sizes());
+    return is_float() && groups == 1 && is_all(padding, 0) &&
+           pointwise_conv_pays(images, weight.sizes(), stride);
   }
 
   bool suits_depthwise() const {
@@ -316,8 +325,12 @@ struct Given {
     return std::ranges::all_of(numbers, [&](int64_t n) { return n == value; });
   }
 
+  /// Returns an argument's numbers for height and width. One number, as in
+  /// `torch::conv2d(x, w, b, 1)`, is for both.
   static Numbers numbers(const jit::Node& convolution, size_t i) {
-    return jit::toIValue(convolution.input(i))->toIntVector();
+    Numbers numbers = jit::toIValue(convolution.input(i))->toIntVector();
+    if (numbers.size() == 1) numbers.push_back(numbers[0]);
+    return numbers;
   }
 };
 
@@ -401,7 +414,7 @@ by_winograd(const Parts& parts, const Given& given, jit::Graph& graph) {
       {convolution.input(0),
        packed(weight, graph),
        convolution.input(2),
-       convolution.input(4),
+       given.padding,
        other,
        parts.activation != nullptr});
 }
@@ -429,22 +442,32 @@ std::vector<jit::NamedValue> arguments_of(const ConvActivation& activation) {
       static_cast<double>(activation.high)};
 }
 
-/// Returns the product of one image and a factor of each channel that only this
-/// convolution reads, or null.
-jit::Node* gate_of(const jit::Node& convolution) {
+/// A product of images and a factor of each channel of each.
+struct GatedImages {
+  jit::Value *images, *gate;
+};
+
+/// Returns the product that only this convolution reads; unset if its input is
+/// something else.
+std::optional<GatedImages> gated_images(const jit::Node& convolution) {
   jit::Node* const product = convolution.input(0)->node();
   if (product->kind() != c10::aten::mul ||
       only_user(*product->output()) != &convolution ||
       is_written_between(*product, convolution)) {
-    return nullptr;
+    return std::nullopt;
   }
-  const Numbers image = sizes_of(*product->input(0));
-  const Numbers gate = sizes_of(*product->input(1));
-  const bool is_gate = image.size() == 4 && image[0] == 1 &&
-                       gate == Numbers{1, image[1], 1, 1} &&
-                       type_of(*product->input(0)) == torch::kFloat &&
-                       type_of(*product->input(1)) == torch::kFloat;
-  return is_gate ? product : nullptr;
+  const auto is_gated = [&](const jit::Value& image, const jit::Value& gate) {
+    const Numbers sizes = sizes_of(image);
+    return sizes.size() == 4 && type_of(image) == torch::kFloat &&
+           type_of(gate) == torch::kFloat &&
+           sizes_of(gate) == Numbers{sizes[0], sizes[1], 1, 1};
+  };
+  for (const size_t i : {0, 1}) {
+    if (is_gated(*product->input(i), *product->input(1 - i))) {
+      return GatedImages{product->input(i), product->input(1 - i)};
+    }
+  }
+  return std::nullopt;
 }
 
 /// Inserts a constant in plain memory.
@@ -461,12 +484,13 @@ jit::Value* by_pointwise(
     const ConvActivation& activation,
     jit::Graph& graph) {
   jit::Value* const none = graph.insertConstant(jit::IValue());
-  jit::Node* const gate = gate_of(parts.layer());
+  const auto gated = gated_images(parts.layer());
   std::vector<jit::NamedValue> inputs = {
-      gate ? gate->input(0) : parts.layer().input(0),
+      gated ? gated->images : parts.layer().input(0),
       constant(pointwise_weight(given.weight, given.bias), graph),
       given.weight.size(0),
-      gate ? gate->input(1) : none,
+      given.stride,
+      gated ? gated->gate : none,
       parts.other ? parts.other : none};
   std::ranges::copy(arguments_of(activation), std::back_inserter(inputs));
   return insert(graph, "tern::pointwise_conv2d", inputs);
@@ -543,6 +567,8 @@ void fuse_linear(jit::Node* node, const Linear& linear, jit::Graph& graph) {
 void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
   Parts parts = parts_from(node, is_plain_sum);
   const Given given(*node);
+  // With an activation that Tern's convolutions lack, such as GELU, oneDNN is
+  // faster, because it applies the activation while it multiplies.
   if (const auto activation = own_activation(parts)) {
     const jit::WithInsertPoint here(parts.nodes.back());
     if (given.suits_pointwise()) {
@@ -569,14 +595,51 @@ void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
                   : by_onednn(parts, given, graph));
 }
 
+/// Replaces `relu6` by `hardtanh`, of which it is the special case that oneDNN
+/// does not have.
+void replace_relu6(jit::Graph& graph) {
+  for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
+    jit::Node* const node = *it++;
+    const std::string_view name = node->kind().toQualString();
+    if (name != "aten::relu6" && name != "aten::relu6_") continue;
+    const jit::WithInsertPoint here(node);
+    const char* const hardtanh =
+        name.ends_with('_') ? "aten::hardtanh_" : "aten::hardtanh";
+    Parts parts{.nodes = {node}};
+    replace(parts, insert(graph, hardtanh, {node->input(0), 0.0, 6.0}));
+  }
+}
+
+/// True for an operator that computes the mean of each channel, [N, C, 1, 1],
+/// of images in fp32.
+bool is_channel_mean(const jit::Node& node) {
+  const bool is_pooling = node.kind() == c10::aten::adaptive_avg_pool2d;
+  if (!is_pooling && node.kind() != c10::aten::mean) return false;
+  const Numbers images = sizes_of(*node.input(0));
+  if (images.size() != 4 || type_of(*node.input(0)) != torch::kFloat ||
+      type_of(*node.output()) != torch::kFloat ||
+      sizes_of(*node.output()) != Numbers{images[0], images[1], 1, 1}) {
+    return false;
+  }
+  if (is_pooling) return true;
+  const auto dims = jit::toIValue(node.input(1));
+  return dims && dims->isIntList() &&
+         (dims->toIntVector() == Numbers{2, 3} ||
+          dims->toIntVector() == Numbers{-1, -2} ||
+          dims->toIntVector() == Numbers{-2, -1});
+}
+
 }  // namespace
 
 void fuse_layers(const std::shared_ptr<jit::Graph>& graph, bool winograd) {
   register_convolutions();
-  std::vector<jit::Node*> layers;
+  replace_relu6(*graph);
+  std::vector<jit::Node*> layers, means;
   for (jit::Node* node : graph->nodes()) {
     if (is_convolution_of_images(*node) || linear_of(*node)) {
       layers.push_back(node);
+    } else if (is_channel_mean(*node)) {
+      means.push_back(node);
     }
   }
   for (jit::Node* layer : layers) {
@@ -585,6 +648,13 @@ void fuse_layers(const std::shared_ptr<jit::Graph>& graph, bool winograd) {
     } else {
       fuse_convolution(layer, *graph, winograd);
     }
+  }
+  for (jit::Node* mean : means) {
+    const jit::WithInsertPoint here(mean);
+    Parts parts{.nodes = {mean}};
+    replace(
+        parts,
+        insert(*graph, "tern::global_average_pool", {mean->input(0)}));
   }
   jit::EliminateDeadCode(graph);
 }

@@ -8,9 +8,10 @@ namespace tern {
 
 /// Replaces layers by fused operators in kFloat or kBFloat16: a linear layer
 /// with the activation after it, and a convolution of images with the tensor
-/// added to it and the activation. The operators are oneDNN's, or
-/// `winograd_conv2d` where it is faster. They support only the sizes with which
-/// the graph was traced, and their weights have the best layout for these
+/// added to it and the activation. The operators are oneDNN's, or Tern's own
+/// where they are faster (`winograd_conv2d`, `pointwise_conv2d`,
+/// `depthwise_conv2d`, `global_average_pool`). They support only the sizes with
+/// which the graph was traced, and their weights have the best layout for these
 /// sizes.
 /// \param graph  A graph from `frozen_graph`, with weights as constants. If it
 ///               was traced with one sample, weights are laid out for one

@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/conv2d.h>
 #include <gtest/gtest.h>
 #include <torch/utils.h>
@@ -23,9 +24,13 @@ const std::vector<CpuIsa> kIsas = {
 class DepthwiseConv : public testing::Test {
  protected:
   void SetUp() override { torch::manual_seed(7); }
-  void TearDown() override { set_cpu_isa(best_cpu_isa()); }
+  void TearDown() override {
+    set_cpu_isa(best_cpu_isa());
+    at::set_num_threads(threads_);
+  }
 
   torch::NoGradGuard no_grad_;
+  int threads_ = at::get_num_threads();
 };
 
 struct Case {
@@ -53,6 +58,8 @@ void expect_right(const Case& c) {
       channels);
   const std::string name = c.activation;
   if (name == "relu") expected = expected.relu();
+  if (name == "hardtanh") expected = expected.clamp(-0.5, 2);
+  if (name == "hardsigmoid") expected = torch::hardsigmoid(expected);
   if (name == "hardswish") expected = torch::hardswish(expected);
   for (const CpuIsa isa : kIsas) {
     set_cpu_isa(isa);
@@ -62,7 +69,7 @@ void expect_right(const Case& c) {
         c.kernel,
         c.stride,
         c.padding,
-        *ConvActivation::from(c.activation, 0, 0));
+        *ConvActivation::from(c.activation, -0.5, 2));
     EXPECT_EQ(y.sizes(), expected.sizes());
     EXPECT_TRUE(y.is_contiguous(at::MemoryFormat::ChannelsLast));
     const double apart = (y - expected).abs().max().item<double>();
@@ -91,9 +98,20 @@ TEST_F(DepthwiseConv, EqualsTheConvolutionForAnySizeKernelStrideAndPadding) {
   }
 }
 
+TEST_F(DepthwiseConv, AcceptsWeightsThatAreNotContiguous) {
+  const torch::Tensor w = torch::randn({24, 1, 5, 3}).transpose(2, 3);
+  const torch::Tensor x = torch::randn({1, 24, 9, 9});
+  EXPECT_TRUE(torch::allclose(
+      depthwise_conv2d(x, depthwise_weight(w, {}), {3, 5}, {1, 1}, {1, 2}, {}),
+      at::conv2d(x, w, {}, 1, {1, 2}, 1, 24),
+      1e-4,
+      1e-5));
+}
+
 TEST_F(DepthwiseConv, AppliesBiasAndActivation) {
   for (const bool has_bias : {false, true}) {
-    for (const char* activation : {"none", "relu", "hardswish"}) {
+    for (const char* activation :
+         {"none", "relu", "hardtanh", "hardsigmoid", "hardswish"}) {
       expect_right(
           {.images = {1, 48, 11, 13},
            .kernel = {5, 5},
@@ -109,6 +127,45 @@ TEST_F(DepthwiseConv, TheKernelMayBeLargerThanTheImage) {
        std::vector<Numbers>{{1, 32, 1, 1}, {1, 32, 2, 1}, {2, 40, 1, 3}}) {
     expect_right({.images = images, .kernel = {5, 5}, .padding = {2, 2}});
     expect_right({.images = images, .kernel = {3, 3}, .padding = {5, 4}});
+  }
+}
+
+// Threads share rows, or channels if there are few rows.
+TEST_F(DepthwiseConv, GivesTheSameBitsForAnyNumberOfThreads) {
+  for (const Numbers& images : std::vector<Numbers>{
+           {1, 96, 40, 37},
+           {1, 100, 1, 900},
+           {2, 520, 1, 300},
+           {3, 1000, 2, 50}}) {
+    const torch::Tensor x = torch::randn(images);
+    const torch::Tensor weight =
+        depthwise_weight(torch::randn({images[1], 1, 1, 5}), {});
+    const auto convolve = [&](int threads) {
+      at::set_num_threads(threads);
+      return depthwise_conv2d(x, weight, {1, 5}, {1, 1}, {0, 2}, {});
+    };
+    const torch::Tensor one = convolve(1);
+    for (const int threads : {2, 3, 16, 64}) {
+      EXPECT_TRUE(convolve(threads).equal(one))
+          << images << " with " << threads << " threads";
+    }
+  }
+}
+
+TEST_F(DepthwiseConv, KeepsNaNWhereTheConvolutionHasIt) {
+  torch::Tensor x = torch::randn({1, 40, 8, 8});
+  x[0][33][6][5] = std::numeric_limits<float>::quiet_NaN();
+  const torch::Tensor w = torch::randn({40, 1, 3, 3});
+  for (const CpuIsa isa : kIsas) {
+    set_cpu_isa(isa);
+    const torch::Tensor y = depthwise_conv2d(
+        x,
+        depthwise_weight(w, {}),
+        {3, 3},
+        {1, 1},
+        {1, 1},
+        *ConvActivation::from("hardswish", 0, 0));
+    EXPECT_TRUE(y.isnan().equal(at::conv2d(x, w, {}, 1, 1, 1, 40).isnan()));
   }
 }
 
@@ -156,6 +213,15 @@ TEST_F(DepthwiseConv, RejectsInputsThatItWouldReadOutOfBounds) {
   EXPECT_THROW(convolve(x.to(torch::kDouble), {3, 3}, 1), c10::ValueError);
   EXPECT_THROW(convolve(x, {5, 5}, 1), c10::ValueError);
   EXPECT_THROW(convolve(x.narrow(2, 0, 2), {3, 3}, 0), c10::ValueError);
+  EXPECT_THROW(convolve(x.narrow(3, 0, 0), {3, 3}, 2), c10::ValueError);
+  EXPECT_THROW(convolve(x, {3, 3}, -1), c10::ValueError);
+  const auto with = [&](const torch::Tensor& factors, const Numbers& stride) {
+    depthwise_conv2d(x, factors, {3, 3}, stride, {1, 1}, {});
+  };
+  EXPECT_NO_THROW(with(weight, {1, 1}));
+  EXPECT_THROW(with(weight, {1}), c10::ValueError);
+  EXPECT_THROW(with(weight, {0, 1}), c10::ValueError);
+  EXPECT_THROW(with(weight.to(torch::kDouble), {1, 1}), c10::ValueError);
 }
 
 }  // namespace

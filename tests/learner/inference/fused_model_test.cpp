@@ -20,6 +20,7 @@ namespace tern::fused_model_test {
 namespace {
 
 using test::OpCalls;
+using Numbers = std::vector<int64_t>;
 using Activation = std::function<torch::Tensor(const torch::Tensor&)>;
 
 constexpr const char* kFused = "mkldnn::_convolution_pointwise";
@@ -63,6 +64,12 @@ struct TwoInputs : torch::nn::Module {
       torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(1)));
 };
 
+int calls_of(const char* name, Model& model, const Tensors& batch) {
+  const OpCalls calls(name);
+  model.forward(batch);
+  return calls.count();
+}
+
 class FusedModel : public testing::Test {
  protected:
   /// Expects the network's outputs.
@@ -97,6 +104,10 @@ TEST_F(FusedModel, FusesActivationsIntoTheConvolution) {
            [](const auto& x) { return torch::hardsigmoid(x); },
            [](const auto& x) { return torch::hardtanh(x, -0.2, 0.3); },
            [](const auto& x) { return torch::relu6(x); },
+           [](const auto& x) {
+             torch::Tensor y = x;
+             return torch::relu6_(y);
+           },
            [](const auto& x) { return torch::leaky_relu(x, 0.2); }}) {
     expect_same([&](Net& net, const torch::Tensor& x) {
       return activation(net.normed(x));
@@ -106,9 +117,10 @@ TEST_F(FusedModel, FusesActivationsIntoTheConvolution) {
           return activation(net.normed(x));
         }));
     fused.forward({x_});
-    const OpCalls calls(kFused);
-    fused.forward({x_});
-    EXPECT_EQ(calls.count(), 1);
+    EXPECT_EQ(calls_of(kFused, fused, {x_}), 1);
+    for (const char* name : {"aten::relu6", "aten::relu6_", "aten::hardtanh"}) {
+      EXPECT_EQ(calls_of(name, fused, {x_}), 0);
+    }
   }
 }
 
@@ -155,12 +167,6 @@ TEST_F(FusedModel, FusesAnAdditionIfTheOtherOperandIsNotReadLater) {
 }
 
 /// How often a model calls an operation for one batch.
-int calls_of(const char* name, Model& model, const Tensors& batch) {
-  const OpCalls calls(name);
-  model.forward(batch);
-  return calls.count();
-}
-
 TEST_F(FusedModel, FusesActivationsIntoALinearLayer) {
   const torch::Tensor pixels = torch::randn({5, 3, 12});
   const torch::Tensor rows = torch::randn({5, 12});
@@ -306,7 +312,7 @@ TEST_F(FusedModel, UsesTernsConvolutionsForSmallLayers) {
        },
        0},
       {[](auto& net, const auto& hidden, const auto& gate, const auto& x) {
-         return torch::hardswish(net.project(hidden * gate) + x);
+         return torch::hardswish(net.project(gate * hidden) + x);
        },
        0},
       // The product is read twice.
@@ -342,9 +348,148 @@ TEST_F(FusedModel, UsesTernsConvolutionsForSmallLayers) {
       EXPECT_EQ(
           calls_of("tern::depthwise_conv2d", fused, batch),
           size == 1 ? 1 : 0);
-      EXPECT_EQ(calls_of("aten::mul", fused, batch), size == 1 ? c.products : 1)
-          << size;
+      EXPECT_EQ(calls_of("aten::mul", fused, batch), c.products) << size;
+      EXPECT_EQ(calls_of("tern::global_average_pool", fused, batch), 1);
     }
+  }
+}
+
+// If it had taken a layer that it does not compute, the graph would be rejected
+// for its outputs, and nothing would be fused.
+TEST_F(FusedModel, UsesTheConvolutionThatComputesALayer) {
+  if (!has_fma()) GTEST_SKIP() << "Tern's are only used on x86 with FMA";
+  constexpr const char* kPointwise = "tern::pointwise_conv2d";
+  constexpr const char* kDepthwise = "tern::depthwise_conv2d";
+  using Options = torch::nn::Conv2dOptions;
+  struct Case {
+    Options options;
+    const char* expected;
+    Activation activation = [](const auto& x) { return x; };
+  };
+  const auto relu6 = [](const auto& x) { return torch::relu6(x); };
+  const auto gelu = [](const auto& x) { return torch::gelu(x); };
+  const auto depthwise = [](int64_t kernel) {
+    return Options(32, 32, kernel).groups(32);
+  };
+  for (const Case& c : std::vector<Case>{
+           {Options(32, 24, 1), kPointwise},
+           {Options(32, 24, 1).bias(false), kPointwise, relu6},
+           {Options(32, 24, 1).stride(2), kPointwise},
+           {Options(32, 24, 1).stride({1, 3}), kPointwise, relu6},
+           {Options(32, 24, 1).padding(1), kFused},
+           {Options(32, 24, 1).groups(2), kFused},
+           {Options(32, 24, 1), kFused, gelu},
+           {Options(32, 24, 2).stride(2), kFused},
+           {depthwise(3).padding({1, 0}), kDepthwise, relu6},
+           {depthwise(5).stride({2, 1}).bias(false), kDepthwise},
+           {depthwise(3).dilation(2), kFused},
+           {depthwise(3), kFused, gelu},
+           {depthwise(7), kFused},
+           {Options(32, 64, 3).groups(32), kFused}}) {
+    const torch::nn::Conv2d conv(c.options);
+    Model model(
+        torch::nn::Sequential(conv, torch::nn::Functional(c.activation)));
+    Model fused = fused_model(model);
+    const Tensors batch = {torch::randn({1, 32, 9, 11})};
+    EXPECT_TRUE(torch::allclose(
+        fused.forward(batch)[0],
+        model.forward(batch)[0],
+        1e-4,
+        1e-5));
+    for (const char* name : {kFused, kPointwise, kDepthwise}) {
+      EXPECT_EQ(
+          calls_of(name, fused, batch),
+          std::string_view(name) == c.expected ? 1 : 0)
+          << name << " of " << conv;
+    }
+    EXPECT_EQ(calls_of("aten::hardtanh", fused, batch), 0) << conv;
+  }
+}
+
+TEST_F(FusedModel, OneNumberIsStridePaddingAndDilationOfBothSides) {
+  struct Case {
+    Numbers weight;
+    int64_t stride, padding, groups;
+    const char* expected;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{24, 32, 1, 1}, 2, 0, 1, "tern::pointwise_conv2d"},
+           {{32, 1, 3, 3}, 1, 1, 32, "tern::depthwise_conv2d"},
+           {{32, 32, 3, 3}, 1, 1, 1, kWinograd}}) {
+    const torch::Tensor weight = torch::randn(c.weight);
+    Model model = std::make_shared<Net>([&](Net&, const torch::Tensor& x) {
+      return torch::conv2d(x, weight, {}, c.stride, c.padding, 1, c.groups);
+    });
+    Model fused = fused_model(model);
+    const Tensors batch = {torch::randn({1, 32, 20, 20})};
+    const torch::Tensor expected = model.forward(batch)[0];
+    const torch::Tensor apart = fused.forward(batch)[0] - expected;
+    EXPECT_LE(
+        apart.abs().max().item<float>(),
+        1e-4 * expected.abs().max().item<float>());
+    if (has_fma()) {
+      EXPECT_EQ(calls_of(c.expected, fused, batch), 1) << c.expected;
+    }
+  }
+}
+
+// A part of the batch that has one sample when the network is traced, and more
+// later.
+TEST_F(FusedModel, AGateMayBelongToPartOfTheBatch) {
+  Model model = std::make_shared<MobileBlock>(
+      [](auto& net, const auto& hidden, const auto& gate, const auto&) {
+        const torch::Tensor half = hidden.chunk(2)[0];
+        return net.project(half * gate.chunk(2)[0]).mean() +
+               net.project(half * gate.narrow(0, 0, 1)).mean() + hidden;
+      });
+  Model fused = fused_model(model);
+  for (const int64_t size : {2, 5, 3, 2}) {
+    const Tensors batch = {torch::randn({size, 24, 9, 14})};
+    EXPECT_TRUE(torch::allclose(
+        fused.forward(batch)[0],
+        model.forward(batch)[0],
+        1e-4,
+        1e-5))
+        << size;
+  }
+}
+
+TEST_F(FusedModel, ComputesMeansOfChannels) {
+  struct Case {
+    Activation mean;
+    bool is_fused;
+  };
+  for (const Case& c : std::vector<Case>{
+           {[](const auto& x) {
+              return torch::adaptive_avg_pool2d(x, {1, 1});
+            },
+            true},
+           {[](const auto& x) {
+              return x.mean({2, 3}, true);
+            },
+            true},
+           {[](const auto& x) {
+              return x.mean({-1, -2}, true);
+            },
+            true},
+           {[](const auto& x) {
+              return x.mean({2, 3});
+            },
+            false},
+           {[](const auto& x) { return x.mean({3}, true); }, false},
+           {[](const auto& x) {
+              return torch::adaptive_avg_pool2d(x, {2, 1});
+            },
+            false}}) {
+    const auto forward = [&](Net& net, const torch::Tensor& x) {
+      return c.mean(net.normed(x));
+    };
+    expect_same(forward);
+    Model fused = fused_model(std::make_shared<Net>(forward));
+    fused.forward({x_});
+    EXPECT_EQ(
+        calls_of("tern::global_average_pool", fused, {x_}),
+        c.is_fused ? 1 : 0);
   }
 }
 
