@@ -54,8 +54,10 @@ TEST_F(GlobalAveragePool, EqualsTheMeanForAnySizeLayoutAndInstructionSet) {
 }
 
 TEST_F(GlobalAveragePool, GivesTheSameBitsForAnyNumberOfThreads) {
-  for (const Numbers& sizes :
-       std::vector<Numbers>{{1, 40, 56, 56}, {1, 2048, 7, 7}, {5, 72, 20, 20}}) {
+  for (const Numbers& sizes : std::vector<Numbers>{
+           {1, 40, 56, 56},
+           {1, 2048, 7, 7},
+           {5, 72, 20, 20}}) {
     const torch::Tensor x =
         torch::randn(sizes).contiguous(at::MemoryFormat::ChannelsLast);
     at::set_num_threads(1);
@@ -75,15 +77,11 @@ TEST_F(GlobalAveragePool, KeepsNaNInItsChannel) {
 }
 
 TEST_F(GlobalAveragePool, RejectsInputsThatItWouldReadOutOfBounds) {
-  EXPECT_THROW(
-      global_average_pool(torch::rand({2, 3, 4})),
-      c10::ValueError);
+  EXPECT_THROW(global_average_pool(torch::rand({2, 3, 4})), c10::ValueError);
   EXPECT_THROW(
       global_average_pool(torch::rand({2, 3, 4, 4}, torch::kDouble)),
       c10::ValueError);
-  EXPECT_THROW(
-      global_average_pool(torch::rand({2, 3, 0, 4})),
-      c10::ValueError);
+  EXPECT_THROW(global_average_pool(torch::rand({2, 3, 0, 4})), c10::ValueError);
 }
 
 }  // namespace
