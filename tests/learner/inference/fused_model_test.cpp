@@ -124,6 +124,19 @@ TEST_F(FusedModel, FusesActivationsIntoTheConvolution) {
   }
 }
 
+// If the view kept its old values, the graph would be rejected for its outputs.
+TEST_F(FusedModel, AnActivationInPlaceChangesViewsOfItsInput) {
+  Model fused =
+      fused_model(std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+        torch::Tensor y = net.normed(x) * 9;
+        const torch::Tensor view = y.narrow(1, 0, 2);
+        torch::relu6_(y);
+        return view.sum({1, 2, 3}) + y.mean({1, 2, 3});
+      }));
+  fused.forward({x_});
+  EXPECT_EQ(calls_of(kFused, fused, {x_}), 1);
+}
+
 // Folding would use the running statistics, which differ from the batch's.
 TEST_F(FusedModel, ABatchNormWithBatchStatisticsIsNotFolded) {
   expect_same([](Net& net, const torch::Tensor& x) {
