@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tern/data/formats/error.h"
+#include "tern/kernels/cpu_isa.h"
 #include "tern/vision/decode/decode.h"
 #include "tern/vision/decode/decoders.h"
 
@@ -180,6 +181,12 @@ void cmyk_to_pixels(
   }
 }
 
+/// \param colors  [count, 4]: red, green, blue, and a byte that is not used.
+TERN_CPU_LOOP void
+to_gray(const uint8_t* colors, int64_t count, uint8_t* gray) {
+  for (int64_t i = 0; i < count; ++i) gray[i] = gray_of(colors + 4 * i);
+}
+
 /// Decodes a region of a JPEG, see `decode_jpeg_region`.
 /// \param memory  Function (bytes) -> uint8_t* that allocates the decoded
 ///                region, which is a few columns wider than `wanted`.
@@ -196,10 +203,10 @@ ImageRegion decode_part(
   // does. The luminance stored in the file differs for saturated colors.
   const int stored = file.header().channels;
   const bool is_converted = stored == 4 || (channels == 1 && stored == 3);
-  const J_COLOR_SPACE color_space = stored == 4 ? JCS_CMYK
-                                    : channels == 1 && !is_converted
-                                        ? JCS_GRAYSCALE
-                                        : JCS_RGB;
+  const J_COLOR_SPACE color_space = stored == 4     ? JCS_CMYK
+                                    : is_converted  ? JCS_EXT_RGBX
+                                    : channels == 1 ? JCS_GRAYSCALE
+                                                    : JCS_RGB;
   if (!decoder.start(file.bytes(), denominator, color_space)) {
     fail(file.path(), decoder.message);
   }
@@ -215,7 +222,7 @@ ImageRegion decode_part(
   const int64_t count = wanted.height * width;
   uint8_t* pixels = memory(count * channels);
   ImageRegion decoded;
-  uint8_t* target = is_converted ? colors.get(count * stored) : pixels;
+  uint8_t* target = is_converted ? colors.get(count * 4) : pixels;
   const bool is_read = decoder.read(wanted, &decoded, target);
   const bool is_whole =
       is_read && decoder.errors.num_warnings == 0 &&
@@ -231,9 +238,7 @@ ImageRegion decode_part(
   if (stored == 4) {
     cmyk_to_pixels(target, decoded_count, channels, pixels);
   } else if (is_converted) {
-    for (int64_t i = 0; i < decoded_count; ++i) {
-      pixels[i] = gray_of(target + 3 * i);
-    }
+    on_cpu_isa<to_gray>(target, decoded_count, pixels);
   }
   return decoded;
 }
