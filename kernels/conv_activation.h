@@ -33,8 +33,8 @@ TERN_CPU_LOOP void clamp_lanes(Floats& x, float low, float high) {
   x = x > high ? bound : x;
 }
 
-/// e^x with a relative error of at most 2e-7: infinite if x is at least 88.4,
-/// and e^-87 if x is less than -87. NaN stays NaN.
+/// e^x for x from -87 to 88.3, with a relative error of at most 2e-7. Infinite
+/// if x is larger, e^-87 if it is smaller. NaN stays NaN.
 TERN_CPU_LOOP void exp_lanes(Floats& x) {
   using Words = uint32_t __attribute__((vector_size(64)));
   // Adding 1.5 * 2^23 rounds to a whole number, in the lowest bits.

@@ -190,16 +190,14 @@ torch::Tensor depthwise_conv2d(
   const int64_t channels = weight.dim() == 2 ? weight.size(1) : 0;
   TERN_CHECK_VALUE(
       kernel_size.size() == 2 && stride.size() == 2 && padding.size() == 2 &&
-          stride[0] >= 1 && stride[1] >= 1 && padding[0] >= 0 &&
-          padding[1] >= 0,
-      "[depthwise_conv2d] the stride is {}, the padding {}; expected two "
-      "numbers of at least 1, and two of at least 0.",
+          kernel_size[0] >= 1 && kernel_size[1] >= 1 && stride[0] >= 1 &&
+          stride[1] >= 1 && padding[0] >= 0 && padding[1] >= 0,
+      "[depthwise_conv2d] the kernel is {}, the stride {}, the padding {}; "
+      "expected two numbers each, of at least 1, 1 and 0.",
+      fmt::join(kernel_size, " x "),
       fmt::join(stride, " x "),
       fmt::join(padding, " x "));
   // Tensors are checked because they are read by address.
-  const auto is_float_on_cpu = [](const torch::Tensor& tensor) {
-    return tensor.scalar_type() == torch::kFloat && tensor.is_cpu();
-  };
   TERN_CHECK_VALUE(
       images.dim() == 4 && is_float_on_cpu(images) &&
           images.size(1) == channels && channels >= kLanes &&

@@ -20,6 +20,11 @@ namespace tern {
 /// Returns, for example, "[2, 3] kLong on cuda:0", or "undefined".
 std::string describe(const at::Tensor& tensor);
 
+/// True if the numbers of a tensor can be read as floats by address.
+inline bool is_float_on_cpu(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat && tensor.is_cpu();
+}
+
 /// \param index  Index of `tensor` in the list `name`, if it is in a list.
 /// \throws c10::ValueError unless `tensor` is a single kFloat on `device`.
 void check_device_scalar(

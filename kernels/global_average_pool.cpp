@@ -1,7 +1,6 @@
 #include "tern/kernels/global_average_pool.h"
 
 #include <algorithm>
-#include <vector>
 
 #include <ATen/ops/empty.h>
 
@@ -17,6 +16,7 @@ namespace {
 // Pixels are first summed in pieces of fixed size, so that the result does not
 // depend on the number of threads.
 constexpr int64_t kPixelsOfPiece = 64;
+constexpr int64_t kChannelsOfBlock = 256;
 
 /// Adds `rows` rows [rows, row_size] and multiplies the sums by `factor`.
 struct RowSum {
@@ -66,8 +66,8 @@ TERN_CPU_LOOP void add_rows(const RowSum& sum) {
 
 torch::Tensor global_average_pool(const torch::Tensor& images) {
   TERN_CHECK_VALUE(
-      images.dim() == 4 && images.scalar_type() == torch::kFloat &&
-          images.is_cpu() && images.size(2) >= 1 && images.size(3) >= 1,
+      images.dim() == 4 && is_float_on_cpu(images) && images.size(2) >= 1 &&
+          images.size(3) >= 1,
       "[global_average_pool] the images are {}; expected [N, C, H, W] kFloat "
       "on the CPU, with at least one pixel.",
       describe(images));
@@ -76,36 +76,42 @@ torch::Tensor global_average_pool(const torch::Tensor& images) {
   torch::Tensor result = at::empty({count, channels, 1, 1}, images.options());
   const torch::Tensor source =
       images.contiguous(at::MemoryFormat::ChannelsLast);
-  const float* const from = source.const_data_ptr<float>();
-  float* const to = result.mutable_data_ptr<float>();
   const int64_t pieces = (pixels + kPixelsOfPiece - 1) / kPixelsOfPiece;
-  std::vector<float> sums(pieces * count * channels);
-  const int64_t work = std::max<int64_t>(kPixelsOfPiece * channels, 1);
-  parallel_for(
-      0,
-      count * pieces,
-      std::max<int64_t>(kElementGrain / work, 1),
-      [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t first = i % pieces * kPixelsOfPiece;
-          on_cpu_isa<add_rows>(
-              {.from = from + (i / pieces * pixels + first) * channels,
-               .rows = std::min(pixels - first, kPixelsOfPiece),
-               .row_size = channels,
-               .columns = channels,
-               .factor = 1,
-               .to = sums.data() + i * channels});
-        }
-      });
-  for (int64_t i = 0; i < count; ++i) {
-    on_cpu_isa<add_rows>(
-        {.from = sums.data() + i * pieces * channels,
-         .rows = pieces,
-         .row_size = channels,
-         .columns = channels,
-         .factor = 1 / static_cast<float>(pixels),
-         .to = to + i * channels});
-  }
+  const torch::Tensor sums =
+      pieces == 1 ? result
+                  : at::empty({count, pieces, channels}, images.options());
+  // Adds up `rows` of each image, `at_once` by `at_once`.
+  const auto add_up = [&](const torch::Tensor& from,
+                          int64_t rows,
+                          int64_t at_once,
+                          const torch::Tensor& to) {
+    const int64_t parts = (rows + at_once - 1) / at_once;
+    const int64_t blocks = (channels + kChannelsOfBlock - 1) / kChannelsOfBlock;
+    const float* const from_data = from.const_data_ptr<float>();
+    float* const to_data = to.mutable_data_ptr<float>();
+    const int64_t work = std::min(rows, at_once) * kChannelsOfBlock;
+    parallel_for(
+        0,
+        count * parts * blocks,
+        std::max<int64_t>(kElementGrain / work, 1),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            const int64_t channel = i % blocks * kChannelsOfBlock;
+            const int64_t part = i / blocks;  // of all images
+            const int64_t first = part % parts * at_once;
+            const int64_t row = part / parts * rows + first;
+            on_cpu_isa<add_rows>(
+                {.from = from_data + row * channels + channel,
+                 .rows = std::min(rows - first, at_once),
+                 .row_size = channels,
+                 .columns = std::min(channels - channel, kChannelsOfBlock),
+                 .factor = parts == 1 ? 1 / static_cast<float>(pixels) : 1,
+                 .to = to_data + part * channels + channel});
+          }
+        });
+  };
+  add_up(source, pixels, kPixelsOfPiece, sums);
+  if (pieces > 1) add_up(sums, pieces, pieces, result);
   return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,6 @@ constexpr int64_t kMostRows = 12;
 constexpr int64_t kMostRowsOfAvx2 = 6;
 constexpr int64_t kManyChannels = 384;
 constexpr int64_t kTilesOfBlock = 10;
-constexpr int64_t kTilesOfThread = 8;  // of rows, if threads share the rows
 constexpr int64_t kPointwiseWork = int64_t{1} << 17;  // of a thread, at least
 
 int64_t tile_rows() {
@@ -173,6 +173,7 @@ struct Pixels {
 struct Product {
   Pixels pixels;
   int64_t rows;         // pixels that the kernel sees, of all images
+  int64_t image_rows;   // of one image
   const float* weight;  // [panels, 1 + channels, 16]
   int64_t panels, outputs;
   const float* gate;   // [N, channels], or null
@@ -181,15 +182,15 @@ struct Product {
   const ConvActivation* activation;
 };
 
-/// Part of a product. With a gate, the rows belong to one image.
-struct Part {
+/// A piece of a product. With a gate, its rows belong to one image.
+struct Piece {
   int64_t first_row, last_row;
   int64_t first_panel, last_panel;
   const float* gate;
 };
 
 /// \param pixels  [last_row - first_row, channels]
-void multiply(const Product& product, const Part& part, const float* pixels) {
+void multiply(const Product& product, const Piece& part, const float* pixels) {
   const int64_t panels_at_once = tile_panels();
   const int64_t rows = part.last_row - part.first_row;
   const int64_t tiles = divide_up(rows, tile_rows());
@@ -226,7 +227,7 @@ void multiply(const Product& product, const Part& part, const float* pixels) {
 }
 
 /// Multiplies a block of rows by all panels before the next block.
-void compute(const Product& product, const Part& part) {
+void compute_piece(const Product& product, const Piece& part) {
   // With many channels, the two panels of a tile do not stay in the first
   // cache, so a block has more tiles.
   const int64_t channels = product.pixels.channels;
@@ -235,7 +236,7 @@ void compute(const Product& product, const Part& part) {
   const int64_t blocks = divide_up(rows, tiles * tile_rows());
   std::vector<float> copied;
   for (int64_t i = 0; i < blocks; ++i) {
-    Part block = part;
+    Piece block = part;
     block.first_row = part.first_row + rows * i / blocks;
     block.last_row = part.first_row + rows * (i + 1) / blocks;
     if (product.pixels.are_all()) {
@@ -250,57 +251,66 @@ void compute(const Product& product, const Part& part) {
   }
 }
 
-/// Divides a product into one part for each thread.
-void compute(const Product& product, int64_t images) {
-  const int64_t groups = product.gate != nullptr ? images : 1;
-  const int64_t rows = product.rows / groups;
-  const int64_t panel_tiles = divide_up(product.panels, tile_panels());
-  const int64_t work = rows * product.panels * kLanes * product.pixels.channels;
-  const int64_t wanted = divide_up(
-      std::clamp<int64_t>(
-          groups * work / kPointwiseWork,
-          1,
-          at::get_num_threads()),
-      groups);
-  // Threads share the rows, so that each finds the pixels that it computed in
-  // its cache; or, if there are few rows, the panels of the weight. On many
-  // threads, both.
-  int64_t row_parts =
-      std::clamp<int64_t>(rows / (kTilesOfThread * tile_rows()), 1, wanted);
-  const int64_t panel_parts =
-      std::min(divide_up(wanted, row_parts), panel_tiles);
-  row_parts = std::min(divide_up(wanted, panel_parts), rows);
-  parallel_for(
-      0,
-      groups * row_parts * panel_parts,
-      1,
-      [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t panel_part = i % panel_parts;
-          const int64_t row_part = i / panel_parts % row_parts;
-          const int64_t group = i / panel_parts / row_parts;
-          const auto row_at = [&](int64_t part) {
-            return group * rows + rows * part / row_parts;
-          };
-          const auto panel_at = [&](int64_t part) {
-            const int64_t panel = panel_tiles * part / panel_parts;
-            return std::min(panel * tile_panels(), product.panels);
-          };
-          compute(
-              product,
-              {.first_row = row_at(row_part),
-               .last_row = row_at(row_part + 1),
-               .first_panel = panel_at(panel_part),
-               .last_panel = panel_at(panel_part + 1),
-               .gate = product.gate
-                           ? product.gate + group * product.pixels.channels
-                           : nullptr});
-        }
-      });
+/// How a product is divided: a part is some of its rows and some of the
+/// weight's panels.
+struct Division {
+  int64_t row_parts, panel_parts;
+};
+
+/// Returns a division into at most `threads` parts of about the same number of
+/// tiles.
+Division divide(int64_t rows, int64_t panel_tiles, int64_t threads) {
+  Division best{1, 1};
+  int64_t fewest = std::numeric_limits<int64_t>::max() / 8;
+  // If threads share the rows, each finds the pixels that it computed in its
+  // cache. Sharing panels must save at least an eighth of the tiles.
+  for (int64_t row_parts = std::min(threads, rows); row_parts >= 1;
+       --row_parts) {
+    const int64_t panel_parts = std::min(threads / row_parts, panel_tiles);
+    const int64_t tiles = divide_up(divide_up(rows, row_parts), tile_rows()) *
+                          divide_up(panel_tiles, panel_parts);
+    if (tiles * 8 < fewest * 7) {
+      fewest = tiles;
+      best = {row_parts, panel_parts};
+    }
+  }
+  return best;
 }
 
-bool is_float_on_cpu(const torch::Tensor& tensor) {
-  return tensor.scalar_type() == torch::kFloat && tensor.is_cpu();
+void compute(const Product& product) {
+  const int64_t channels = product.pixels.channels;
+  const int64_t panel_tiles = divide_up(product.panels, tile_panels());
+  const int64_t work = product.rows * product.panels * kLanes * channels;
+  const auto [row_parts, panel_parts] = divide(
+      product.rows,
+      panel_tiles,
+      std::clamp<int64_t>(work / kPointwiseWork, 1, at::get_num_threads()));
+  const auto panel_at = [&](int64_t part) {
+    const int64_t panel = panel_tiles * part / panel_parts;
+    return std::min(panel * tile_panels(), product.panels);
+  };
+  const auto compute_part = [&](int64_t i) {
+    const int64_t row_part = i / panel_parts, panel_part = i % panel_parts;
+    const int64_t last = product.rows * (row_part + 1) / row_parts;
+    for (int64_t row = product.rows * row_part / row_parts; row < last;) {
+      // With a gate, a piece is of one image.
+      const int64_t image = row / product.image_rows;
+      const int64_t end = product.gate
+                              ? std::min(last, (image + 1) * product.image_rows)
+                              : last;
+      compute_piece(
+          product,
+          {.first_row = row,
+           .last_row = end,
+           .first_panel = panel_at(panel_part),
+           .last_panel = panel_at(panel_part + 1),
+           .gate = product.gate ? product.gate + image * channels : nullptr});
+      row = end;
+    }
+  };
+  parallel_for(0, row_parts * panel_parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) compute_part(i);
+  });
 }
 
 }  // namespace
@@ -398,6 +408,7 @@ torch::Tensor pointwise_conv2d(
   const Product product{
       .pixels = pixels,
       .rows = images.size(0) * pixels.rows() * pixels.columns(),
+      .image_rows = pixels.rows() * pixels.columns(),
       .weight = weight.const_data_ptr<float>(),
       .panels = weight.size(0),
       .outputs = outputs,
@@ -405,7 +416,7 @@ torch::Tensor pointwise_conv2d(
       .other = other ? added.const_data_ptr<float>() : nullptr,
       .result = result.mutable_data_ptr<float>(),
       .activation = &activation};
-  if (product.rows > 0) compute(product, images.size(0));
+  if (product.rows > 0) compute(product);
   return result;
 }
 

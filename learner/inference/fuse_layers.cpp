@@ -458,8 +458,12 @@ std::optional<GatedImages> gated_images(const jit::Node& convolution) {
   }
   const auto is_gated = [&](const jit::Value& image, const jit::Value& gate) {
     const Numbers sizes = sizes_of(image);
-    return sizes.size() == 4 && type_of(image) == torch::kFloat &&
-           type_of(gate) == torch::kFloat &&
+    // For images of few pixels, reading the weight once for each would take
+    // longer than the product.
+    constexpr int64_t kFewPixels = 16;
+    return sizes.size() == 4 &&
+           (sizes[0] == 1 || sizes[2] * sizes[3] >= kFewPixels) &&
+           type_of(image) == torch::kFloat && type_of(gate) == torch::kFloat &&
            sizes_of(gate) == Numbers{sizes[0], sizes[1], 1, 1};
   };
   for (const size_t i : {0, 1}) {
@@ -621,12 +625,13 @@ bool is_channel_mean(const jit::Node& node) {
       sizes_of(*node.output()) != Numbers{images[0], images[1], 1, 1}) {
     return false;
   }
-  if (is_pooling) return true;
-  const auto dims = jit::toIValue(node.input(1));
-  return dims && dims->isIntList() &&
-         (dims->toIntVector() == Numbers{2, 3} ||
-          dims->toIntVector() == Numbers{-1, -2} ||
-          dims->toIntVector() == Numbers{-2, -1});
+  const auto dims = jit::toIValue(node.input(1));  // or the pooled size
+  if (!dims || !dims->isIntList()) return false;
+  if (is_pooling) return dims->toIntVector() == Numbers{1, 1};
+  return (
+      dims->toIntVector() == Numbers{2, 3} ||
+      dims->toIntVector() == Numbers{-1, -2} ||
+      dims->toIntVector() == Numbers{-2, -1});
 }
 
 }  // namespace

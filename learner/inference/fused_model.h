@@ -10,12 +10,13 @@ namespace tern {
 /// bfloat16. BatchNorm is folded into convolutions, and oneDNN computes
 /// activations, residual additions and linear layers, with weights in its
 /// preferred layout. In fp32, convolutions of 3 x 3 pixels use
-/// `winograd_conv2d`, and small convolutions of 1 x 1 pixels, small depthwise
-/// convolutions and the means of channels Tern's own kernels. Images are channels last. Outputs differ from the outputs
-/// of `model` by at most 1e-4 of its largest output. In bfloat16 they differ by
-/// rounding, and are about as close to the fp32 outputs as the outputs of
-/// `model`. Call the result in eval mode under NoGradGuard; several threads may
-/// call its forward. It shares the tensors of `model`.
+/// `winograd_conv2d`. Small convolutions of 1 x 1 pixels, depthwise
+/// convolutions of one image and means of channels use kernels of Tern's own.
+/// Images are channels last. Outputs differ from the outputs of `model` by at
+/// most 1e-4 of its largest output. In bfloat16 they differ by rounding, and
+/// are about as close to the fp32 outputs as the outputs of `model`. Call the
+/// result in eval mode under NoGradGuard; several threads may call its forward.
+/// It shares the tensors of `model`.
 ///
 /// Graphs are created at the first batch, for its size and dtype: one for a
 /// single sample and one for several samples. Each needs as much memory as the

@@ -215,6 +215,7 @@ TEST_F(DepthwiseConv, RejectsInputsThatItWouldReadOutOfBounds) {
   EXPECT_THROW(convolve(x.narrow(2, 0, 2), {3, 3}, 0), c10::ValueError);
   EXPECT_THROW(convolve(x.narrow(3, 0, 0), {3, 3}, 2), c10::ValueError);
   EXPECT_THROW(convolve(x, {3, 3}, -1), c10::ValueError);
+  EXPECT_THROW(convolve(x, {-3, -3}, 1), c10::ValueError);
   const auto with = [&](const torch::Tensor& factors, const Numbers& stride) {
     depthwise_conv2d(x, factors, {3, 3}, stride, {1, 1}, {});
   };

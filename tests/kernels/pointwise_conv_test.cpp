@@ -113,6 +113,24 @@ TEST_F(PointwiseConv, EqualsTheConvolutionForAnyStride) {
   }
 }
 
+// Blocks of more rows are multiplied at once.
+TEST_F(PointwiseConv, EqualsTheConvolutionOfManyChannels) {
+  for (const int threads : {1, 3}) {
+    at::set_num_threads(threads);
+    for (const int64_t stride : {1, 2}) {
+      for (const int64_t gates : {0, 2}) {
+        expect_right(
+            {.images = {2, 600, 14, 15},
+             .outputs = 72,
+             .stride = {stride, stride},
+             .gates = gates,
+             .has_other = gates > 0,
+             .activation = "relu"});
+      }
+    }
+  }
+}
+
 TEST_F(PointwiseConv, AppliesBiasGateSumAndActivation) {
   for (const bool has_bias : {false, true}) {
     for (const int64_t gates : {0, 1, 3}) {

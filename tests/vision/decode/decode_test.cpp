@@ -1,6 +1,7 @@
 #include "tern/vision/decode/decode.h"
 
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <jpeglib.h>
 #include <string>
@@ -13,10 +14,13 @@
 #include <torch/nn/functional/upsampling.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/data/support/random.h"
+#include "tern/kernels/cpu_isa.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/random_cases.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
+#include "tern/vision/decode/decoders.h"
 
 namespace tern::decode_test {
 namespace {
@@ -76,7 +80,7 @@ Bytes cmyk_jpeg(Bytes pixels, int size) {
   }
   jpeg_finish_compress(&info);
   jpeg_destroy_compress(&info);
-  const Bytes bytes(data, data + length);
+  Bytes bytes(data, data + length);
   std::free(data);
   return bytes;
 }
@@ -178,9 +182,9 @@ TEST(Decode, ReadsTiffsOfEitherByteOrderDepthAndAlpha) {
     torch::Tensor expected = torch::empty({5, 7, 3}, torch::kByte);
     for (int i = 0; i < 5 * 7 * 3; ++i) {
       expected.data_ptr<uint8_t>()[i] =
-          stored.depth() == CV_8U
-              ? color.data[i]
-              : static_cast<uint8_t>(color.ptr<uint16_t>()[i] / 257.0 + 0.5);
+          stored.depth() == CV_8U ? color.data[i]
+                                  : static_cast<uint8_t>(std::lround(
+                                        color.ptr<uint16_t>()[i] / 257.0));
     }
     // Associated alpha, with premultiplied colors, and unassociated alpha.
     for (const uint16_t alpha : {1, 2}) {
@@ -342,7 +346,7 @@ TEST(Decode, Divides16BitTiffBy257) {
   for (int y = 0; y < 9; ++y) {
     for (int x = 0; x < 7; ++x) {
       const int expected =
-          static_cast<int>(image.at<uint16_t>(y, x) / 257.0 + 0.5);
+          static_cast<int>(std::lround(image.at<uint16_t>(y, x) / 257.0));
       EXPECT_EQ(decoded[y][x][0].item<int>(), expected);
     }
   }
@@ -565,6 +569,28 @@ TEST(Decode, ConvertsAJpegToGrayLikePillow) {
       EXPECT_LE(worst.item<int64_t>(), 1) << suffix << ' ' << side;
     }
   }
+}
+
+TEST(Decode, ConvertsEveryPixelOfAJpegToGray) {
+  for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512}) {
+    set_cpu_isa(isa);
+    for (const int width : {1, 7, 67, 128}) {
+      const Bytes bytes = encode(random_image(45, width), ".jpg");
+      const auto decoded = [&](int64_t channels) {
+        return decode_image(bytes, "a", {.channels = channels});
+      };
+      const torch::Tensor colors = decoded(3).reshape({-1, 3}).contiguous();
+      const torch::Tensor gray = decoded(1).flatten();
+      ASSERT_EQ(gray.numel(), colors.size(0));
+      for (int64_t i = 0; i < gray.numel(); ++i) {
+        ASSERT_EQ(
+            gray.const_data_ptr<uint8_t>()[i],
+            gray_of(colors.const_data_ptr<uint8_t>() + 3 * i))
+            << "pixel " << i << " of " << width << " x 45";
+      }
+    }
+  }
+  set_cpu_isa(best_cpu_isa());
 }
 
 TEST(Decode, RejectsADecompressionBombBeforeItAllocates) {
