@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include "tern/kernels/check.h"
@@ -76,7 +77,7 @@ torch::Tensor global_average_pool(const torch::Tensor& images) {
   torch::Tensor result = at::empty({count, channels, 1, 1}, images.options());
   const torch::Tensor source =
       images.contiguous(at::MemoryFormat::ChannelsLast);
-  const int64_t pieces = (pixels + kPixelsOfPiece - 1) / kPixelsOfPiece;
+  const int64_t pieces = at::divup(pixels, kPixelsOfPiece);
   const torch::Tensor sums =
       pieces == 1 ? result
                   : at::empty({count, pieces, channels}, images.options());
@@ -85,8 +86,8 @@ torch::Tensor global_average_pool(const torch::Tensor& images) {
                           int64_t rows,
                           int64_t at_once,
                           const torch::Tensor& to) {
-    const int64_t parts = (rows + at_once - 1) / at_once;
-    const int64_t blocks = (channels + kChannelsOfBlock - 1) / kChannelsOfBlock;
+    const int64_t parts = at::divup(rows, at_once);
+    const int64_t blocks = at::divup(channels, kChannelsOfBlock);
     const float* const from_data = from.const_data_ptr<float>();
     float* const to_data = to.mutable_data_ptr<float>();
     const int64_t work = std::min(rows, at_once) * kChannelsOfBlock;

@@ -37,10 +37,6 @@ int64_t tile_panels() {
   return cpu_isa() == CpuIsa::avx512 ? 2 : 1;
 }
 
-int64_t divide_up(int64_t count, int64_t by) {
-  return (count + by - 1) / by;
-}
-
 /// A product of some pixels and one or two panels of the weight.
 struct Tile {
   const float* rows;    // of the pixels, each with `channels` numbers
@@ -190,28 +186,28 @@ struct Piece {
 };
 
 /// \param pixels  [last_row - first_row, channels]
-void multiply(const Product& product, const Piece& part, const float* pixels) {
+void multiply(const Product& product, const Piece& piece, const float* pixels) {
   const int64_t panels_at_once = tile_panels();
-  const int64_t rows = part.last_row - part.first_row;
-  const int64_t tiles = divide_up(rows, tile_rows());
+  const int64_t rows = piece.last_row - piece.first_row;
+  const int64_t tiles = at::divup(rows, tile_rows());
   const int64_t channels = product.pixels.channels;
-  for (int64_t panel = part.first_panel; panel < part.last_panel;
+  for (int64_t panel = piece.first_panel; panel < piece.last_panel;
        panel += panels_at_once) {
-    const int64_t panels = std::min(panels_at_once, part.last_panel - panel);
+    const int64_t panels = std::min(panels_at_once, piece.last_panel - panel);
     const int64_t column = panel * kLanes, width = panels * kLanes;
     const TileFunctions& functions =
-        tile_functions(panels, part.gate != nullptr);
+        tile_functions(panels, piece.gate != nullptr);
     for (int64_t tile = 0; tile < tiles; ++tile) {
       // Of almost the same number of rows each.
       const int64_t row = rows * tile / tiles;
       const int64_t count = rows * (tile + 1) / tiles - row;
-      const int64_t at = (part.first_row + row) * product.outputs + column;
+      const int64_t at = (piece.first_row + row) * product.outputs + column;
       alignas(64) float sums[kMostRows * 2 * kLanes];
       functions[count - 1](
           {.rows = pixels + row * channels,
            .weight = product.weight + column * (1 + channels),
            .channels = channels,
-           .gate = part.gate},
+           .gate = piece.gate},
           sums);
       on_fma_isa<store_tile>(
           {.sums = sums,
@@ -227,18 +223,18 @@ void multiply(const Product& product, const Piece& part, const float* pixels) {
 }
 
 /// Multiplies a block of rows by all panels before the next block.
-void compute_piece(const Product& product, const Piece& part) {
+void compute_piece(const Product& product, const Piece& piece) {
   // With many channels, the two panels of a tile do not stay in the first
   // cache, so a block has more tiles.
   const int64_t channels = product.pixels.channels;
   const int64_t tiles = channels > kManyChannels ? kTilesOfBlock : 1;
-  const int64_t rows = part.last_row - part.first_row;
-  const int64_t blocks = divide_up(rows, tiles * tile_rows());
+  const int64_t rows = piece.last_row - piece.first_row;
+  const int64_t blocks = at::divup(rows, tiles * tile_rows());
   std::vector<float> copied;
   for (int64_t i = 0; i < blocks; ++i) {
-    Piece block = part;
-    block.first_row = part.first_row + rows * i / blocks;
-    block.last_row = part.first_row + rows * (i + 1) / blocks;
+    Piece block = piece;
+    block.first_row = piece.first_row + rows * i / blocks;
+    block.last_row = piece.first_row + rows * (i + 1) / blocks;
     if (product.pixels.are_all()) {
       const float* const pixels =
           product.pixels.images + block.first_row * channels;
@@ -267,8 +263,8 @@ Division divide(int64_t rows, int64_t panel_tiles, int64_t threads) {
   for (int64_t row_parts = std::min(threads, rows); row_parts >= 1;
        --row_parts) {
     const int64_t panel_parts = std::min(threads / row_parts, panel_tiles);
-    const int64_t tiles = divide_up(divide_up(rows, row_parts), tile_rows()) *
-                          divide_up(panel_tiles, panel_parts);
+    const int64_t tiles = at::divup(at::divup(rows, row_parts), tile_rows()) *
+                          at::divup(panel_tiles, panel_parts);
     if (tiles * 8 < fewest * 7) {
       fewest = tiles;
       best = {row_parts, panel_parts};
@@ -279,7 +275,7 @@ Division divide(int64_t rows, int64_t panel_tiles, int64_t threads) {
 
 void compute(const Product& product) {
   const int64_t channels = product.pixels.channels;
-  const int64_t panel_tiles = divide_up(product.panels, tile_panels());
+  const int64_t panel_tiles = at::divup(product.panels, tile_panels());
   const int64_t work = product.rows * product.panels * kLanes * channels;
   const auto [row_parts, panel_parts] = divide(
       product.rows,
@@ -323,8 +319,8 @@ bool pointwise_conv_pays(
   // matter.
   const int64_t most_work =
       cpu_isa() == CpuIsa::avx512 ? int64_t{1} << 26 : int64_t{1} << 25;
-  const int64_t pixels = images[0] * divide_up(images[2], stride[0]) *
-                         divide_up(images[3], stride[1]);
+  const int64_t pixels = images[0] * at::divup(images[2], stride[0]) *
+                         at::divup(images[3], stride[1]);
   return has_fma() && weight[2] == 1 && weight[3] == 1 &&
          pixels * weight[0] * weight[1] <= most_work;
 }
@@ -333,7 +329,7 @@ torch::Tensor pointwise_weight(
     const torch::Tensor& weight,
     const std::optional<torch::Tensor>& bias) {
   const int64_t outputs = weight.size(0), channels = weight.size(1);
-  const int64_t panels = divide_up(outputs, kLanes);
+  const int64_t panels = at::divup(outputs, kLanes);
   const torch::Tensor rows =
       at::zeros({panels * kLanes, 1 + channels}, weight.options());
   const torch::Tensor used = rows.narrow(0, 0, outputs);

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -21,6 +22,7 @@
 #include "tern/kernels/global_average_pool.h"
 #include "tern/kernels/pointwise_conv.h"
 #include "tern/kernels/winograd.h"
+#include "tern/learner/inference/nan_values.h"
 
 namespace tern {
 
@@ -28,6 +30,7 @@ namespace {
 
 namespace jit = torch::jit;
 using Numbers = std::vector<int64_t>;
+using Values = std::unordered_set<const jit::Value*>;
 
 /// \param activation  A ConvActivation::Kind.
 torch::Tensor pointwise_conv2d_op(
@@ -114,19 +117,20 @@ struct PostOp {
   std::string name;
   size_t arguments = 0;  // operator arguments passed to oneDNN
   bool has_algorithm = false;
+  bool keeps_nan = true;  // in oneDNN; Tern's convolutions always keep it
 };
 
 const PostOp* post_op_of(const jit::Node& node) {
   static const std::unordered_map<std::string, PostOp> activations = {
-      {"relu", {"relu"}},
-      {"sigmoid", {"sigmoid"}},
-      {"tanh", {"tanh"}},
-      {"silu", {"swish"}},
-      {"hardswish", {"hardswish"}},
-      {"hardsigmoid", {"hardsigmoid"}},
-      {"hardtanh", {"hardtanh", 2}},
-      {"leaky_relu", {"leaky_relu", 1}},
-      {"gelu", {"gelu", 0, true}}};
+      {"relu", {.name = "relu", .keeps_nan = false}},
+      {"sigmoid", {.name = "sigmoid"}},
+      {"tanh", {.name = "tanh"}},
+      {"silu", {.name = "swish"}},
+      {"hardswish", {.name = "hardswish"}},
+      {"hardsigmoid", {.name = "hardsigmoid", .keeps_nan = false}},
+      {"hardtanh", {.name = "hardtanh", .arguments = 2, .keeps_nan = false}},
+      {"leaky_relu", {.name = "leaky_relu", .arguments = 1}},
+      {"gelu", {.name = "gelu", .has_algorithm = true}}};
   if (!node.kind().is_aten()) return nullptr;
   std::string name = node.kind().toUnqualString();
   if (name.ends_with('_')) name.pop_back();
@@ -548,6 +552,19 @@ by_onednn(const Parts& parts, const Given& given, jit::Graph& graph) {
   return insert(graph, kind, inputs);
 }
 
+void leave_out_activation(Parts& parts) {
+  parts.activation = nullptr;
+  parts.nodes.pop_back();
+}
+
+/// True if oneDNN would replace NaN by a number, because it computes ReLU as
+/// max(x, 0).
+/// \param with_nan  See `values_with_nan`.
+bool would_lose_nan(const Parts& parts, const Values& with_nan) {
+  return parts.activation != nullptr && !parts.activation->keeps_nan &&
+         with_nan.contains(parts.nodes.back()->input(0));
+}
+
 void replace(Parts& parts, jit::Value* result) {
   jit::Value* const last = parts.nodes.back()->output();
   result->setType(last->type());
@@ -555,7 +572,11 @@ void replace(Parts& parts, jit::Value* result) {
   for (size_t i = parts.nodes.size(); i-- > 0;) parts.nodes[i]->destroy();
 }
 
-void fuse_linear(jit::Node* node, const Linear& linear, jit::Graph& graph) {
+void fuse_linear(
+    jit::Node* node,
+    const Linear& linear,
+    const Values& with_nan,
+    jit::Graph& graph) {
   const auto is_bias = [&](const jit::Node& sum) {
     return linear.bias == nullptr && sum.input(0) == node->output() &&
            (sum.kind() == c10::aten::add || sum.kind() == c10::aten::add_) &&
@@ -564,11 +585,16 @@ void fuse_linear(jit::Node* node, const Linear& linear, jit::Graph& graph) {
            sizes_of(*sum.input(1)) == Numbers{linear.weight.size(1)};
   };
   Parts parts = parts_from(node, is_bias);
+  if (would_lose_nan(parts, with_nan)) leave_out_activation(parts);
   const jit::WithInsertPoint here(parts.nodes.back());
   replace(parts, by_onednn(parts, linear, graph));
 }
 
-void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
+void fuse_convolution(
+    jit::Node* node,
+    const Values& with_nan,
+    jit::Graph& graph,
+    bool winograd) {
   Parts parts = parts_from(node, is_plain_sum);
   const Given given(*node);
   // With an activation that Tern's convolutions lack, such as GELU, oneDNN is
@@ -587,10 +613,11 @@ void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
   const bool is_winograd = winograd && given.suits_winograd();
   // Neither oneDNN's operator with a sum nor winograd_conv2d supports other
   // activations.
-  if ((is_winograd || parts.other != nullptr) && parts.activation != nullptr &&
-      parts.activation->name != "relu") {
-    parts.activation = nullptr;
-    parts.nodes.pop_back();
+  const bool is_supported = (!is_winograd && parts.other == nullptr) ||
+                            parts.activation == nullptr ||
+                            parts.activation->name == "relu";
+  if (!is_supported || (!is_winograd && would_lose_nan(parts, with_nan))) {
+    leave_out_activation(parts);
   }
   const jit::WithInsertPoint here(parts.nodes.back());
   replace(
@@ -639,6 +666,7 @@ bool is_channel_mean(const jit::Node& node) {
 void fuse_layers(const std::shared_ptr<jit::Graph>& graph, bool winograd) {
   register_convolutions();
   replace_relu6(*graph);
+  const Values with_nan = values_with_nan(*graph);
   std::vector<jit::Node*> layers, means;
   for (jit::Node* node : graph->nodes()) {
     if (is_convolution_of_images(*node) || linear_of(*node)) {
@@ -649,9 +677,9 @@ void fuse_layers(const std::shared_ptr<jit::Graph>& graph, bool winograd) {
   }
   for (jit::Node* layer : layers) {
     if (const auto linear = linear_of(*layer)) {
-      fuse_linear(layer, *linear, *graph);
+      fuse_linear(layer, *linear, with_nan, *graph);
     } else {
-      fuse_convolution(layer, *graph, winograd);
+      fuse_convolution(layer, with_nan, *graph, winograd);
     }
   }
   for (jit::Node* mean : means) {

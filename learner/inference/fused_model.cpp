@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -165,13 +166,25 @@ bool is_batch(const Tensors& inputs) {
          });
 }
 
+/// True if no floating-point tensor contains NaN or infinity. May be false for
+/// numbers whose sum is infinite.
+bool are_finite(const Tensors& inputs) {
+  return std::ranges::all_of(inputs, [](const torch::Tensor& input) {
+    return !input.is_floating_point() ||
+           std::isfinite(input.sum().item<double>());
+  });
+}
+
 class FusedModel final : public ModelAround {
  public:
   FusedModel(const Model& model, std::optional<Model> full)
       : ModelAround(model), is_rounded_(full), full_(std::move(full)) {}
 
   Tensors forward(const Tensors& inputs) override {
-    if (!is_batch(inputs) || !model_.module()) return model_.forward(inputs);
+    // Some of oneDNN's activations replace NaN by a number.
+    if (!is_batch(inputs) || !are_finite(inputs) || !model_.module()) {
+      return model_.forward(inputs);
+    }
     Program& program = programs_[inputs[0].size(0) == 1 ? 0 : 1];
     make_once(program, inputs);
     if (!program.is_usable || !fits(program, inputs)) {

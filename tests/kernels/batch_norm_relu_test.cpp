@@ -9,6 +9,7 @@
 #include <torch/utils.h>
 
 #include "tern/kernels/cpu_isa.h"
+#include "tern/tests/kernels/cpu_kernel.h"
 
 namespace tern::batch_norm_relu_test {
 namespace {
@@ -134,7 +135,7 @@ class BatchNormRelu : public testing::Test {
 TEST_F(BatchNormRelu, EqualsSeparateOperations) {
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
-    for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512}) {
+    for (const CpuIsa isa : test::kCpuIsas) {
       set_cpu_isa(isa);
       for (const auto& sizes : std::vector<std::vector<int64_t>>{
                {2, 16, 3, 5},

@@ -8,6 +8,7 @@
 
 #include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/fma_loop.h"
+#include "tern/tests/kernels/cpu_kernel.h"
 
 namespace tern::conv_activation_test {
 namespace {
@@ -31,7 +32,7 @@ using ConvActivations = OnEachIsa;
 INSTANTIATE_TEST_SUITE_P(
     All,
     ConvActivations,
-    testing::Values(CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512));
+    testing::ValuesIn(test::kCpuIsas));
 
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));

@@ -10,6 +10,7 @@
 #include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/depthwise_weight_gradient.h"
 #include "tern/kernels/fast_conv_backward.h"
+#include "tern/tests/kernels/cpu_kernel.h"
 #include "tern/tests/support/op_calls.h"
 
 namespace tern::conv_weight_gradient_test {
@@ -107,7 +108,7 @@ TEST_P(ConvWeightGradient, IsTheExactSumRoundedOnce) {
 }
 
 TEST_P(ConvWeightGradient, OfADepthwiseConvolutionIsExactOnAnyProcessor) {
-  for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512}) {
+  for (const CpuIsa isa : test::kCpuIsas) {
     set_cpu_isa(isa);
     for (const Case& c : std::vector<Case>{
              {{2, 32, 9, 7}, 32, {7, 7}, {1, 1}, {3, 3}, {1, 1}, 32},

@@ -6,32 +6,17 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/conv2d.h>
 #include <gtest/gtest.h>
-#include <torch/utils.h>
 
 #include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/fma_loop.h"
+#include "tern/tests/kernels/cpu_kernel.h"
 
 namespace tern::depthwise_conv_test {
 namespace {
 
 using Numbers = std::vector<int64_t>;
 
-const std::vector<CpuIsa> kIsas = {
-    CpuIsa::baseline,
-    CpuIsa::avx2,
-    CpuIsa::avx512};
-
-class DepthwiseConv : public testing::Test {
- protected:
-  void SetUp() override { torch::manual_seed(7); }
-  void TearDown() override {
-    set_cpu_isa(best_cpu_isa());
-    at::set_num_threads(threads_);
-  }
-
-  torch::NoGradGuard no_grad_;
-  int threads_ = at::get_num_threads();
-};
+using DepthwiseConv = test::CpuKernel;
 
 struct Case {
   Numbers images;  // [N, C, H, W]
@@ -61,7 +46,7 @@ void expect_right(const Case& c) {
   if (name == "hardtanh") expected = expected.clamp(-0.5, 2);
   if (name == "hardsigmoid") expected = torch::hardsigmoid(expected);
   if (name == "hardswish") expected = torch::hardswish(expected);
-  for (const CpuIsa isa : kIsas) {
+  for (const CpuIsa isa : test::kCpuIsas) {
     set_cpu_isa(isa);
     const torch::Tensor y = depthwise_conv2d(
         x,
@@ -146,7 +131,8 @@ TEST_F(DepthwiseConv, DoesNotDependOnTheNumberOfThreads) {
     };
     const torch::Tensor one = convolve(1);
     for (const int threads : {2, 3, 16, 64}) {
-      EXPECT_TRUE(torch::allclose(convolve(threads), one, 1e-4, 1e-5))
+      const float apart = (convolve(threads) - one).abs().max().item<float>();
+      EXPECT_LE(apart, 1e-6F * one.abs().max().item<float>())
           << images << " with " << threads << " threads";
     }
   }
@@ -156,7 +142,7 @@ TEST_F(DepthwiseConv, KeepsNaNWhereTheConvolutionHasIt) {
   torch::Tensor x = torch::randn({1, 40, 8, 8});
   x[0][33][6][5] = std::numeric_limits<float>::quiet_NaN();
   const torch::Tensor w = torch::randn({40, 1, 3, 3});
-  for (const CpuIsa isa : kIsas) {
+  for (const CpuIsa isa : test::kCpuIsas) {
     set_cpu_isa(isa);
     const torch::Tensor y = depthwise_conv2d(
         x,

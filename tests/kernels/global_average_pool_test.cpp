@@ -5,26 +5,16 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-#include <torch/utils.h>
 
 #include "tern/kernels/cpu_isa.h"
+#include "tern/tests/kernels/cpu_kernel.h"
 
 namespace tern::global_average_pool_test {
 namespace {
 
 using Numbers = std::vector<int64_t>;
 
-class GlobalAveragePool : public testing::Test {
- protected:
-  void SetUp() override { torch::manual_seed(7); }
-  void TearDown() override {
-    set_cpu_isa(best_cpu_isa());
-    at::set_num_threads(threads_);
-  }
-
-  torch::NoGradGuard no_grad_;
-  int threads_ = at::get_num_threads();
-};
+using GlobalAveragePool = test::CpuKernel;
 
 TEST_F(GlobalAveragePool, EqualsTheMeanForAnySizeLayoutAndInstructionSet) {
   for (const Numbers& sizes : std::vector<Numbers>{
@@ -40,8 +30,7 @@ TEST_F(GlobalAveragePool, EqualsTheMeanForAnySizeLayoutAndInstructionSet) {
     const torch::Tensor expected = x.to(torch::kDouble).mean({2, 3}, true);
     for (const torch::Tensor& images :
          {x, x.contiguous(at::MemoryFormat::ChannelsLast)}) {
-      for (const CpuIsa isa :
-           {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512}) {
+      for (const CpuIsa isa : test::kCpuIsas) {
         set_cpu_isa(isa);
         const torch::Tensor means = global_average_pool(images);
         EXPECT_EQ(means.sizes(), expected.sizes());

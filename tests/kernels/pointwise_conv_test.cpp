@@ -9,32 +9,17 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/conv2d.h>
 #include <gtest/gtest.h>
-#include <torch/utils.h>
 
 #include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/fma_loop.h"
+#include "tern/tests/kernels/cpu_kernel.h"
 
 namespace tern::pointwise_conv_test {
 namespace {
 
 using Numbers = std::vector<int64_t>;
 
-const std::vector<CpuIsa> kIsas = {
-    CpuIsa::baseline,
-    CpuIsa::avx2,
-    CpuIsa::avx512};
-
-class PointwiseConv : public testing::Test {
- protected:
-  void SetUp() override { torch::manual_seed(7); }
-  void TearDown() override {
-    set_cpu_isa(best_cpu_isa());
-    at::set_num_threads(threads_);
-  }
-
-  torch::NoGradGuard no_grad_;
-  int threads_ = at::get_num_threads();
-};
+using PointwiseConv = test::CpuKernel;
 
 struct Case {
   Numbers images;  // [N, C, H, W]
@@ -69,7 +54,7 @@ void expect_right(const Case& c) {
   if (name == "hardtanh") expected = expected.clamp(-0.5, 2);
   if (name == "sigmoid") expected = expected.sigmoid();
   if (name == "swish") expected = torch::silu(expected);
-  for (const CpuIsa isa : kIsas) {
+  for (const CpuIsa isa : test::kCpuIsas) {
     set_cpu_isa(isa);
     const torch::Tensor y = pointwise_conv2d(
         x,
@@ -202,7 +187,7 @@ TEST_F(PointwiseConv, KeepsNaNWhereTheConvolutionHasIt) {
   torch::Tensor x = torch::randn({1, 16, 8, 8});
   x[0][3][6][5] = std::numeric_limits<float>::quiet_NaN();
   const torch::Tensor w = torch::randn({40, 16, 1, 1});
-  for (const CpuIsa isa : kIsas) {
+  for (const CpuIsa isa : test::kCpuIsas) {
     set_cpu_isa(isa);
     const torch::Tensor y = pointwise_conv2d(
         x,

@@ -4,9 +4,9 @@
 
 #include <ATen/ops/conv2d.h>
 #include <gtest/gtest.h>
-#include <torch/utils.h>
 
 #include "tern/kernels/cpu_isa.h"
+#include "tern/tests/kernels/cpu_kernel.h"
 
 namespace tern::winograd_test {
 namespace {
@@ -20,13 +20,7 @@ struct Case {
   bool has_bias = true, has_other = false, relu = false;
 };
 
-class Winograd : public testing::Test {
- protected:
-  void SetUp() override { torch::manual_seed(7); }
-  void TearDown() override { set_cpu_isa(best_cpu_isa()); }
-
-  torch::NoGradGuard no_grad_;
-};
+using Winograd = test::CpuKernel;
 
 double largest(const torch::Tensor& numbers) {
   return numbers.abs().max().item<double>();

@@ -1,5 +1,7 @@
 #include "tern/learner/inference/fused_model.h"
 
+#include <cmath>
+#include <limits>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -123,6 +125,116 @@ TEST_F(FusedModel, FusesActivationsIntoTheConvolution) {
       EXPECT_EQ(calls_of(name, fused, {x_}), 0);
     }
   }
+}
+
+TEST_F(FusedModel, NaNInTheInputGivesTheModelsOutputs) {
+  for (const Activation& activation : std::vector<Activation>{
+           [](const auto& x) { return x.relu(); },
+           [](const auto& x) { return torch::relu6(x); },
+           [](const auto& x) { return torch::hardtanh(x); },
+           [](const auto& x) { return torch::hardsigmoid(x); },
+           [](const auto& x) { return torch::silu(x); }}) {
+    Model model = std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
+      return activation(net.normed(x) + x);
+    });
+    Model fused = fused_model(model);
+    for (const float value :
+         {std::numeric_limits<float>::quiet_NaN(),
+          std::numeric_limits<float>::infinity()}) {
+      torch::Tensor damaged = x_.clone();
+      damaged[1][2][3][4] = value;
+      // Also in the first batch, after which other batches are fused.
+      EXPECT_TRUE(torch::allclose(
+          fused.forward({damaged})[0],
+          model.forward({damaged})[0],
+          1e-4,
+          1e-5,
+          /*equal_nan=*/true));
+      fused.forward({x_});
+      EXPECT_EQ(calls_of(kFused, fused, {x_}), 1);
+    }
+  }
+}
+
+// ReLU is fused unless its input may be NaN, which oneDNN would replace by 0.
+TEST_F(FusedModel, NaNOfAnOperatorReachesTheOutputs) {
+  struct Case {
+    Net::Forward forward;
+    bool is_fused;
+  };
+  const auto relu = [](Net& net, const torch::Tensor& x) {
+    return net.normed(x).relu();
+  };
+  const torch::Tensor infinite = torch::zeros({4, 1, 1});
+  infinite[1] = std::numeric_limits<float>::infinity();
+  const torch::Tensor two = torch::full({4, 1, 1}, 2.0);
+  for (const Case& c : std::vector<Case>{
+           {[&](Net& net, const torch::Tensor& x) {
+              return relu(net, x / x.abs().sum({1, 2, 3}, true));
+            },
+            false},
+           {[&](Net& net, const torch::Tensor& x) {
+              return relu(net, x.log().view_as(x));
+            },
+            false},
+           {[&](Net& net, const torch::Tensor& x) {
+              return (net.normed(x) + x.sqrt()).relu();
+            },
+            false},
+           {[&](Net& net, const torch::Tensor& x) {
+              const torch::Tensor y = x * 2;
+              y.narrow(1, 0, 2).div_(x.abs().sum({1, 2, 3}, true));
+              return relu(net, y);
+            },
+            false},
+           {[&](Net& net, const torch::Tensor& x) {
+              const torch::Tensor y = x * 2;
+              y.narrow(1, 0, 2).add_(x.log().narrow(1, 0, 2));
+              return relu(net, y);
+            },
+            false},
+           {[&](Net& net, const torch::Tensor& x) {
+              return relu(net, x + infinite);
+            },
+            false},
+           {[&](Net& net, const torch::Tensor& x) {
+              return relu(net, x / 3 + x / two);
+            },
+            true},
+           {[&](Net& net, const torch::Tensor& x) {
+              return relu(net, relu(net, x).softmax(1)).log();
+            },
+            true}}) {
+    Model model = std::make_shared<Net>(c.forward);
+    Model fused = fused_model(model);
+    const torch::Tensor usual = x_.abs() + 1;
+    fused.forward({usual});
+    torch::Tensor unusual = usual.clone();
+    unusual[2].zero_();
+    unusual[3][1][4][4] = -1;
+    EXPECT_TRUE(torch::allclose(
+        fused.forward({unusual})[0],
+        model.forward({unusual})[0],
+        1e-4,
+        1e-5,
+        /*equal_nan=*/true));
+    EXPECT_GE(calls_of(kFused, fused, {usual}), 1);
+    EXPECT_EQ(calls_of("aten::relu", fused, {usual}), c.is_fused ? 0 : 1);
+  }
+}
+
+TEST_F(FusedModel, NaNBeforeALinearLayerReachesTheOutputs) {
+  const torch::nn::Functional log(
+      [](const torch::Tensor& x) { return x.log(); });
+  const torch::nn::Functional relu(
+      [](const torch::Tensor& x) { return x.relu(); });
+  Model model = torch::nn::Sequential(log, torch::nn::Linear(6, 9), relu);
+  Model fused = fused_model(model);
+  const torch::Tensor usual = x_.abs() + 1;
+  fused.forward({usual});
+  EXPECT_EQ(calls_of("mkldnn::_linear_pointwise", fused, {usual}), 1);
+  EXPECT_EQ(calls_of("aten::relu", fused, {usual}), 1);
+  EXPECT_EQ(fused.forward({-usual})[0].isnan().all().item<bool>(), true);
 }
 
 // If the view kept its old values, the graph would be rejected for its outputs.

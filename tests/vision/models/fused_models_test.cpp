@@ -1,8 +1,14 @@
 // The models that Predictor runs on a CPU, for each family of networks.
+#include <set>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "tern/kernels/cpu_isa.h"
+#include "tern/learner/inference/frozen_graph.h"
 #include "tern/learner/inference/fused_model.h"
+#include "tern/learner/inference/nan_values.h"
+#include "tern/learner/inference/trace.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/vision/small_classifiers.h"
 #include "tern/vision/models/dynamic_unet.h"
@@ -56,6 +62,24 @@ TEST_F(FusedModels, SupportsAUnet) {
           VisionArch(testing_support::small_resnet),
           DynamicUnetOptions{.outputs = 4}),
       torch::rand({4, 3, 32, 48}));
+}
+
+// ReLU is fused only if its input cannot be NaN.
+TEST_P(FusedModels, HaveNoOperatorThatCreatesNaN) {
+  const SmallNet& net = GetParam();
+  Model model = net.make();
+  const Tensors batch = {torch::rand({2, 3, net.side, net.side})};
+  prepare(model, batch);
+  const auto module = trace(model, batch, [&](const Tensors& inputs) {
+    return model.forward(inputs);
+  });
+  const auto graph =
+      constant_graph(module, *module.get_method("forward").graph(), "test");
+  std::set<std::string> operators;
+  for (const torch::jit::Value* value : values_with_nan(*graph)) {
+    operators.insert(value->node()->kind().toQualString());
+  }
+  EXPECT_EQ(operators, std::set<std::string>());
 }
 
 double distance(const torch::Tensor& outputs, const torch::Tensor& exact) {
