@@ -89,6 +89,7 @@
 #include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/checkpoint/save.h"
+#include "tern/learner/compare_predictions.h"
 #include "tern/learner/cuda_graph/step_graph.h"
 #include "tern/learner/decode_predictions.h"
 #include "tern/learner/distributed/data_parallel.h"

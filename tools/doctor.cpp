@@ -23,6 +23,7 @@
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/untar_data.h"
 #include "tern/data/support/memory.h"
+#include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/tools/blas.h"
 #include "tern/version.h"
@@ -31,7 +32,11 @@
 #include <opencv2/core.hpp>
 #include <opencv2/core/utility.hpp>
 
+#include "tern/callbacks/diagnose/step_time.h"
+#include "tern/data/dataset.h"
+#include "tern/learner/learner.h"
 #include "tern/vision/decode/decode.h"
+#include "tern/vision/models/cnn/resnet.h"
 #endif
 
 namespace fs = std::filesystem;
@@ -111,6 +116,41 @@ void report_cpu() {
         cores,
         cores));
   }
+}
+
+/// Reports whether training in bfloat16 is faster than in fp32.
+void report_bfloat16() {
+  if (!multiplies_bfloat16()) {
+    line("bfloat16", "no instructions for it: train in fp32");
+    return;
+  }
+#ifdef TERN_HAS_VISION
+  const int64_t batch_size = 16, size = 64;
+  DataBunch data = DataBunch::create(
+      std::make_shared<TensorDataset>(
+          Tensors{torch::rand({batch_size, 3, size, size})},
+          Tensors{torch::zeros({batch_size}, torch::kLong)}),
+      nullptr,
+      {.batch_size = batch_size, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, resnet18({.num_classes = 10}));
+  const double fp32 = step_milliseconds(learn);
+  learn.to_bf16();
+  const double bf16 = step_milliseconds(learn);
+  line(
+      "bfloat16",
+      fmt::format(
+          "{}: a training step of ResNet-18 with {} images of {} x {} pixels "
+          "takes {:.3g} ms, in fp32 {:.3g} ms",
+          bf16 < fp32 ? "faster" : "slower than fp32 for small networks",
+          batch_size,
+          size,
+          size,
+          bf16,
+          fp32));
+#else
+  line("bfloat16", "this processor has instructions for it");
+#endif
 }
 
 // ---- The BLAS, and libraries that may be loaded twice ----
@@ -333,6 +373,7 @@ void report_data() {
 int run() {
   report_versions();
   report_cpu();
+  report_bfloat16();
   report_blas();
   report_duplicates();
   report_cuda();

@@ -195,7 +195,8 @@ void advise_precision(TrainingPlan& plan, bool is_cuda) {
 #if defined(__x86_64__)
   if (multiplies_bfloat16() && plan.step_milliseconds > 20) {
     plan.advice.emplace_back(
-        "this processor has bfloat16 instructions: try to_bf16() or to_amp()");
+        "this processor has bfloat16 instructions: audit_precision() measures "
+        "whether to_bf16() is faster");
   }
 #endif
 }

@@ -12,9 +12,11 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/diagnose/precision_probe.h"
+#include "tern/callbacks/diagnose/step_time.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/kernels/check.h"
+#include "tern/kernels/cpu_isa.h"
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
@@ -170,13 +172,18 @@ std::string PrecisionAudit::to_json() const {
         {"keep_fp32", type.keep_fp32},
         {"is_sound", type.is_sound}};
   };
-  const Json all = {
+  Json all = {
       {"modules", rows_of(*this)},
       {"fp16", in_model(fp16)},
       {"bf16", in_model(bf16)},
       {"amp", in_model(amp)},
       {"problems", problems},
       {"recommendation", {{"call", call_of(*this)}, {"reason", reason}}}};
+  if (fp32_milliseconds > 0) {
+    all["step_milliseconds"] = {
+        {"fp32", fp32_milliseconds},
+        {"16 bits", milliseconds_in_16_bits}};
+  }
   return all.dump(2);
 }
 
@@ -392,6 +399,37 @@ void recommend(PrecisionAudit& audit, bool is_cpu) {
       fmt::format(" with {} in fp32", fmt::join(type.keep_fp32, ", "));
 }
 
+// On a CPU 16 bits are worth their rounding only if they are faster.
+void prefer_faster(
+    Learner& learn,
+    const LearningRates& lr,
+    PrecisionAudit& audit) {
+  const auto recommend_fp32 = [&](std::string reason) {
+    audit.precision = Precision::fp32;
+    audit.options = {};
+    audit.reason = std::move(reason);
+  };
+  if (!multiplies_bfloat16()) {
+    recommend_fp32(
+        "this processor has no bfloat16 instructions, so fp32 is faster");
+    return;
+  }
+  if (learn.data().train->dataset().can_end_early()) return;
+  audit.fp32_milliseconds = step_milliseconds(learn, lr);
+  audit.milliseconds_in_16_bits =
+      step_milliseconds(learn, lr, [&] { audit.apply(learn); });
+  const std::string times = fmt::format(
+      "a training step takes {:.3g} ms in fp32 and {:.3g} ms with {}",
+      audit.fp32_milliseconds,
+      audit.milliseconds_in_16_bits,
+      call_of(audit));
+  if (audit.milliseconds_in_16_bits < audit.fp32_milliseconds) {
+    audit.reason += "; " + times;
+  } else {
+    recommend_fp32(times);
+  }
+}
+
 }  // namespace
 
 PrecisionAudit Learner::audit_precision() {
@@ -415,7 +453,11 @@ PrecisionAudit Learner::audit_precision(const PrecisionAuditOptions& options) {
     fit_batches(*this, 1, options.lr, {callback});
     check_not_stopped(*this);
   });
-  recommend(audit, parts_->data.device.is_cpu());
+  const bool is_cpu = parts_->data.device.is_cpu();
+  recommend(audit, is_cpu);
+  if (is_cpu && options.measure_speed && audit.precision != Precision::fp32) {
+    prefer_faster(*this, options.lr, audit);
+  }
   return audit;
 }
 

@@ -356,7 +356,8 @@ Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
         "to_fp16: on a CPU this trains in bfloat16, because fp16 is far slower "
         "there than fp32; set {{.force_fp16 = true}} to use fp16 anyway.{}",
         multiplies_bfloat16()
-            ? ""
+            ? " audit_precision() measures whether bfloat16 is faster than "
+              "fp32 for this network."
             : " This processor has no bfloat16 instructions: fp32 is faster."));
     return to_bf16(options);
   }

@@ -10,6 +10,7 @@
 #include <c10/util/FunctionRef.h>
 #include <torch/types.h>
 
+#include "tern/learner/compare_predictions.h"
 #include "tern/learner/export/model_card.h"
 #include "tern/learner/learner.h"
 #include "tern/vision/decode/image_size.h"
@@ -154,6 +155,37 @@ class Predictor {
   /// \throws DataError if the folder does not exist.
   std::vector<FilePrediction> predict_folder(
       const std::filesystem::path& folder) const;
+
+  /// Compares the predictions of this Predictor with those of another for the
+  /// same model, to find out what a faster precision costs:
+  ///
+  ///   auto exact = Predictor::load("pets.safetensors", {.exact = true});
+  ///   auto fast =
+  ///       Predictor::load("pets.safetensors", {.precision = kBFloat16});
+  ///   fmt::print("{}\n", fast.compare(exact, images).to_string());
+  ///
+  /// \param samples  As for `predict_batch`. This Predictor predicts them
+  ///                 twice, because it computes the first batch of each size
+  ///                 without fusion.
+  /// \throws c10::ValueError if the outputs differ in kind or size, and like
+  ///         `predict_batch`.
+  template <class Sample>
+  PredictionDifference compare(
+      const Predictor& reference,
+      const std::vector<Sample>& samples) const {
+    predict_batch(samples);
+    return compare_predictions(
+        predict_batch(samples),
+        reference.predict_batch(samples));
+  }
+  PredictionDifference compare(
+      const Predictor& reference,
+      const std::vector<std::filesystem::path>& images) const {
+    return compare<std::filesystem::path>(reference, images);
+  }
+  PredictionDifference compare(
+      const Predictor& reference,
+      const torch::Tensor& samples) const;
 
   /// Classes, preprocessing and metrics, from the file.
   const ModelCard& card() const;

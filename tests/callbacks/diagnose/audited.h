@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/diagnose/precision_audit.h"
 #include "tern/callbacks/diagnose/sync_audit.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/adam.h"
@@ -27,6 +28,11 @@ inline std::string findings_of(const SyncAudit& audit) {
     text += fmt::format("{}: {}, {}\n", f.where, f.what, f.count);
   }
   return text;
+}
+
+/// Audits without the speed, which depends on the processor.
+inline PrecisionAudit audit_soundness(Learner& learn) {
+  return learn.audit_precision({.measure_speed = false});
 }
 
 }  // namespace tern

@@ -1,8 +1,11 @@
 #include "tern/callbacks/diagnose/precision_audit.h"
 
+#include <chrono>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/conv.h>
@@ -13,11 +16,15 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/precision/amp.h"
+#include "tern/data/stream_dataset.h"
+#include "tern/kernels/cpu_isa.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
+#include "tern/tests/callbacks/diagnose/audited.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/one_pass_stream.h"
 #include "tern/tests/support/precision_net.h"
 #include "tern/tests/support/tiny.h"
 
@@ -61,7 +68,7 @@ void expect_cured(
   SCOPED_TRACE(name);
   Learner learn(some_data(scale), make(), options_with({}, lr));
   const Tensors before = parameters_of(learn);
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   EXPECT_TRUE(all_equal(parameters_of(learn), before));
   SCOPED_TRACE(audit.to_string());
   EXPECT_FALSE(audit.fp16.keep_fp32.empty());
@@ -192,7 +199,7 @@ struct ThreeExpsImpl : ThreeLayers {
 TEST(PrecisionAudit, FindsConsecutiveFaultsInOneAudit) {
   expect_cured("three exps", [] { return std::make_shared<ThreeExpsImpl>(); });
   Learner learn(some_data(), std::make_shared<ThreeExpsImpl>(), options_with());
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   EXPECT_EQ(audit.fp16.keep_fp32, (std::vector<std::string>{"a", "b", "c"}))
       << audit.to_string();
   for (size_t i = 0; i < 3; ++i) {
@@ -215,7 +222,7 @@ TEST(PrecisionAudit, FindsAParameterOutsideOfAnySubmodule) {
   expect_cured("a scale of 6e4", make);
   Learner learn(some_data(), make(), options_with());
   EXPECT_EQ(
-      learn.audit_precision().fp16.keep_fp32,
+      audit_soundness(learn).fp16.keep_fp32,
       std::vector<std::string>{"scale"});
 }
 
@@ -225,7 +232,7 @@ TEST(PrecisionAudit, RespectsTheModelsOwnConversionsToFp32) {
     return wide.to(x.scalar_type());
   });
   Learner learn(some_data(), make(), options_with());
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   EXPECT_TRUE(audit.fp16.is_sound && audit.fp16.keep_fp32.empty())
       << audit.to_string();
 }
@@ -251,7 +258,7 @@ TEST(PrecisionAudit, FindsALayerWhoseGradientsAreNear1eMinus9) {
     nn::Linear small{8, 2}, large{8, 2};
   };
   Learner learn(some_data(), std::make_shared<Impl>(), options_with());
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   SCOPED_TRACE(audit.to_string());
   // Trains only this layer, to show whether its gradients underflow.
   const auto moved = [&](const MixedPrecisionOptions* options) {
@@ -287,7 +294,7 @@ TEST(PrecisionAudit, AScaledLossOnlyChangesTheLossScale) {
     });
     const auto make = net([](const Tensor& x) { return x.relu(); });
     Learner learn(some_data(), make(), options_with(loss));
-    const PrecisionAudit audit = learn.audit_precision();
+    const PrecisionAudit audit = audit_soundness(learn);
     SCOPED_TRACE(audit.to_string());
     EXPECT_TRUE(audit.fp16.keep_fp32.empty());
     EXPECT_LE(audit.fp16.safe_scale_from, audit.fp16.loss_scale);
@@ -313,13 +320,13 @@ TEST(PrecisionAudit, ReportsWhereUpdatesAreLostWithoutMasterWeights) {
     return made;
   };
   Learner large(some_data(), make(50), quiet({.lr = 1e-3}));
-  const PrecisionAudit audit = large.audit_precision();
+  const PrecisionAudit audit = audit_soundness(large);
   SCOPED_TRACE(audit.to_string());
   EXPECT_TRUE(audit.fp16.needs_masters);
   EXPECT_GT(audit.modules.front().fp16.update_lost, 0.5);
   EXPECT_TRUE(audit.fp16.keep_fp32.empty());
   Learner small(some_data(), make(1e-3), quiet({.lr = 1e-2}));
-  EXPECT_FALSE(small.audit_precision().fp16.needs_masters);
+  EXPECT_FALSE(audit_soundness(small).fp16.needs_masters);
 }
 
 TEST(PrecisionAudit, ReportsThatRareRowsOfAnEmbeddingNeedMasterWeights) {
@@ -338,7 +345,7 @@ TEST(PrecisionAudit, ReportsThatRareRowsOfAnEmbeddingNeedMasterWeights) {
       nn::Flatten(),
       nn::Linear(48, 2));
   Learner learn(data, model, quiet({.lr = 1e-4}));
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   SCOPED_TRACE(audit.to_string());
   EXPECT_EQ(audit.modules.front().name, "0");
   EXPECT_TRUE(audit.bf16.needs_masters);
@@ -356,7 +363,7 @@ TEST(PrecisionAudit, BlamesTheDataForANaNInOneSample) {
           Tensors{torch::zeros({32}, torch::kLong)}),
       DataLoaderOptions{.batch_size = 32, .shuffle = false, .workers = 0});
   Learner learn(data, net([](const Tensor& y) { return y; })(), options_with());
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   EXPECT_EQ(audit.precision, Precision::fp32);
   ASSERT_FALSE(audit.problems.empty());
   EXPECT_NE(audit.problems[0].find("sample 3"), std::string::npos)
@@ -366,7 +373,7 @@ TEST(PrecisionAudit, BlamesTheDataForANaNInOneSample) {
 TEST(PrecisionAudit, BlamesNothingInSoundModels) {
   const auto expect_sound = [](DataBunch data, const Model& model) {
     Learner learn(std::move(data), model, quiet());
-    const PrecisionAudit audit = learn.audit_precision();
+    const PrecisionAudit audit = audit_soundness(learn);
     SCOPED_TRACE(audit.to_string());
     EXPECT_TRUE(audit.fp16.is_sound && audit.bf16.is_sound);
     EXPECT_TRUE(audit.fp16.keep_fp32.empty());
@@ -406,7 +413,7 @@ TEST(PrecisionAudit, BlamesNothingInSoundModels) {
 TEST(PrecisionAudit, ItsRecommendationCanBeApplied) {
   const auto make = net([](const Tensor& x) { return (x + 12).exp() * 1e-5; });
   Learner learn(some_data(), make(), options_with());
-  PrecisionAudit audit = learn.audit_precision();
+  PrecisionAudit audit = audit_soundness(learn);
   EXPECT_EQ(audit.precision, Precision::bf16);  // which can represent 1e5
   EXPECT_TRUE(audit.options.keep_fp32.empty());
   audit.apply(learn);
@@ -433,7 +440,7 @@ struct FarImpl : ThreeLayers {
 
 TEST(PrecisionAudit, RecommendsAutocastIfOnlyAutocastIsSound) {
   Learner learn(some_data(), std::make_shared<FarImpl>(), options_with());
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   EXPECT_EQ(audit.precision, Precision::amp) << audit.to_string();
   EXPECT_NE(audit.to_string().find("to_amp()"), std::string::npos);
   audit.apply(learn).fit(1);
@@ -452,7 +459,7 @@ TEST(PrecisionAudit, RecommendsAutocastWithASeparateListOfModules) {
       some_data(),
       std::make_shared<FarAndLargeImpl>(),
       options_with());
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   SCOPED_TRACE(audit.to_string());
   EXPECT_EQ(audit.precision, Precision::amp);
   EXPECT_EQ(audit.options.keep_fp32, std::vector<std::string>{"head"});
@@ -475,7 +482,7 @@ TEST(PrecisionAudit, RecommendsFp32IfAutocastIsNotSoundEither) {
   };
   Learner learn(some_data(), std::make_shared<Impl>(), options_with());
   const Tensors before = parameters_of(learn);
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   EXPECT_EQ(audit.precision, Precision::fp32) << audit.to_string();
   EXPECT_EQ(audit.amp.keep_fp32.size(), 2);  // all layers
   EXPECT_TRUE(audit.modules[0].bf16.fault.starts_with("sub is "));
@@ -487,7 +494,7 @@ TEST(PrecisionAudit, PrintsATableAndJson) {
       some_data(),
       net([](const Tensor& x) { return (x + 12).exp() * 1e-5; })(),
       options_with());
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   const std::string text = audit.to_string();
   EXPECT_NE(text.find("exp overflows"), std::string::npos) << text;
   EXPECT_NE(text.find("recommended: to_bf16()"), std::string::npos) << text;
@@ -499,6 +506,81 @@ TEST(PrecisionAudit, PrintsATableAndJson) {
   HtmlPage page("report");
   audit.section()(page);
   EXPECT_NE(page.to_string().find("Magnitudes by depth"), std::string::npos);
+}
+
+/// A network that takes 20 ms longer in one dtype.
+std::function<Model()> slow_in(torch::ScalarType dtype) {
+  return net([dtype](const Tensor& x) {
+    if (x.scalar_type() == dtype) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return x.relu();
+  });
+}
+
+TEST(PrecisionAudit, RecommendsTheFasterPrecisionOnACpu) {
+  if (!multiplies_bfloat16()) {
+    GTEST_SKIP() << "needs a processor that multiplies bfloat16";
+  }
+  for (const bool is_bf16_faster : {false, true}) {
+    Learner learn(
+        some_data(),
+        slow_in(is_bf16_faster ? torch::kFloat : torch::kBFloat16)(),
+        options_with());
+    learn.fit(1);
+    const Tensors before = parameters_of(learn);
+    const PrecisionAudit audit = learn.audit_precision();
+    SCOPED_TRACE(audit.to_string());
+    EXPECT_TRUE(audit.bf16.is_sound);
+    EXPECT_EQ(
+        audit.precision,
+        is_bf16_faster ? Precision::bf16 : Precision::fp32);
+    const double fp32 = audit.fp32_milliseconds;
+    const double bf16 = audit.milliseconds_in_16_bits;
+    EXPECT_GE(is_bf16_faster ? fp32 : bf16, 20);
+    EXPECT_LT(is_bf16_faster ? bf16 : fp32, is_bf16_faster ? fp32 : bf16);
+    EXPECT_NE(
+        audit.to_string().find(
+            is_bf16_faster
+                ? "recommended: to_bf16(): no problems found; a training step"
+                : "recommended: to_fp32(): a training step takes"),
+        std::string::npos);
+    const auto json = nlohmann::json::parse(audit.to_json());
+    EXPECT_EQ(json["step_milliseconds"]["fp32"], fp32);
+    EXPECT_EQ(json["step_milliseconds"]["16 bits"], bf16);
+    // Measuring changes nothing.
+    EXPECT_TRUE(all_equal(parameters_of(learn), before));
+    EXPECT_FALSE(learn.find<PrecisionPolicy>());
+    audit.apply(learn).fit(1);
+    EXPECT_EQ(
+        learn.model().parameters()[0].tensor.scalar_type(),
+        is_bf16_faster ? torch::kBFloat16 : torch::kFloat);
+  }
+}
+
+TEST(PrecisionAudit, RecommendsFp32OnACpuWithoutBfloat16) {
+  if (multiplies_bfloat16()) {
+    GTEST_SKIP() << "needs a processor without bfloat16 instructions";
+  }
+  Learner learn(some_data(), slow_in(torch::kFloat)(), options_with());
+  const PrecisionAudit audit = learn.audit_precision();
+  EXPECT_EQ(audit.precision, Precision::fp32);
+  EXPECT_EQ(audit.fp32_milliseconds, 0);
+  EXPECT_NE(audit.reason.find("no bfloat16"), std::string::npos);
+}
+
+// More steps would use up its samples.
+TEST(PrecisionAudit, DoesNotMeasureTheSpeedOnAStreamThatCannotRestart) {
+  DataBunch data = point_data(8, 16);
+  data.train = std::make_shared<DataLoader>(
+      std::make_shared<StreamEpochs>(
+          std::make_shared<OnePassStream>(points(24), 24),
+          /*samples=*/24),
+      DataLoaderOptions{.batch_size = 8, .training = true, .workers = 0});
+  Learner learn(data, plain_net(), quiet());
+  const PrecisionAudit audit = learn.audit_precision();
+  EXPECT_TRUE(audit.bf16.is_sound);
+  EXPECT_EQ(audit.fp32_milliseconds, 0);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "tern/callbacks/diagnose/precision_audit.h"
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/recorder.h"
+#include "tern/tests/callbacks/diagnose/audited.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/precision_net.h"
 
@@ -20,7 +21,8 @@ namespace nn = torch::nn;
 using Names = std::vector<std::string>;
 
 PrecisionAudit audit_of(const NetImpl::Fault& fault) {
-  return Learner(some_data(), net(fault)(), options_with()).audit_precision();
+  Learner learn(some_data(), net(fault)(), options_with());
+  return audit_soundness(learn);
 }
 
 void expect_blamed(const char* fault, const NetImpl::Fault& between) {
@@ -67,7 +69,7 @@ TEST(PrecisionProbe, AnEmbeddingReturns16BitValues) {
       data_of(x, torch::arange(16).remainder(2)),
       std::make_shared<Impl>(),
       options_with());
-  EXPECT_EQ(learn.audit_precision().fp16.keep_fp32, Names{"table"});
+  EXPECT_EQ(audit_soundness(learn).fp16.keep_fp32, Names{"table"});
 }
 
 TEST(PrecisionProbe, AConversionAffectsOnlyItsResult) {
@@ -96,7 +98,7 @@ TEST(PrecisionProbe, AConversionAffectsOnlyItsResult) {
     nn::Linear last = register_module("last", nn::Linear(kWidth, 2));
   };
   Learner learn(some_data(), std::make_shared<Impl>(), options_with());
-  EXPECT_EQ(learn.audit_precision().fp16.keep_fp32, Names{"first"});
+  EXPECT_EQ(audit_soundness(learn).fp16.keep_fp32, Names{"first"});
 }
 
 TEST(PrecisionProbe, UsesTheDtypesThatTheModelRequests) {
@@ -132,7 +134,7 @@ TEST(PrecisionProbe, PropagatesExceptionsOfTheModel) {
       [&] { learn.audit_precision(); },
       {"of the model"});
   EXPECT_TRUE(all_equal(parameters_of(learn), before));
-  EXPECT_TRUE(learn.audit_precision().fp16.is_sound);
+  EXPECT_TRUE(audit_soundness(learn).fp16.is_sound);
 }
 
 TEST(PrecisionProbe, NamesOperationsThatAreNotFiniteInFp32) {
@@ -213,7 +215,7 @@ TEST(PrecisionProbe, KeepsAllOfANamedModuleAsTrainingDoes) {
     nn::Linear last{nullptr};
   };
   Learner learn(some_data(), std::make_shared<Impl>(), options_with());
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   SCOPED_TRACE(audit.to_string());
   EXPECT_TRUE(audit.fp16.is_sound);
   EXPECT_EQ(audit.fp16.keep_fp32[0], "block");
@@ -229,7 +231,7 @@ TEST(PrecisionProbe, AModuleCalledInputIsKeptWithTheInputs) {
     nn::Linear last = register_module("last", nn::Linear(kWidth, 2));
   };
   Learner learn(some_data(), std::make_shared<Impl>(), options_with());
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = audit_soundness(learn);
   EXPECT_TRUE(audit.fp16.is_sound) << audit.to_string();
   EXPECT_EQ(audit.fp16.keep_fp32, Names{"input"});
   EXPECT_EQ(audit.modules.size(), 2);
@@ -254,7 +256,7 @@ TEST(PrecisionProbe, RunsAtMostTenPasses) {
   };
   const auto model = std::make_shared<Impl>();
   Learner learn(some_data(), model, options_with());
-  EXPECT_EQ(learn.audit_precision().precision, Precision::fp32);
+  EXPECT_EQ(audit_soundness(learn).precision, Precision::fp32);
   EXPECT_LE(model->calls, 10);
   EXPECT_GE(model->calls, 8);
 }
@@ -294,7 +296,7 @@ PrecisionAudit audit_of_product(double size, double lr) {
       data_of(x, torch::zeros({2})),
       std::make_shared<ProductImpl>(size),
       options_with(loss, lr));
-  return learn.audit_precision();
+  return audit_soundness(learn);
 }
 
 TEST(PrecisionProbe, EqualsNumbersComputedByHand) {

@@ -401,6 +401,39 @@ TEST_F(PredictorTest, HalfWeightsAndLowerPrecisionPredictNearlyTheSame) {
       {"cuda:99", "PredictorOptions::device"});
 }
 
+TEST_F(PredictorTest, SaysWhatAPrecisionCosts) {
+  auto learn = trained(data());
+  learn->export_model(file_);
+  const Predictor exact = Predictor::load(file_, cpu_);
+  const Predictor bf16 = Predictor::load(
+      file_,
+      {.device = torch::kCPU, .precision = torch::kBFloat16});
+  const std::vector<fs::path> images(paths_.begin(), paths_.end());
+  const PredictionDifference cost = bf16.compare(exact, images);
+  EXPECT_EQ(cost.samples, 12);
+  EXPECT_GT(cost.largest_difference, 0);
+  EXPECT_LT(cost.largest_difference, 2e-2);
+  ASSERT_TRUE(cost.same);
+  EXPECT_EQ(std::ssize(cost.changed), std::lround(12 * (1 - *cost.same)));
+  EXPECT_EQ(exact.compare(exact, images).largest_difference, 0);
+  const torch::Tensor inputs = torch::rand({4, 3, 16, 16});
+  EXPECT_EQ(bf16.compare(exact, inputs).samples, 4);
+  EXPECT_EQ(bf16.compare(exact, inputs.unbind()).samples, 4);
+  EXPECT_EQ(bf16.compare(exact, {images[0], images[1]}).samples, 2);
+}
+
+// The first batch of each size is computed without fusion, and is exact.
+TEST_F(PredictorTest, ComparesPredictionsOfTheFusedNetwork) {
+  auto learn = trained(data());
+  learn->export_model(file_);
+  const Predictor exact = Predictor::load(file_, cpu_);
+  const Predictor fused = Predictor::load(file_, {.device = torch::kCPU});
+  const PredictionDifference cost =
+      fused.compare(exact, std::vector<fs::path>(paths_.begin(), paths_.end()));
+  EXPECT_GT(cost.largest_difference, 0);
+  EXPECT_LT(cost.largest_difference, 1e-4);
+}
+
 /// Writes to the folder of check_python_loader.py if TERN_EXPORT_FOLDER is set.
 TEST_F(PredictorTest, WritesAPythonScriptWithTheSamePredictions) {
   const char* const shared = std::getenv("TERN_EXPORT_FOLDER");

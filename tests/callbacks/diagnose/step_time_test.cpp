@@ -1,0 +1,75 @@
+#include "tern/callbacks/diagnose/step_time.h"
+
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tern/callbacks/lambda_callback.h"
+#include "tern/learner/learner.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/precision_net.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::step_time_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+
+/// A network that sleeps in each forward pass.
+Model slow(int64_t milliseconds) {
+  return net([=](const torch::Tensor& x) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    return x;
+  })();
+}
+
+int64_t steps_of_measuring(Learner& learn) {
+  int64_t steps = 0;
+  learn.add<LambdaCallback>(LambdaCallback::Options{
+      .on_step_end = [&](Learner&) { ++steps; }});
+  step_milliseconds(learn);
+  return steps;
+}
+
+TEST(StepTime, IsTheTimeOfAStepAndChangesNothing) {
+  Learner learn(some_data(), slow(20), options_with());
+  learn.fit(1);
+  const Tensors before = parameters_of(learn);
+  const int64_t iteration = learn.state().iteration;
+  EXPECT_GE(step_milliseconds(learn), 20);
+  EXPECT_TRUE(all_equal(parameters_of(learn), before));
+  EXPECT_EQ(learn.state().iteration, iteration);
+}
+
+TEST(StepTime, IsMeasuredWithTheGivenSetUp) {
+  Learner learn(some_data(), slow(0), options_with());
+  const double plain = step_milliseconds(learn);
+  const double with_callback = step_milliseconds(learn, {}, [&] {
+    learn.add<LambdaCallback>(LambdaCallback::Options{
+        .on_step_end = [](Learner&) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        }});
+  });
+  EXPECT_GE(with_callback, 30);
+  EXPECT_LT(plain, with_callback);
+  EXPECT_EQ(learn.find<LambdaCallback>(), nullptr);
+}
+
+TEST(StepTime, TakesFewStepsIfTheyAreSlow) {
+  Learner slow_one(some_data(), slow(300), options_with());
+  EXPECT_EQ(steps_of_measuring(slow_one), 5);  // two of them to warm up
+  Learner fast(some_data(), slow(0), options_with());
+  EXPECT_LE(steps_of_measuring(fast), 52);
+}
+
+TEST(StepTime, ThrowsIfAStopWasRequested) {
+  Learner learn(some_data(), slow(0), options_with());
+  learn.request_stop();
+  expect_error<c10::Error>(
+      [&] { step_milliseconds(learn); },
+      {"a stop was requested"});
+}
+
+}  // namespace
+}  // namespace tern::step_time_test
