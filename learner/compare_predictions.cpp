@@ -61,8 +61,7 @@ class Comparison {
 
   // Each box of the reference, best first, takes the box that overlaps it most.
   void add_boxes(const Prediction& one, const Prediction& other) {
-    const torch::Tensor overlap =
-        box_iou(other.boxes, one.boxes).nan_to_num(0);
+    const torch::Tensor overlap = box_iou(other.boxes, one.boxes).nan_to_num(0);
     const int64_t count = overlap.size(0);
     int64_t pairs = 0;
     for (int64_t i = 0; i < count && overlap.size(1) > 0; ++i) {
@@ -100,7 +99,8 @@ class Comparison {
         shapes_of({one}),
         shapes_of({other}));
     if (!one.defined() || one.numel() == 0) return;
-    const torch::Tensor a = one.to(torch::kDouble), b = other.to(torch::kDouble);
+    const torch::Tensor a = one.to(torch::kDouble),
+                        b = other.to(torch::kDouble);
     const torch::Tensor is_equal =
         (a == b).logical_or(a.isnan().logical_and(b.isnan()));
     const torch::Tensor difference = (a - b).abs().masked_fill(is_equal, 0);
@@ -125,9 +125,7 @@ std::string PredictionDifference::to_string() const {
       "{} sample{}: {}outputs differ by at most {:.3g}, relative error {:.3g}",
       samples,
       samples == 1 ? "" : "s",
-      same ? fmt::format(
-                 "{:.4g}% of the answers are equal; ",
-                 100 * *same)
+      same ? fmt::format("{:.4g}% of the answers are equal; ", 100 * *same)
            : "",
       largest_difference,
       relative_error);

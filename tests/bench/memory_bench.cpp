@@ -1,9 +1,11 @@
 // Peak memory of a training step in each precision, from LibTorch's accounting
-// over two steps, including weights and Adam's state, as Markdown tables.
+// over two steps, including weights and Adam's state, as a Markdown table.
 // Usage: `memory_bench [NETWORK]...` with networks of kJobs; uses a GPU if
 // available.
 #include <algorithm>
+#include <cstdio>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
@@ -16,13 +18,17 @@
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/report/memory_meter.h"
 #include "tern/vision/matting/matting_loss.h"
-#include "tern/vision/models/cnn/resnet.h"
+#include "tern/vision/models/dynamic_unet.h"
 #include "tern/vision/models/matting/matting_base.h"
 #include "tern/vision/models/matting/matting_refine.h"
+#include "tern/vision/models/vision_arch.h"
 
 namespace {
 
 using namespace tern;  // NOLINT: a program
+using torch::Tensor;
+
+constexpr int64_t kClasses = 10;
 
 struct Job {
   const char* name;
@@ -50,14 +56,43 @@ void fit(
   learn.fit(1);
 }
 
-void resnet18_job(const Job& job, torch::Device device, void (*set)(Learner&)) {
-  const int64_t n = 2 * job.batch;
+/// \param targets  Classes of images [N] or of pixels [N, H, W].
+void classes_job(
+    const Job& job,
+    torch::Device device,
+    Model model,
+    const Tensor& targets,
+    void (*set)(Learner&)) {
   fit(job,
       device,
-      {torch::randn({n, 3, job.side, job.side})},
-      {torch::randint(10, {n})},
-      resnet18({.num_classes = 10}),
+      {torch::randn({2 * job.batch, 3, job.side, job.side})},
+      {targets},
+      std::move(model),
       {},
+      set);
+}
+
+template <auto make>
+void classifier_job(
+    const Job& job,
+    torch::Device device,
+    void (*set)(Learner&)) {
+  classes_job(
+      job,
+      device,
+      make({.num_classes = kClasses}),
+      torch::randint(kClasses, {2 * job.batch}),
+      set);
+}
+
+void unet_job(const Job& job, torch::Device device, void (*set)(Learner&)) {
+  classes_job(
+      job,
+      device,
+      DynamicUnet(
+          VisionArch(resnet18),
+          DynamicUnetOptions{.outputs = kClasses}),
+      torch::randint(kClasses, {2 * job.batch, job.side, job.side}),
       set);
 }
 
@@ -90,7 +125,12 @@ void refine_job(const Job& job, torch::Device device, void (*set)(Learner&)) {
 }
 
 constexpr Job kJobs[] = {
-    {"resnet18", "ResNet-18", 32, 128, resnet18_job},
+    {"resnet18", "ResNet-18", 32, 128, classifier_job<resnet18>},
+    {"resnet18_224", "ResNet-18", 32, 224, classifier_job<resnet18>},
+    {"resnet50", "ResNet-50", 32, 224, classifier_job<resnet50>},
+    {"convnext_tiny", "ConvNeXt-Tiny", 32, 224, classifier_job<convnext_tiny>},
+    {"vit_b_32", "ViT-B/32", 32, 224, classifier_job<vit_b_32>},
+    {"unet", "U-Net on ResNet-18", 16, 224, unet_job},
     {"base", "MattingBase, mobilenet_v2", 4, 512, base_job},
     {"refine",
      "MattingRefine, mobilenet_v2, 80,000 pixels",
@@ -103,31 +143,54 @@ struct Mode {
   void (*set)(Learner&);
 };
 
-void print_table(const Job& job, torch::Device device) {
-  const Mode modes[] = {
-      {"fp32", [](Learner&) {}},
-      device.is_cuda() ? Mode{"`to_fp16()`", [](Learner& l) { l.to_fp16(); }}
-                       : Mode{"`to_bf16()`", [](Learner& l) { l.to_bf16(); }},
-      {"`to_amp()`", [](Learner& l) { l.to_amp(); }}};
+std::vector<Mode> modes_of(torch::Device device) {
+  const Mode to_bf16 = {"`to_bf16()`", [](Learner& l) { l.to_bf16(); }};
+  const Mode without_masters = {
+      "`to_bf16()` without master weights",
+      [](Learner& l) { l.to_bf16({.master_weights = false}); }};
+  const Mode to_amp = {"`to_amp()`", [](Learner& l) { l.to_amp(); }};
+  std::vector<Mode> modes = {{"fp32", [](Learner&) {}}};
+  if (device.is_cuda()) {
+    modes.push_back({"`to_fp16()`", [](Learner& l) { l.to_fp16(); }});
+  } else {
+    modes.push_back(to_bf16);
+    modes.push_back(without_masters);
+  }
+  modes.push_back(to_amp);
+  return modes;
+}
+
+void print_header(const std::vector<Mode>& modes, torch::Device device) {
+  std::string names, line;
+  for (const Mode& mode : modes) {
+    names += fmt::format(" {} |", mode.name);
+    line += "---|";
+  }
   fmt::print(
-      "| {}, batch {} at {} px, {} | peak | of fp32 |\n|---|---|---|\n",
-      job.what,
-      job.batch,
-      job.side,
-      device.is_cuda() ? "CUDA" : "CPU");
+      "| on {} |{}\n|---|{}\n",
+      device.is_cuda() ? "a GPU" : "a CPU",
+      names,
+      line);
+}
+
+void print_row(
+    const Job& job,
+    const std::vector<Mode>& modes,
+    torch::Device device) {
+  fmt::print("| {}, batch {} at {} px |", job.what, job.batch, job.side);
   double fp32 = 0;
   for (const Mode& mode : modes) {
     MemoryMeter meter(device);
     const int64_t before = meter.live_bytes();
     job.train(job, device, mode.set);
     const auto bytes = static_cast<double>(meter.peak_bytes() - before);
+    const std::string relative =
+        fp32 == 0 ? "" : fmt::format(" ({:.0f}%)", 100 * bytes / fp32);
     if (fp32 == 0) fp32 = bytes;
-    fmt::print(
-        "| {} | {:.0f} MiB | {:.0f} % |\n",
-        mode.name,
-        bytes / (1 << 20),
-        100 * bytes / fp32);
+    fmt::print(" {:.0f} MiB{} |", bytes / (1 << 20), relative);
+    std::fflush(stdout);
   }
+  fmt::print("\n");
 }
 
 }  // namespace
@@ -136,11 +199,12 @@ int main(int argc, char** argv) {
   const std::vector<std::string> wanted(argv + 1, argv + argc);
   const torch::Device device =
       torch::cuda::is_available() ? torch::kCUDA : torch::kCPU;
+  const std::vector<Mode> modes = modes_of(device);
+  print_header(modes, device);
   for (const Job& job : kJobs) {
     if (wanted.empty() ||
         std::find(wanted.begin(), wanted.end(), job.name) != wanted.end()) {
-      print_table(job, device);
-      fmt::print("\n");
+      print_row(job, modes, device);
     }
   }
   return 0;

@@ -134,19 +134,11 @@ TEST(ComparePredictions, PairsBoxesOfOneClassThatOverlap) {
   EXPECT_EQ(result.changed, Indices{0});
   EXPECT_NEAR(result.largest_difference, 0.15, 1e-6);
   // Two boxes cannot have the same partner.
-  const Prediction twice = found(
-      {{0, 0, 10, 10}, {0, 0, 10, 10}},
-      {0.9F, 0.8F},
-      {0, 0});
+  const Prediction twice =
+      found({{0, 0, 10, 10}, {0, 0, 10, 10}}, {0.9F, 0.8F}, {0, 0});
   const Prediction once = found({{0, 0, 10, 10}}, {0.9F}, {0});
-  EXPECT_NEAR(
-      *compare_predictions({twice}, {once}).same,
-      2.0 / 3,
-      1e-12);
-  EXPECT_NEAR(
-      *compare_predictions({once}, {twice}).same,
-      2.0 / 3,
-      1e-12);
+  EXPECT_NEAR(*compare_predictions({twice}, {once}).same, 2.0 / 3, 1e-12);
+  EXPECT_NEAR(*compare_predictions({once}, {twice}).same, 2.0 / 3, 1e-12);
   const Prediction none = found({}, {}, {});
   EXPECT_EQ(compare_predictions({none}, {none}).same, 1);
   EXPECT_EQ(compare_predictions({none}, {once}).same, 0);
@@ -157,8 +149,7 @@ TEST(ComparePredictions, ReportsNaN) {
   torch::Tensor outputs = reference.clone();
   outputs[0][0] = NAN;
   const OutputInfo info{.names = {"a", "b"}};
-  EXPECT_TRUE(
-      std::isnan(compare(outputs, reference, info).largest_difference));
+  EXPECT_TRUE(std::isnan(compare(outputs, reference, info).largest_difference));
   reference[0][0] = NAN;
   EXPECT_EQ(compare(outputs, reference, info).largest_difference, 0);
 }
@@ -171,9 +162,7 @@ TEST(ComparePredictions, RejectsPredictionsOfDifferentSamplesOrModels) {
       {"there are 2 predictions and 1 in the reference"});
   expect_error<c10::ValueError>(
       [&] {
-        compare_predictions(
-            three,
-            decoded_all(torch::rand({2, 4}), kClasses));
+        compare_predictions(three, decoded_all(torch::rand({2, 4}), kClasses));
       },
       {"the outputs for sample 0", "[3] Float", "[4] Float"});
   expect_error<c10::ValueError>(

@@ -26,8 +26,8 @@ Model slow(int64_t milliseconds) {
 
 int64_t steps_of_measuring(Learner& learn) {
   int64_t steps = 0;
-  learn.add<LambdaCallback>(LambdaCallback::Options{
-      .on_step_end = [&](Learner&) { ++steps; }});
+  learn.add<LambdaCallback>(
+      LambdaCallback::Options{.on_step_end = [&](Learner&) { ++steps; }});
   step_milliseconds(learn);
   return steps;
 }
@@ -46,8 +46,8 @@ TEST(StepTime, IsMeasuredWithTheGivenSetUp) {
   Learner learn(some_data(), slow(0), options_with());
   const double plain = step_milliseconds(learn);
   const double with_callback = step_milliseconds(learn, {}, [&] {
-    learn.add<LambdaCallback>(LambdaCallback::Options{
-        .on_step_end = [](Learner&) {
+    learn.add<LambdaCallback>(
+        LambdaCallback::Options{.on_step_end = [](Learner&) {
           std::this_thread::sleep_for(std::chrono::milliseconds(30));
         }});
   });
