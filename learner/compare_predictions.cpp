@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include "tern/data/support/error_text.h"
@@ -14,22 +15,23 @@ namespace tern {
 
 namespace {
 
-// Adds up the differences of all samples.
+// Adds up the differences of one output of all samples.
 class Comparison {
  public:
-  void add(const Prediction& one, const Prediction& other) {
-    const size_t outputs = other.outputs.size();
+  void add(const Prediction& own, const Prediction& reference) {
     TERN_CHECK_VALUE(
-        one.kind == other.kind && one.outputs.size() == outputs,
+        own.kind == reference.kind,
         "[compare_predictions] the predictions for sample {} are of different "
         "kinds; expected predictions of the same model.",
         result_.samples);
-    const double answers = answers_, equal = equal_;
-    if (outputs == 0) add_output(one, other);
-    for (size_t i = 0; i < outputs; ++i) {
-      add_output(one.outputs[i], other.outputs[i]);
+    const double different = labels_ - equal_;
+    if (reference.kind == TargetKind::boxes) {
+      add_boxes(own, reference);
+    } else {
+      add_numbers(own.probabilities, reference.probabilities);
+      add_classes(own, reference);
     }
-    if (equal_ - equal < answers_ - answers) {
+    if (labels_ - equal_ > different) {
       result_.changed.push_back(result_.samples);
     }
     ++result_.samples;
@@ -37,70 +39,82 @@ class Comparison {
 
   PredictionDifference result() const {
     PredictionDifference result = result_;
-    if (has_answers_) result.same = answers_ > 0 ? equal_ / answers_ : 1;
+    if (has_labels_) result.equal_labels = labels_ > 0 ? equal_ / labels_ : 1;
     const double error = std::sqrt(squared_difference_);
     result.relative_error = error == 0 ? 0 : error / std::sqrt(squared_);
     return result;
   }
 
  private:
-  void add_output(const Prediction& one, const Prediction& other) {
-    if (other.kind == TargetKind::boxes) return add_boxes(one, other);
-    add_numbers(one.probabilities, other.probabilities);
-    if (other.mask.defined()) {
-      const torch::Tensor is_equal = one.mask == other.mask;
-      add_answers(
+  void add_classes(const Prediction& own, const Prediction& reference) {
+    if (reference.mask.defined()) {
+      const torch::Tensor is_equal = own.mask == reference.mask;
+      add_labels(
           is_equal.sum().item<double>(),
           static_cast<double>(is_equal.numel()));
     } else if (
-        other.kind == TargetKind::category ||
-        other.kind == TargetKind::multi_category) {
-      add_answers(one.indices == other.indices ? 1 : 0, 1);
+        reference.kind == TargetKind::category ||
+        reference.kind == TargetKind::multi_category) {
+      add_labels(own.indices == reference.indices ? 1 : 0, 1);
     }
   }
 
-  // Each box of the reference, best first, takes the box that overlaps it most.
-  void add_boxes(const Prediction& one, const Prediction& other) {
-    const torch::Tensor overlap = box_iou(other.boxes, one.boxes).nan_to_num(0);
-    const int64_t count = overlap.size(0);
-    int64_t pairs = 0;
-    for (int64_t i = 0; i < count && overlap.size(1) > 0; ++i) {
-      torch::Tensor free = overlap[i];
-      for (int64_t k = 0; k < overlap.size(1); ++k) {
-        if (one.indices[k] != other.indices[i]) free[k] = 0;
-      }
-      const auto k = free.argmax().item<int64_t>();
-      if (free[k].item<float>() < 0.5F) continue;
-      overlap.select(1, k).zero_();
-      ++pairs;
-      add_numbers(
-          torch::tensor(one.scores[k], torch::kDouble),
-          torch::tensor(other.scores[i], torch::kDouble));
+  // Each box of the reference, best first, is matched with the box that
+  // overlaps it most, if none has taken that box.
+  void add_boxes(const Prediction& own, const Prediction& reference) {
+    const auto classes_of = [](const Prediction& p) {
+      return torch::tensor(p.indices, torch::kLong);
+    };
+    const torch::Tensor is_same_class =
+        classes_of(reference).unsqueeze(1) == classes_of(own).unsqueeze(0);
+    const torch::Tensor overlap =
+        box_iou(reference.boxes, own.boxes).nan_to_num(0) * is_same_class;
+    std::vector<double> own_scores, reference_scores;
+    std::vector<bool> is_matched(own.scores.size());
+    double matches = 0;
+    for (size_t i = 0; i < reference.scores.size(); ++i) {
+      reference_scores.push_back(reference.scores[i]);
+      own_scores.push_back(0);
+      if (own.scores.empty()) continue;
+      const torch::Tensor row = overlap[static_cast<int64_t>(i)];
+      const auto best = row.argmax().item<int64_t>();
+      if (row[best].item<float>() < 0.5F) continue;
+      own_scores.back() = own.scores[best];
+      is_matched[best] = true;
+      overlap.select(1, best).zero_();
+      ++matches;
     }
-    // A pair is two boxes.
-    add_answers(
-        2 * static_cast<double>(pairs),
-        static_cast<double>(count + overlap.size(1)));
+    for (size_t i = 0; i < own.scores.size(); ++i) {
+      if (is_matched[i]) continue;
+      own_scores.push_back(own.scores[i]);
+      reference_scores.push_back(0);
+    }
+    const auto boxes =
+        static_cast<double>(own.scores.size() + reference.scores.size());
+    add_labels(2 * matches, boxes);  // a match is two boxes
+    add_numbers(
+        torch::tensor(own_scores, torch::kDouble),
+        torch::tensor(reference_scores, torch::kDouble));
   }
 
-  void add_answers(double equal, double answers) {
-    has_answers_ = true;
+  void add_labels(double equal, double labels) {
+    has_labels_ = true;
     equal_ += equal;
-    answers_ += answers;
+    labels_ += labels;
   }
 
-  void add_numbers(const torch::Tensor& one, const torch::Tensor& other) {
+  void add_numbers(const torch::Tensor& own, const torch::Tensor& reference) {
     TERN_CHECK_VALUE(
-        one.defined() == other.defined() &&
-            (!one.defined() || one.sizes() == other.sizes()),
+        own.defined() == reference.defined() &&
+            (!own.defined() || own.sizes() == reference.sizes()),
         "[compare_predictions] the outputs for sample {} are {}, and {} in the "
         "reference; expected equal sizes.",
         result_.samples,
-        shapes_of({one}),
-        shapes_of({other}));
-    if (!one.defined() || one.numel() == 0) return;
-    const torch::Tensor a = one.to(torch::kDouble),
-                        b = other.to(torch::kDouble);
+        shapes_of({own}),
+        shapes_of({reference}));
+    if (!own.defined() || own.numel() == 0) return;
+    const torch::Tensor a = own.to(torch::kDouble);
+    const torch::Tensor b = reference.to(torch::kDouble);
     const torch::Tensor is_equal =
         (a == b).logical_or(a.isnan().logical_and(b.isnan()));
     const torch::Tensor difference = (a - b).abs().masked_fill(is_equal, 0);
@@ -113,22 +127,40 @@ class Comparison {
   }
 
   PredictionDifference result_;
-  bool has_answers_ = false;
-  double answers_ = 0, equal_ = 0;
+  bool has_labels_ = false;
+  double labels_ = 0, equal_ = 0;
   double squared_difference_ = 0, squared_ = 0;
 };
+
+// The prediction of one output. A Prediction made by hand may have no list.
+const Prediction& output_of(const Prediction& prediction, size_t output) {
+  return prediction.outputs.empty() ? prediction : prediction.outputs[output];
+}
+
+std::string line_of(const PredictionDifference& difference) {
+  const std::string labels = difference.equal_labels
+                                 ? fmt::format(
+                                       "{:.4g}% of the labels are equal; ",
+                                       100 * *difference.equal_labels)
+                                 : "";
+  return fmt::format(
+      "{} sample{}: {}outputs differ by at most {:.3g}, relative error {:.3g}",
+      difference.samples,
+      difference.samples == 1 ? "" : "s",
+      labels,
+      difference.largest_difference,
+      difference.relative_error);
+}
 
 }  // namespace
 
 std::string PredictionDifference::to_string() const {
-  return fmt::format(
-      "{} sample{}: {}outputs differ by at most {:.3g}, relative error {:.3g}",
-      samples,
-      samples == 1 ? "" : "s",
-      same ? fmt::format("{:.4g}% of the answers are equal; ", 100 * *same)
-           : "",
-      largest_difference,
-      relative_error);
+  if (outputs.size() < 2) return line_of(*this);
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    lines.push_back(fmt::format("output {}: {}", i, line_of(outputs[i])));
+  }
+  return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 PredictionDifference compare_predictions(
@@ -140,11 +172,33 @@ PredictionDifference compare_predictions(
       "expected predictions for the same samples.",
       predictions.size(),
       reference.size());
-  Comparison comparison;
-  for (size_t i = 0; i < predictions.size(); ++i) {
-    comparison.add(predictions[i], reference[i]);
+  const size_t outputs =
+      reference.empty() ? 1 : std::max<size_t>(1, reference[0].outputs.size());
+  std::vector<Comparison> comparisons(outputs);
+  for (size_t i = 0; i < reference.size(); ++i) {
+    for (const Prediction* one : {&predictions[i], &reference[i]}) {
+      TERN_CHECK_VALUE(
+          std::max<size_t>(1, one->outputs.size()) == outputs,
+          "[compare_predictions] sample {} has {} outputs and sample 0 of the "
+          "reference {}; expected predictions of the same model.",
+          i,
+          std::max<size_t>(1, one->outputs.size()),
+          outputs);
+    }
+    for (size_t k = 0; k < outputs; ++k) {
+      comparisons[k].add(
+          output_of(predictions[i], k),
+          output_of(reference[i], k));
+    }
   }
-  return comparison.result();
+  std::vector<PredictionDifference> all;
+  all.reserve(outputs);
+  for (const Comparison& comparison : comparisons) {
+    all.push_back(comparison.result());
+  }
+  PredictionDifference result = all[0];
+  result.outputs = std::move(all);
+  return result;
 }
 
 }  // namespace tern

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ranges>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "tern/callbacks/diagnose/step_time.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/precision/amp.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/cpu_isa.h"
 #include "tern/learner/checkpoint/undo.h"
@@ -182,7 +184,7 @@ std::string PrecisionAudit::to_json() const {
   if (fp32_milliseconds > 0) {
     all["step_milliseconds"] = {
         {"fp32", fp32_milliseconds},
-        {"16 bits", milliseconds_in_16_bits}};
+        {"sixteen_bit", sixteen_bit_milliseconds}};
   }
   return all.dump(2);
 }
@@ -399,34 +401,53 @@ void recommend(PrecisionAudit& audit, bool is_cpu) {
       fmt::format(" with {} in fp32", fmt::join(type.keep_fp32, ", "));
 }
 
+void recommend_fp32(PrecisionAudit& audit, std::string reason) {
+  audit.precision = Precision::fp32;
+  audit.options = {};
+  audit.reason = std::move(reason);
+}
+
 // On a CPU 16 bits are worth their rounding only if they are faster.
 void prefer_faster(
     Learner& learn,
     const LearningRates& lr,
     PrecisionAudit& audit) {
-  const auto recommend_fp32 = [&](std::string reason) {
-    audit.precision = Precision::fp32;
-    audit.options = {};
-    audit.reason = std::move(reason);
-  };
   if (!multiplies_bfloat16()) {
     recommend_fp32(
+        audit,
         "this processor has no bfloat16 instructions, so fp32 is faster");
     return;
   }
   if (learn.data().train->dataset().can_end_early()) return;
-  audit.fp32_milliseconds = step_milliseconds(learn, lr);
-  audit.milliseconds_in_16_bits =
-      step_milliseconds(learn, lr, [&] { audit.apply(learn); });
+  const std::optional<double> fp32 = step_milliseconds(learn, lr);
+  std::optional<double> in_16_bits;
+  try {
+    in_16_bits = step_milliseconds(learn, lr, [&] { audit.apply(learn); });
+  } catch (const std::exception& error) {
+    // The audit computed in fp32 and rounded. Not all of LibTorch's operators
+    // support 16 bits.
+    check_not_stopped(learn);
+    recommend_fp32(
+        audit,
+        fmt::format(
+            "training with {} fails: {}",
+            call_of(audit),
+            message_of(error)));
+    return;
+  }
+  if (!fp32 || !in_16_bits) return;  // a callback ends each fit at once
+  audit.fp32_milliseconds = *fp32;
+  audit.sixteen_bit_milliseconds = *in_16_bits;
   const std::string times = fmt::format(
       "a training step takes {:.3g} ms in fp32 and {:.3g} ms with {}",
-      audit.fp32_milliseconds,
-      audit.milliseconds_in_16_bits,
+      *fp32,
+      *in_16_bits,
       call_of(audit));
-  if (audit.milliseconds_in_16_bits < audit.fp32_milliseconds) {
+  constexpr double kWorthIt = 0.95;  // smaller differences may be chance
+  if (*in_16_bits < kWorthIt * *fp32) {
     audit.reason += "; " + times;
   } else {
-    recommend_fp32(times);
+    recommend_fp32(audit, times);
   }
 }
 

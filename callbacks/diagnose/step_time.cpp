@@ -24,19 +24,24 @@ constexpr Milliseconds kEnough{500};
 class StepTimer final : public Callback {
  public:
   void on_batch_begin(Learner& learn) override {
-    start_ = Clock::now();
-    if (done_ >= kWarmUpSteps + kLeastSteps && total_ >= kEnough) {
+    if (!learn.state().training) return;
+    start_ = learn.state().batch_arrived;  // an evaluation may change it
+    // Assumes that this step takes as long as the last one.
+    const auto measured = std::ssize(times_);
+    if (measured + 1 >= kLeastSteps && measured > 0 &&
+        total_ + times_.back() >= kEnough) {
       learn.state().stop_training = true;  // this is the last step
     }
   }
-  void on_batch_end(Learner&) override {
-    if (done_++ < kWarmUpSteps) return;
+  void on_batch_end(Learner& learn) override {
+    if (!learn.state().training || done_++ < kWarmUpSteps) return;
     times_.push_back(Clock::now() - start_);
     total_ += times_.back();
   }
-  int order() const override { return callback_order::kFirst; }
+  int order() const override { return callback_order::kLast; }
 
-  double median() {
+  std::optional<double> median() {
+    if (times_.empty()) return std::nullopt;
     const auto middle = times_.begin() + std::ssize(times_) / 2;
     std::ranges::nth_element(times_, middle);
     return middle->count();
@@ -51,7 +56,7 @@ class StepTimer final : public Callback {
 
 }  // namespace
 
-double step_milliseconds(
+std::optional<double> step_milliseconds(
     Learner& learn,
     const LearningRates& lr,
     const std::function<void()>& set_up) {

@@ -22,7 +22,7 @@
 #include "tern/kernels/global_average_pool.h"
 #include "tern/kernels/pointwise_conv.h"
 #include "tern/kernels/winograd.h"
-#include "tern/learner/inference/nan_values.h"
+#include "tern/learner/inference/nonfinite_values.h"
 
 namespace tern {
 
@@ -117,18 +117,17 @@ struct PostOp {
   std::string name;
   size_t arguments = 0;  // operator arguments passed to oneDNN
   bool has_algorithm = false;
-  bool keeps_nan = true;  // in oneDNN; Tern's convolutions always keep it
 };
 
 const PostOp* post_op_of(const jit::Node& node) {
   static const std::unordered_map<std::string, PostOp> activations = {
-      {"relu", {.name = "relu", .keeps_nan = false}},
+      {"relu", {.name = "relu"}},
       {"sigmoid", {.name = "sigmoid"}},
       {"tanh", {.name = "tanh"}},
       {"silu", {.name = "swish"}},
       {"hardswish", {.name = "hardswish"}},
-      {"hardsigmoid", {.name = "hardsigmoid", .keeps_nan = false}},
-      {"hardtanh", {.name = "hardtanh", .arguments = 2, .keeps_nan = false}},
+      {"hardsigmoid", {.name = "hardsigmoid"}},
+      {"hardtanh", {.name = "hardtanh", .arguments = 2}},
       {"leaky_relu", {.name = "leaky_relu", .arguments = 1}},
       {"gelu", {.name = "gelu", .has_algorithm = true}}};
   if (!node.kind().is_aten()) return nullptr;
@@ -557,12 +556,12 @@ void leave_out_activation(Parts& parts) {
   parts.nodes.pop_back();
 }
 
-/// True if oneDNN would replace NaN by a number, because it computes ReLU as
-/// max(x, 0).
-/// \param with_nan  See `values_with_nan`.
-bool would_lose_nan(const Parts& parts, const Values& with_nan) {
-  return parts.activation != nullptr && !parts.activation->keeps_nan &&
-         with_nan.contains(parts.nodes.back()->input(0));
+/// True if oneDNN might replace NaN by a number, as it does with ReLU, which it
+/// computes as max(x, 0), and on some processors with other activations.
+/// \param nonfinite  See `possibly_nonfinite_values`.
+bool would_lose_nan(const Parts& parts, const Values& nonfinite) {
+  return parts.activation != nullptr &&
+         nonfinite.contains(parts.nodes.back()->input(0));
 }
 
 void replace(Parts& parts, jit::Value* result) {
@@ -575,7 +574,7 @@ void replace(Parts& parts, jit::Value* result) {
 void fuse_linear(
     jit::Node* node,
     const Linear& linear,
-    const Values& with_nan,
+    const Values& nonfinite,
     jit::Graph& graph) {
   const auto is_bias = [&](const jit::Node& sum) {
     return linear.bias == nullptr && sum.input(0) == node->output() &&
@@ -585,14 +584,14 @@ void fuse_linear(
            sizes_of(*sum.input(1)) == Numbers{linear.weight.size(1)};
   };
   Parts parts = parts_from(node, is_bias);
-  if (would_lose_nan(parts, with_nan)) leave_out_activation(parts);
+  if (would_lose_nan(parts, nonfinite)) leave_out_activation(parts);
   const jit::WithInsertPoint here(parts.nodes.back());
   replace(parts, by_onednn(parts, linear, graph));
 }
 
 void fuse_convolution(
     jit::Node* node,
-    const Values& with_nan,
+    const Values& nonfinite,
     jit::Graph& graph,
     bool winograd) {
   Parts parts = parts_from(node, is_plain_sum);
@@ -610,13 +609,14 @@ void fuse_convolution(
       return;
     }
   }
+  // With NaN or infinity in its input, more of Winograd's results are NaN.
   const bool is_winograd = winograd && given.suits_winograd();
   // Neither oneDNN's operator with a sum nor winograd_conv2d supports other
   // activations.
   const bool is_supported = (!is_winograd && parts.other == nullptr) ||
                             parts.activation == nullptr ||
                             parts.activation->name == "relu";
-  if (!is_supported || (!is_winograd && would_lose_nan(parts, with_nan))) {
+  if (!is_supported || (!is_winograd && would_lose_nan(parts, nonfinite))) {
     leave_out_activation(parts);
   }
   const jit::WithInsertPoint here(parts.nodes.back());
@@ -663,23 +663,31 @@ bool is_channel_mean(const jit::Node& node) {
 
 }  // namespace
 
-void fuse_layers(const std::shared_ptr<jit::Graph>& graph, bool winograd) {
+void fuse_layers(
+    const std::shared_ptr<jit::Graph>& graph,
+    bool winograd,
+    const std::vector<size_t>& nonfinite_inputs) {
   register_convolutions();
   replace_relu6(*graph);
-  const Values with_nan = values_with_nan(*graph);
+  const Values nonfinite = possibly_nonfinite_values(*graph, nonfinite_inputs);
   std::vector<jit::Node*> layers, means;
+  // With NaN or infinity in its input, more of Winograd's results are NaN.
+  std::unordered_set<const jit::Node*> without_winograd;
   for (jit::Node* node : graph->nodes()) {
     if (is_convolution_of_images(*node) || linear_of(*node)) {
       layers.push_back(node);
+      // Now, because fusing replaces the values.
+      if (nonfinite.contains(node->input(0))) without_winograd.insert(node);
     } else if (is_channel_mean(*node)) {
       means.push_back(node);
     }
   }
   for (jit::Node* layer : layers) {
     if (const auto linear = linear_of(*layer)) {
-      fuse_linear(layer, *linear, with_nan, *graph);
+      fuse_linear(layer, *linear, nonfinite, *graph);
     } else {
-      fuse_convolution(layer, with_nan, *graph, winograd);
+      const bool may_use = winograd && !without_winograd.contains(layer);
+      fuse_convolution(layer, nonfinite, *graph, may_use);
     }
   }
   for (jit::Node* mean : means) {

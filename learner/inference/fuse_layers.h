@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -13,14 +15,17 @@ namespace tern {
 /// `depthwise_conv2d`, `global_average_pool`). They support only the sizes with
 /// which the graph was traced, and their weights have the best layout for these
 /// sizes. Some of oneDNN's activations replace NaN by a number. They are not
-/// used where an operator may create NaN from finite inputs of the graph, but
-/// a NaN in the inputs, or one that arises from overflow, can be lost.
+/// used where an operator may create NaN from finite inputs of the graph. A NaN
+/// in the inputs, or one that arises from overflow, can be lost.
 /// \param graph  A graph from `frozen_graph`, with weights as constants. If it
 ///               was traced with one sample, weights are laid out for one
 ///               sample, otherwise for 16.
 /// \param winograd  Allow `winograd_conv2d`, whose rounding error is larger.
+/// \param nonfinite_inputs  Indices of the inputs in which NaN and infinity
+///                          are not lost.
 void fuse_layers(
     const std::shared_ptr<torch::jit::Graph>& graph,
-    bool winograd);
+    bool winograd,
+    const std::vector<size_t>& nonfinite_inputs);
 
 }  // namespace tern

@@ -103,13 +103,16 @@ void round_weights(jit::Graph& graph) {
   }
 }
 
-jit::Code
-fused_code(jit::Graph& graph, const NamedWeights& full_weights, bool winograd) {
+jit::Code fused_code(
+    jit::Graph& graph,
+    const NamedWeights& full_weights,
+    bool winograd,
+    const std::vector<size_t>& nonfinite_inputs) {
   GraphPtr fused = graph.copy();
   insert_full_weights(*fused, full_weights);
   fold_batch_norms(fused);
   round_weights(*fused);
-  fuse_layers(fused, winograd);
+  fuse_layers(fused, winograd, nonfinite_inputs);
   return jit::Code(fused, "forward");
 }
 
@@ -166,13 +169,19 @@ bool is_batch(const Tensors& inputs) {
          });
 }
 
-/// True if no floating-point tensor contains NaN or infinity. May be false for
-/// numbers whose sum is infinite.
-bool are_finite(const Tensors& inputs) {
-  return std::ranges::all_of(inputs, [](const torch::Tensor& input) {
-    return !input.is_floating_point() ||
-           std::isfinite(input.sum().item<double>());
-  });
+/// Returns the indices of the inputs with NaN or infinity, and perhaps of others
+/// whose sum is infinite.
+std::vector<size_t> nonfinite_of(const Tensors& inputs) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_finite = inputs[i].is_complex()
+                               ? inputs[i].isfinite().all().item<bool>()
+                           : inputs[i].is_floating_point()
+                               ? std::isfinite(inputs[i].sum().item<double>())
+                               : true;
+    if (!is_finite) found.push_back(i);
+  }
+  return found;
 }
 
 class FusedModel final : public ModelAround {
@@ -181,13 +190,17 @@ class FusedModel final : public ModelAround {
       : ModelAround(model), is_rounded_(full), full_(std::move(full)) {}
 
   Tensors forward(const Tensors& inputs) override {
+    if (!is_batch(inputs) || !model_.module()) return model_.forward(inputs);
     // Some of oneDNN's activations replace NaN by a number.
-    if (!is_batch(inputs) || !are_finite(inputs) || !model_.module()) {
-      return model_.forward(inputs);
-    }
+    const std::vector<size_t> nonfinite = nonfinite_of(inputs);
+    const auto has_nan = [&](size_t i) {
+      return inputs[i].isnan().any().item<bool>();
+    };
+    if (std::ranges::any_of(nonfinite, has_nan)) return model_.forward(inputs);
     Program& program = programs_[inputs[0].size(0) == 1 ? 0 : 1];
-    make_once(program, inputs);
-    if (!program.is_usable || !fits(program, inputs)) {
+    make_once(program, inputs, nonfinite);
+    if (!program.is_usable || !fits(program, inputs) ||
+        !std::ranges::includes(program.nonfinite_inputs, nonfinite)) {
       return model_.forward(inputs);
     }
     if (!program.is_checked(inputs[0].size(0))) return check(program, inputs);
@@ -205,6 +218,8 @@ class FusedModel final : public ModelAround {
     std::atomic<bool> is_made = false;
     std::atomic<bool> is_usable = false;
     Tensors example;  // one sample, with the batch dimension
+    // Infinite in the first batch, as masks for attention are.
+    std::vector<size_t> nonfinite_inputs;
     std::optional<TracedSizes> sizes;
     std::optional<jit::Code> code;
 
@@ -224,10 +239,14 @@ class FusedModel final : public ModelAround {
 
   /// Does not use std::call_once, which stays locked after an exception on some
   /// platforms.
-  void make_once(Program& program, const Tensors& inputs) {
+  void make_once(
+      Program& program,
+      const Tensors& inputs,
+      const std::vector<size_t>& nonfinite) {
     if (program.is_made) return;
     const std::lock_guard lock(program.making);
     if (program.is_made) return;
+    program.nonfinite_inputs = nonfinite;
     make(program, inputs);
     program.is_made = true;
   }
@@ -293,7 +312,7 @@ class FusedModel final : public ModelAround {
       const Tensors& expected) {
     if (is_rounded_) return give_rounded_code(program, graph, batch, expected);
     for (const bool winograd : {true, false}) {
-      program.code = fused_code(graph, {}, winograd);
+      program.code = fused_code(graph, {}, winograd, program.nonfinite_inputs);
       if (outputs_alike(expected, run(*program.code, batch))) return true;
     }
     return false;
@@ -312,7 +331,8 @@ class FusedModel final : public ModelAround {
     const std::lock_guard lock(full_mutex_);
     if (!full_ && noise_.empty()) return false;  // the first graph was rejected
     if (full_) full_weights_ = weights_of_convolutions(*full_);
-    program.code = fused_code(graph, full_weights_, false);
+    program.code =
+        fused_code(graph, full_weights_, false, program.nonfinite_inputs);
     const Tensors outputs = run(*program.code, batch);
     if (!have_types_of(outputs, expected)) return false;
     const bool is_first = full_.has_value();

@@ -42,7 +42,7 @@ void train_and_look(const Sink& sink, const std::filesystem::path& folder) {
   learn.get_preds(Split::valid);
   learn.summary();
   learn.plan();
-  learn.audit_precision();
+  learn.audit_precision({.measure_speed = false});
   show_training_loop(learn);
   learn.save("a");
   learn.load("a");

@@ -1,36 +1,38 @@
 #include "tern/kernels/fma_loop.h"
 
-#include <vector>
+#include <gtest/gtest.h>
+#include <torch/types.h>
 
+#include "tern/kernels/pointwise_conv.h"
 #include "tern/tests/kernels/cpu_kernel.h"
 
 namespace tern::fma_loop_test {
 namespace {
 
-using FmaLoops = test::CpuKernel;
-
-TERN_CPU_LOOP void multiply_and_add(const float* a, const float* b, Floats& c) {
-  for (int i = 0; i < kLanes; ++i) c[i] += a[i] * b[i];
-}
+using FmaLoop = test::CpuKernel;
 
 // (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24, and 0 if the product is rounded first.
-TEST_F(FmaLoops, RoundOnceIfTheInstructionSetHasFma) {
-#ifndef __x86_64__
-  GTEST_SKIP() << "instruction sets are chosen on x86 only";
-#endif
-  const std::vector<float> factors(kLanes, 1 + 0x1p-12F);
+TEST_F(FmaLoop, RoundsOnceIfTheInstructionSetHasFma) {
+  const torch::Tensor factor = torch::full({1, 1, 1, 1}, 1 + 0x1p-12);
+  const torch::Tensor bias = torch::full({1}, -1 - 0x1p-11);
   for (const CpuIsa isa : test::kCpuIsas) {
     set_cpu_isa(isa);
-    Floats sum;
-    fill_floats(-1 - 0x1p-11F, sum);
-    on_fma_isa<multiply_and_add>(factors.data(), factors.data(), sum);
-    for (int i = 0; i < kLanes; ++i) {
-      EXPECT_EQ(sum[i], has_fma() ? 0x1p-24F : 0.0F);
-    }
+    if (!has_fma()) continue;
+    EXPECT_EQ(
+        pointwise_conv2d(
+            factor,
+            pointwise_weight(factor, bias),
+            /*outputs=*/1,
+            {1, 1},
+            {},
+            {},
+            {})
+            .item<float>(),
+        0x1p-24F);
   }
 }
 
-TEST_F(FmaLoops, BaselineHasNoFma) {
+TEST_F(FmaLoop, TheBaselineHasNoFma) {
   set_cpu_isa(CpuIsa::baseline);
   EXPECT_FALSE(has_fma());
 }

@@ -41,7 +41,7 @@ TEST(ComparePredictions, CountsEqualClasses) {
   outputs[1] = torch::tensor({0.51, 0.39, 0.1});
   const PredictionDifference result = compare(outputs, reference, kClasses);
   EXPECT_EQ(result.samples, 4);
-  EXPECT_EQ(result.same, 0.75);
+  EXPECT_EQ(result.equal_labels, 0.75);
   EXPECT_EQ(result.changed, Indices{1});
   EXPECT_NEAR(result.largest_difference, 0.11, 1e-7);
   EXPECT_NEAR(
@@ -51,14 +51,14 @@ TEST(ComparePredictions, CountsEqualClasses) {
       1e-7);
   EXPECT_EQ(
       result.to_string(),
-      "4 samples: 75% of the answers are equal; outputs differ by at most "
+      "4 samples: 75% of the labels are equal; outputs differ by at most "
       "0.11, relative error 0.109");
 }
 
 TEST(ComparePredictions, EqualPredictionsDoNotDiffer) {
   const torch::Tensor outputs = torch::rand({5, 3}).softmax(1);
   const PredictionDifference result = compare(outputs, outputs, kClasses);
-  EXPECT_EQ(result.same, 1);
+  EXPECT_EQ(result.equal_labels, 1);
   EXPECT_TRUE(result.changed.empty());
   EXPECT_EQ(result.largest_difference, 0);
   EXPECT_EQ(result.relative_error, 0);
@@ -74,7 +74,7 @@ TEST(ComparePredictions, ASampleWithSeveralClassesIsEqualIfAllAre) {
       torch::tensor({{0.7, 0.4, 0.1}, {0.3, 0.1, 0.4}}),
       reference,
       info);
-  EXPECT_EQ(result.same, 0.5);
+  EXPECT_EQ(result.equal_labels, 0.5);
   EXPECT_EQ(result.changed, Indices{0});
 }
 
@@ -85,7 +85,7 @@ TEST(ComparePredictions, CountsEqualPixelsOfMasks) {
   torch::Tensor outputs = reference.clone();
   outputs[1][1][2][3] = 2;
   const PredictionDifference result = compare(outputs, reference, info);
-  EXPECT_EQ(result.same, 39.0 / 40);
+  EXPECT_EQ(result.equal_labels, 39.0 / 40);
   EXPECT_EQ(result.changed, Indices{1});
 }
 
@@ -95,7 +95,7 @@ TEST(ComparePredictions, NumbersHaveNoClasses) {
       torch::tensor({{1.0}, {2.5}}),
       torch::tensor({{1.0}, {2.0}}),
       info);
-  EXPECT_FALSE(result.same);
+  EXPECT_FALSE(result.equal_labels);
   EXPECT_TRUE(result.changed.empty());
   EXPECT_EQ(result.largest_difference, 0.5);
   EXPECT_EQ(
@@ -130,18 +130,60 @@ TEST(ComparePredictions, PairsBoxesOfOneClassThatOverlap) {
       {0.9F, 0.75F, 0.7F},
       {0, 0, 0});
   const PredictionDifference result = compare_predictions({one}, {reference});
-  EXPECT_NEAR(*result.same, 1.0 / 3, 1e-12);
+  EXPECT_NEAR(*result.equal_labels, 1.0 / 3, 1e-12);
   EXPECT_EQ(result.changed, Indices{0});
-  EXPECT_NEAR(result.largest_difference, 0.15, 1e-6);
+  EXPECT_NEAR(result.largest_difference, 0.9, 1e-6);  // of a box from none
+  const Prediction near = found(
+      {{0, 0, 10, 10}, {20, 20, 30, 30}, {50, 50, 60, 60}},
+      {0.9F, 0.65F, 0.7F},
+      {0, 1, 0});
+  const PredictionDifference alike = compare_predictions({near}, {reference});
+  EXPECT_EQ(alike.equal_labels, 1);
+  EXPECT_NEAR(alike.largest_difference, 0.15, 1e-6);
   // Two boxes cannot have the same partner.
   const Prediction twice =
       found({{0, 0, 10, 10}, {0, 0, 10, 10}}, {0.9F, 0.8F}, {0, 0});
   const Prediction once = found({{0, 0, 10, 10}}, {0.9F}, {0});
-  EXPECT_NEAR(*compare_predictions({twice}, {once}).same, 2.0 / 3, 1e-12);
-  EXPECT_NEAR(*compare_predictions({once}, {twice}).same, 2.0 / 3, 1e-12);
+  EXPECT_NEAR(
+      *compare_predictions({twice}, {once}).equal_labels,
+      2.0 / 3,
+      1e-12);
+  EXPECT_NEAR(
+      *compare_predictions({once}, {twice}).equal_labels,
+      2.0 / 3,
+      1e-12);
   const Prediction none = found({}, {}, {});
-  EXPECT_EQ(compare_predictions({none}, {none}).same, 1);
-  EXPECT_EQ(compare_predictions({none}, {once}).same, 0);
+  EXPECT_EQ(compare_predictions({none}, {none}).equal_labels, 1);
+  EXPECT_EQ(compare_predictions({none}, {once}).equal_labels, 0);
+}
+
+TEST(ComparePredictions, EachOutputHasItsOwnDifference) {
+  const OutputInfo mask{.kind = TargetKind::mask, .names = {"a", "b"}};
+  const auto predict = [&](float pixel, float probability) {
+    torch::Tensor pixels = torch::zeros({2, 4, 5});
+    pixels[1][2][3] = pixel;
+    return decode(
+        {pixels, torch::tensor({probability, 1 - probability})},
+        {mask, {.names = {"c", "d"}}});
+  };
+  const PredictionDifference result = compare_predictions(
+      {predict(1, 0.25), predict(0, 0.25)},
+      {predict(0, 0.75), predict(0, 0.25)});
+  ASSERT_EQ(result.outputs.size(), 2);
+  EXPECT_EQ(result.equal_labels, 39.0 / 40);
+  EXPECT_EQ(result.outputs[0].equal_labels, 39.0 / 40);
+  EXPECT_EQ(result.outputs[1].equal_labels, 0.5);
+  EXPECT_EQ(result.outputs[1].changed, Indices{0});
+  EXPECT_EQ(result.outputs[1].largest_difference, 0.5);
+  EXPECT_TRUE(result.to_string().starts_with("output 0: 2 samples: 97.5%"));
+  EXPECT_NE(result.to_string().find("\noutput 1: "), std::string::npos);
+  expect_error<c10::ValueError>(
+      [&] {
+        compare_predictions(
+            {predict(0, 0.5)},
+            {decode({torch::zeros({2, 4, 5})}, {mask})});
+      },
+      {"sample 0 has 2 outputs"});
 }
 
 TEST(ComparePredictions, ReportsNaN) {

@@ -373,15 +373,6 @@ std::vector<Prediction> Predictor::predict_batch(
   return predict_batch(samples.unbind());
 }
 
-PredictionDifference Predictor::compare(
-    const Predictor& reference,
-    const torch::Tensor& samples) const {
-  predict_batch(samples);
-  return compare_predictions(
-      predict_batch(samples),
-      reference.predict_batch(samples));
-}
-
 std::vector<FilePrediction> Predictor::predict_folder(
     const fs::path& folder) const {
   std::vector<FilePrediction> files;

@@ -164,16 +164,17 @@ class Predictor {
   ///       Predictor::load("pets.safetensors", {.precision = kBFloat16});
   ///   fmt::print("{}\n", fast.compare(exact, images).to_string());
   ///
-  /// \param samples  As for `predict_batch`. This Predictor predicts them
-  ///                 twice, because it computes the first batch of each size
-  ///                 without fusion.
+  /// \param samples  As for `predict_batch`. They are predicted twice, because
+  ///                 the first batch of each size is computed without fusion.
   /// \throws c10::ValueError if the outputs differ in kind or size, and like
   ///         `predict_batch`.
-  template <class Sample>
+  template <class Samples>
   PredictionDifference compare(
       const Predictor& reference,
-      const std::vector<Sample>& samples) const {
-    predict_batch(samples);
+      const Samples& samples) const {
+    for (const Predictor* one : {this, &reference}) {
+      if (!one->options().exact) one->predict_batch(samples);
+    }
     return compare_predictions(
         predict_batch(samples),
         reference.predict_batch(samples));
@@ -181,11 +182,8 @@ class Predictor {
   PredictionDifference compare(
       const Predictor& reference,
       const std::vector<std::filesystem::path>& images) const {
-    return compare<std::filesystem::path>(reference, images);
+    return compare<std::vector<std::filesystem::path>>(reference, images);
   }
-  PredictionDifference compare(
-      const Predictor& reference,
-      const torch::Tensor& samples) const;
 
   /// Classes, preprocessing and metrics, from the file.
   const ModelCard& card() const;

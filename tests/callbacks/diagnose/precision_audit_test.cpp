@@ -15,6 +15,7 @@
 #include <torch/nn/modules/rnn.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/data/stream_dataset.h"
 #include "tern/kernels/cpu_isa.h"
@@ -536,7 +537,7 @@ TEST(PrecisionAudit, RecommendsTheFasterPrecisionOnACpu) {
         audit.precision,
         is_bf16_faster ? Precision::bf16 : Precision::fp32);
     const double fp32 = audit.fp32_milliseconds;
-    const double bf16 = audit.milliseconds_in_16_bits;
+    const double bf16 = audit.sixteen_bit_milliseconds;
     EXPECT_GE(is_bf16_faster ? fp32 : bf16, 20);
     EXPECT_LT(is_bf16_faster ? bf16 : fp32, is_bf16_faster ? fp32 : bf16);
     EXPECT_NE(
@@ -547,7 +548,7 @@ TEST(PrecisionAudit, RecommendsTheFasterPrecisionOnACpu) {
         std::string::npos);
     const auto json = nlohmann::json::parse(audit.to_json());
     EXPECT_EQ(json["step_milliseconds"]["fp32"], fp32);
-    EXPECT_EQ(json["step_milliseconds"]["16 bits"], bf16);
+    EXPECT_EQ(json["step_milliseconds"]["sixteen_bit"], bf16);
     // Measuring changes nothing.
     EXPECT_TRUE(all_equal(parameters_of(learn), before));
     EXPECT_FALSE(learn.find<PrecisionPolicy>());
@@ -579,8 +580,36 @@ TEST(PrecisionAudit, DoesNotMeasureTheSpeedOnAStreamThatCannotRestart) {
       DataLoaderOptions{.batch_size = 8, .training = true, .workers = 0});
   Learner learn(data, plain_net(), quiet());
   const PrecisionAudit audit = learn.audit_precision();
-  EXPECT_TRUE(audit.bf16.is_sound);
   EXPECT_EQ(audit.fp32_milliseconds, 0);
+  if (multiplies_bfloat16()) EXPECT_EQ(audit.precision, Precision::bf16);
+}
+
+// The audit rounds results of fp32, so it does not call such operators.
+TEST(PrecisionAudit, RecommendsFp32IfAnOperatorDoesNotSupport16Bits) {
+  if (!multiplies_bfloat16()) {
+    GTEST_SKIP() << "needs a processor that multiplies bfloat16";
+  }
+  Learner learn(
+      some_data(),
+      net([](const Tensor& x) {
+        const Tensor square = torch::eye(kWidth, x.options()) * 2;
+        return x.matmul(torch::linalg_inv(square));
+      })(),
+      options_with());
+  EXPECT_TRUE(audit_soundness(learn).bf16.is_sound);
+  const Tensors before = parameters_of(learn);
+  const PrecisionAudit audit = learn.audit_precision();
+  EXPECT_EQ(audit.precision, Precision::fp32);
+  EXPECT_TRUE(audit.reason.starts_with("training with to_bf16() fails: "))
+      << audit.reason;
+  EXPECT_TRUE(all_equal(parameters_of(learn), before));
+  audit.apply(learn).fit(1);
+}
+
+TEST(PrecisionAudit, DoesNotMeasureFitsThatACallbackEnds) {
+  Learner learn(some_data(), slow_in(torch::kFloat)(), options_with());
+  learn.add<StopAfterNBatches>(1);
+  EXPECT_EQ(learn.audit_precision().fp32_milliseconds, 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/learner/learner.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/precision_net.h"
@@ -37,30 +38,50 @@ TEST(StepTime, IsTheTimeOfAStepAndChangesNothing) {
   learn.fit(1);
   const Tensors before = parameters_of(learn);
   const int64_t iteration = learn.state().iteration;
-  EXPECT_GE(step_milliseconds(learn), 20);
+  EXPECT_GE(step_milliseconds(learn).value(), 20);
   EXPECT_TRUE(all_equal(parameters_of(learn), before));
   EXPECT_EQ(learn.state().iteration, iteration);
 }
 
 TEST(StepTime, IsMeasuredWithTheGivenSetUp) {
   Learner learn(some_data(), slow(0), options_with());
-  const double plain = step_milliseconds(learn);
-  const double with_callback = step_milliseconds(learn, {}, [&] {
+  const double plain = step_milliseconds(learn).value();
+  const auto with_callback = step_milliseconds(learn, {}, [&] {
     learn.add<LambdaCallback>(
         LambdaCallback::Options{.on_step_end = [](Learner&) {
           std::this_thread::sleep_for(std::chrono::milliseconds(30));
         }});
   });
-  EXPECT_GE(with_callback, 30);
-  EXPECT_LT(plain, with_callback);
+  EXPECT_GE(with_callback.value(), 30);
+  EXPECT_LT(plain, with_callback.value());
   EXPECT_EQ(learn.find<LambdaCallback>(), nullptr);
 }
 
 TEST(StepTime, TakesFewStepsIfTheyAreSlow) {
   Learner slow_one(some_data(), slow(300), options_with());
-  EXPECT_EQ(steps_of_measuring(slow_one), 5);  // two of them to warm up
+  EXPECT_EQ(steps_of_measuring(slow_one), 4);  // two of them to warm up
   Learner fast(some_data(), slow(0), options_with());
-  EXPECT_LE(steps_of_measuring(fast), 52);
+  const int64_t steps = steps_of_measuring(fast);
+  EXPECT_GT(steps, 4);
+  EXPECT_LE(steps, 52);
+}
+
+TEST(StepTime, IsUnsetIfACallbackEndsTheFit) {
+  Learner learn(some_data(), slow(0), options_with());
+  learn.add<StopAfterNBatches>(2);
+  EXPECT_FALSE(step_milliseconds(learn));
+}
+
+// Only training steps are measured.
+TEST(StepTime, IgnoresEvaluationsWithinTheFit) {
+  Learner learn(some_data(), slow(0), options_with());
+  learn.data().valid = learn.data().train;
+  learn.add<LambdaCallback>(
+      LambdaCallback::Options{.on_step_end = [](Learner& l) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        l.validate();
+      }});
+  EXPECT_GE(step_milliseconds(learn).value(), 20);
 }
 
 TEST(StepTime, ThrowsIfAStopWasRequested) {

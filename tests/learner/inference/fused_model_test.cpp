@@ -223,6 +223,41 @@ TEST_F(FusedModel, NaNOfAnOperatorReachesTheOutputs) {
   }
 }
 
+/// Attention over four channels with an additive mask.
+struct MaskedNet : torch::nn::Module {
+  MaskedNet() {
+    torch::manual_seed(7);
+    eval();
+  }
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
+    const torch::Tensor y = conv(x).relu().flatten(2);
+    return (y.matmul(y.transpose(1, 2)) + mask).softmax(2).matmul(y);
+  }
+  torch::nn::Conv2d conv = register_module(
+      "conv",
+      torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(1)));
+};
+
+TEST_F(FusedModel, AMaskMayBeInfinite) {
+  Model model = std::make_shared<MaskedNet>();
+  Model fused = fused_model(model);
+  torch::Tensor mask = torch::zeros({5, 4, 4});
+  mask.select(2, 3).fill_(-std::numeric_limits<float>::infinity());
+  fused.forward({x_, mask});
+  EXPECT_EQ(calls_of(kFused, fused, {x_, mask}), 1);
+  EXPECT_EQ(calls_of("aten::relu", fused, {x_, mask}), 0);
+  EXPECT_TRUE(torch::allclose(
+      fused.forward({x_, mask})[0],
+      model.forward({x_, mask})[0],
+      1e-4,
+      1e-5));
+  // The image was finite.
+  torch::Tensor damaged = x_.clone();
+  damaged[0][0][0][0] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(calls_of(kFused, fused, {damaged, mask}), 0);
+  EXPECT_EQ(calls_of(kFused, fused, {x_, torch::zeros({5, 4, 4})}), 1);
+}
+
 TEST_F(FusedModel, NaNBeforeALinearLayerReachesTheOutputs) {
   const torch::nn::Functional log(
       [](const torch::Tensor& x) { return x.log(); });

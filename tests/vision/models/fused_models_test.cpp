@@ -7,7 +7,7 @@
 #include "tern/kernels/cpu_isa.h"
 #include "tern/learner/inference/frozen_graph.h"
 #include "tern/learner/inference/fused_model.h"
-#include "tern/learner/inference/nan_values.h"
+#include "tern/learner/inference/nonfinite_values.h"
 #include "tern/learner/inference/trace.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/vision/small_classifiers.h"
@@ -64,8 +64,8 @@ TEST_F(FusedModels, SupportsAUnet) {
       torch::rand({4, 3, 32, 48}));
 }
 
-// ReLU is fused only if its input cannot be NaN.
-TEST_P(FusedModels, HaveNoOperatorThatCreatesNaN) {
+// Activations are fused only if their inputs are finite.
+TEST_P(FusedModels, HaveOnlyFiniteValues) {
   const SmallNet& net = GetParam();
   Model model = net.make();
   const Tensors batch = {torch::rand({2, 3, net.side, net.side})};
@@ -76,7 +76,7 @@ TEST_P(FusedModels, HaveNoOperatorThatCreatesNaN) {
   const auto graph =
       constant_graph(module, *module.get_method("forward").graph(), "test");
   std::set<std::string> operators;
-  for (const torch::jit::Value* value : values_with_nan(*graph)) {
+  for (const torch::jit::Value* value : possibly_nonfinite_values(*graph)) {
     operators.insert(value->node()->kind().toQualString());
   }
   EXPECT_EQ(operators, std::set<std::string>());

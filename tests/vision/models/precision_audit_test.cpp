@@ -29,7 +29,7 @@ void expect_sound(
       {.batch_size = 4, .workers = 0});
   data.device = torch::kCPU;
   Learner learn(data, model, quiet({.loss = std::move(loss)}));
-  const PrecisionAudit audit = learn.audit_precision();
+  const PrecisionAudit audit = learn.audit_precision({.measure_speed = false});
   SCOPED_TRACE(audit.to_string());
   EXPECT_TRUE(audit.problems.empty());
   for (const TypeAudit& type : {audit.fp16, audit.bf16}) {

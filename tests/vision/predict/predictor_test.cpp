@@ -413,8 +413,10 @@ TEST_F(PredictorTest, SaysWhatAPrecisionCosts) {
   EXPECT_EQ(cost.samples, 12);
   EXPECT_GT(cost.largest_difference, 0);
   EXPECT_LT(cost.largest_difference, 2e-2);
-  ASSERT_TRUE(cost.same);
-  EXPECT_EQ(std::ssize(cost.changed), std::lround(12 * (1 - *cost.same)));
+  ASSERT_TRUE(cost.equal_labels);
+  EXPECT_EQ(
+      std::ssize(cost.changed),
+      std::lround(12 * (1 - *cost.equal_labels)));
   EXPECT_EQ(exact.compare(exact, images).largest_difference, 0);
   const torch::Tensor inputs = torch::rand({4, 3, 16, 16});
   EXPECT_EQ(bf16.compare(exact, inputs).samples, 4);
