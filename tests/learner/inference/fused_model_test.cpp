@@ -152,6 +152,7 @@ TEST_F(FusedModel, NaNInTheInputGivesTheModelsOutputs) {
           /*equal_nan=*/true));
       fused.forward({x_});
       EXPECT_EQ(calls_of(kFused, fused, {x_}), 1);
+      EXPECT_EQ(calls_of("aten::relu", fused, {x_}), 0);
     }
   }
 }
@@ -221,6 +222,19 @@ TEST_F(FusedModel, NaNOfAnOperatorReachesTheOutputs) {
     EXPECT_GE(calls_of(kFused, fused, {usual}), 1);
     EXPECT_EQ(calls_of("aten::relu", fused, {usual}), c.is_fused ? 0 : 1);
   }
+}
+
+TEST_F(FusedModel, NaNOfAnOperatorDoesNotSpread) {
+  Model model = std::make_shared<Net>(
+      [](Net& net, const torch::Tensor& x) { return net.normed(x.log()); },
+      16);
+  Model fused = fused_model(model);
+  torch::Tensor x = torch::rand({5, 16, 16, 15}) + 1;
+  fused.forward({x});
+  x[1][2][9][4] = -1;
+  EXPECT_EQ(calls_of(kFused, fused, {x}), 1);
+  EXPECT_TRUE(
+      fused.forward({x})[0].isnan().equal(model.forward({x})[0].isnan()));
 }
 
 /// Attention over four channels with an additive mask.

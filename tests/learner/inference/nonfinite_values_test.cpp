@@ -49,7 +49,10 @@ TEST(NonfiniteValues, OfOperatorsThatCreateThem) {
            {"sqrt", [](const Tensor& x) { return x.sqrt(); }},
            {"root", [](const Tensor& x) { return x.pow(0.5); }},
            {"reciprocal", [](const Tensor& x) { return x.pow(-1); }},
-           {"std", [](const Tensor& x) { return x.std({2, 3}); }},
+           {"std",
+            [](const Tensor& x) {
+              return x.std({2, 3});
+            }},
            {"mean of nothing",
             [](const Tensor& x) { return x.narrow(1, 0, 0).mean(1); }},
            {"max pooling of padding",
@@ -61,9 +64,7 @@ TEST(NonfiniteValues, OfOperatorsThatCreateThem) {
               return torch::layer_norm(x, {6}, {}, {}, 0);
             }},
            {"GroupNorm without eps",
-            [](const Tensor& x) {
-              return torch::group_norm(x, 2, {}, {}, 0);
-            }},
+            [](const Tensor& x) { return torch::group_norm(x, 2, {}, {}, 0); }},
            {"BatchNorm with a negative variance",
             [&](const Tensor& x) {
               return torch::batch_norm(
@@ -109,7 +110,10 @@ TEST(NonfiniteValues, AreNotCreatedByUsualOperators) {
               return x / 2 + x / one.view({4, 1, 1});
             }},
            {"square", [](const Tensor& x) { return x.pow(2); }},
-           {"mean", [](const Tensor& x) { return x.mean({2, 3}); }},
+           {"mean",
+            [](const Tensor& x) {
+              return x.mean({2, 3});
+            }},
            {"max pooling",
             [](const Tensor& x) { return torch::max_pool2d(x, 3, 2, 1); }},
            {"LayerNorm",
@@ -154,8 +158,7 @@ TEST(NonfiniteValues, AreNotCreatedByUsualOperators) {
             [](const Tensor& x) {
               return x.view({x.size(0) * 2, x.size(1) / 2, 6, 6});
             }},
-           {"log of another branch",
-            [](const Tensor& x) {
+           {"log of another branch", [](const Tensor& x) {
               const Tensor unused = x.log();
               return x.relu();
             }}}) {
