@@ -30,7 +30,7 @@ struct PredictionDifference {
   /// is empty.
   std::vector<PredictionDifference> outputs = {};
 
-  /// A line for each output: "341 samples: 99.7% of the labels are equal;
+  /// A line for each output: "341 samples: 99.71% of the labels are equal;
   /// outputs differ by at most 0.0213, relative error 0.00391".
   std::string to_string() const;
 };

@@ -363,7 +363,7 @@ void report_bfloat16() {
       fmt::format(
           "{}: a training step of ResNet-18 with {} images of {} x {} pixels "
           "takes {:.3g} ms, in fp32 {:.3g} ms",
-          bf16 < fp32 ? "faster" : "not faster",
+          is_clearly_shorter(bf16, fp32) ? "faster" : "not faster",
           batch_size,
           size,
           size,

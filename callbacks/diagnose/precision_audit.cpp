@@ -443,8 +443,7 @@ void prefer_faster(
       *fp32,
       *in_16_bits,
       call_of(audit));
-  constexpr double kWorthIt = 0.95;  // smaller differences may be chance
-  if (*in_16_bits < kWorthIt * *fp32) {
+  if (is_clearly_shorter(*in_16_bits, *fp32)) {
     audit.reason += "; " + times;
   } else {
     recommend_fp32(audit, times);

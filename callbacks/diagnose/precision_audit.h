@@ -16,7 +16,7 @@ struct PrecisionAuditOptions {
   /// updates.
   LearningRates lr = {};
   /// On a CPU, measures training steps of this Learner in fp32 and in 16 bits,
-  /// for half a second each, but at least four steps. Recommends fp32 unless 16
+  /// for half a second each, but at least five steps. Recommends fp32 unless 16
   /// bits are faster by at least 5%, which they are not for small networks. If
   /// false, 16 bits are recommended whenever the network trains in them.
   bool measure_speed = true;

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-constexpr int64_t kWarmUpSteps = 2, kLeastSteps = 2, kMostSteps = 50;
+constexpr int64_t kWarmUpSteps = 2, kLeastSteps = 3, kMostSteps = 50;
 constexpr Milliseconds kEnough{500};
 
 // Ends the fit when enough steps were measured.
@@ -27,8 +27,7 @@ class StepTimer final : public Callback {
     if (!learn.state().training) return;
     start_ = learn.state().batch_arrived;  // an evaluation may change it
     // Assumes that this step takes as long as the last one.
-    const auto measured = std::ssize(times_);
-    if (measured + 1 >= kLeastSteps && measured > 0 &&
+    if (std::ssize(times_) + 1 >= kLeastSteps &&
         total_ + times_.back() >= kEnough) {
       learn.state().stop_training = true;  // this is the last step
     }

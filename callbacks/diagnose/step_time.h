@@ -9,11 +9,12 @@ namespace tern {
 
 class Learner;
 
-/// Returns the median time of a training step on a CPU, in milliseconds,
-/// without waiting for data: from the arrival of a batch to the end of its
-/// callbacks. Trains two steps to warm up, then for half a second, but at least
-/// two and at most 50 steps. Afterwards everything in `learn` is as before. For
-/// `audit_precision` and `./dev doctor`.
+/// Returns the median time of a training batch on a CPU, in milliseconds,
+/// without waiting for data: from its arrival to the end of its callbacks. With
+/// GradientAccumulation, most batches have no optimizer step. Trains two batches
+/// to warm up, then for half a second, but at least three and at most 50
+/// batches. Afterwards everything in `learn` is as before. For `audit_precision`
+/// and `./dev doctor`.
 /// \param set_up  Called before training, for example to change the precision.
 /// \return  Unset if a callback ended the fit earlier.
 /// \throws c10::Error if a stop was requested.
@@ -21,5 +22,11 @@ std::optional<double> step_milliseconds(
     Learner& learn,
     const LearningRates& lr = {},
     const std::function<void()>& set_up = nullptr);
+
+/// True if a time is shorter than another by at least 5%. Smaller differences
+/// may be chance.
+inline bool is_clearly_shorter(double time, double other) {
+  return time <= 0.95 * other;
+}
 
 }  // namespace tern

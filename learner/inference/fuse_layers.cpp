@@ -609,7 +609,6 @@ void fuse_convolution(
       return;
     }
   }
-  // With NaN or infinity in its input, more of Winograd's results are NaN.
   const bool is_winograd = winograd && given.suits_winograd();
   // Neither oneDNN's operator with a sum nor winograd_conv2d supports other
   // activations.
@@ -676,8 +675,9 @@ void fuse_layers(
   for (jit::Node* node : graph->nodes()) {
     if (is_convolution_of_images(*node) || linear_of(*node)) {
       layers.push_back(node);
-      // Now, because fusing replaces the values.
-      if (nonfinite.contains(node->input(0))) without_winograd.insert(node);
+      // Now, because fusing replaces the values. The result, because an input
+      // may have been written through a view.
+      if (nonfinite.contains(node->output())) without_winograd.insert(node);
     } else if (is_channel_mean(*node)) {
       means.push_back(node);
     }

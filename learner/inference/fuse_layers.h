@@ -14,9 +14,10 @@ namespace tern {
 /// where they are faster (`winograd_conv2d`, `pointwise_conv2d`,
 /// `depthwise_conv2d`, `global_average_pool`). They support only the sizes with
 /// which the graph was traced, and their weights have the best layout for these
-/// sizes. Some of oneDNN's activations replace NaN by a number. They are not
-/// used where an operator may create NaN from finite inputs of the graph. A NaN
-/// in the inputs, or one that arises from overflow, can be lost.
+/// sizes. Some of oneDNN's activations replace NaN by a number, and Winograd
+/// spreads it. Neither is used where an operator may create NaN from finite
+/// inputs of the graph. A NaN in the inputs, or one that arises from overflow,
+/// can be lost or spread.
 /// \param graph  A graph from `frozen_graph`, with weights as constants. If it
 ///               was traced with one sample, weights are laid out for one
 ///               sample, otherwise for 16.

@@ -169,16 +169,18 @@ bool is_batch(const Tensors& inputs) {
          });
 }
 
-/// Returns the indices of the inputs with NaN or infinity, and perhaps of others
-/// whose sum is infinite.
-std::vector<size_t> nonfinite_of(const Tensors& inputs) {
+/// Returns the indices of the tensors with NaN or infinity, and perhaps of
+/// others whose sum is infinite.
+std::vector<size_t> nonfinite_of(const Tensors& tensors) {
   std::vector<size_t> found;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool is_finite = inputs[i].is_complex()
-                               ? inputs[i].isfinite().all().item<bool>()
-                           : inputs[i].is_floating_point()
-                               ? std::isfinite(inputs[i].sum().item<double>())
-                               : true;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const torch::Tensor& tensor = tensors[i];
+    bool is_finite = true;
+    if (tensor.is_complex()) {
+      is_finite = tensor.isfinite().all().item<bool>();
+    } else if (tensor.is_floating_point()) {
+      is_finite = std::isfinite(tensor.sum().item<double>());
+    }
     if (!is_finite) found.push_back(i);
   }
   return found;
@@ -198,6 +200,12 @@ class FusedModel final : public ModelAround {
     };
     if (std::ranges::any_of(nonfinite, has_nan)) return model_.forward(inputs);
     Program& program = programs_[inputs[0].size(0) == 1 ? 0 : 1];
+    if (!nonfinite.empty() && !program.is_made) {
+      // Infinity that reaches the outputs is not a mask but damage, and no
+      // example for a graph.
+      Tensors outputs = model_.forward(inputs);
+      if (!nonfinite_of(outputs).empty()) return outputs;
+    }
     make_once(program, inputs, nonfinite);
     if (!program.is_usable || !fits(program, inputs) ||
         !std::ranges::includes(program.nonfinite_inputs, nonfinite)) {

@@ -22,10 +22,10 @@ namespace tern {
 /// single sample and one for several samples. Each needs as much memory as the
 /// weights (four times as much for Winograd's weights) and the time of a few
 /// forward passes. The result falls back to `model` itself for samples of other
-/// sizes, for inputs with NaN, for inputs with infinity unless the first batch
-/// also had it, for a network that reads tensor values or sizes that depend on
-/// them, and for a network whose trace has different outputs. Reads through
-/// `data_ptr` are not detected.
+/// sizes, for inputs with NaN, for inputs with infinity unless the graph's first
+/// batch also had it (as masks for attention do), for a network that reads
+/// tensor values or sizes that depend on them, and for a network whose trace has
+/// different outputs. Reads through `data_ptr` are not detected.
 ///
 /// A number that `forward` computes from the batch size is a constant in a
 /// graph. The graph for several samples is therefore traced with two and with

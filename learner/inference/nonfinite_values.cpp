@@ -15,15 +15,15 @@ namespace {
 namespace jit = torch::jit;
 
 /// Operators whose results are finite if their operands are, for any further
-/// arguments. An operator that is missing here only prevents the fusion of
-/// activations after it.
+/// arguments. An operator that is missing here only makes layers after it
+/// slower: their activations are not fused, and Winograd is not used.
 const std::unordered_set<std::string>& finite_operators() {
   static const std::unordered_set<std::string> names = {
       "_convolution",
+      "Float",
+      "FloatImplicit",
+      "ScalarImplicit",
       "abs",
-      "adaptive_avg_pool1d",
-      "adaptive_avg_pool2d",
-      "adaptive_avg_pool3d",
       "adaptive_max_pool2d",
       "add",
       "addcmul",
@@ -245,11 +245,16 @@ bool has_elements(const jit::Value& value) {
 
 /// True for the running variance of a BatchNorm if it and `eps` have a positive
 /// sum, and if there is none.
-bool is_positive_variance(const jit::Value& value, double eps) {
+bool is_positive_variance(const jit::Value& value, float eps) {
   if (value.mustBeNone()) return true;
   const auto known = jit::toIValue(&value);
   return known && known->isTensor() && known->toTensor().numel() > 0 &&
-         known->toTensor().min().item<double>() + eps > 0;
+         known->toTensor().min().item<float>() + eps > 0;
+}
+
+/// Returns a constant as the kernels use it: a very small number becomes 0.
+float eps_of(const jit::Value& value) {
+  return static_cast<float>(number_of(value));
 }
 
 bool is_float_tensor(const jit::Value& value) {
@@ -282,14 +287,16 @@ bool may_operator_create(const jit::Node& node) {
     const double power = number_of(input(1));
     return !(power >= 1 && power == std::floor(power));
   }
-  if (name == "mean") return !has_elements(input(0));
+  if (name == "mean" || name.starts_with("adaptive_avg_pool")) {
+    return !has_elements(input(0));
+  }
   // With dilation, a window may lie in the padding altogether.
   if (name.starts_with("max_pool")) return !is_one(input(4));
   if (name == "layer_norm" || name == "group_norm") {
-    return !(number_of(input(4)) > 0);
+    return !(eps_of(input(4)) > 0);
   }
   if (name == "batch_norm" || name == "instance_norm") {
-    const double eps = number_of(input(7));
+    const float eps = eps_of(input(7));
     return !(eps > 0) || !is_positive_variance(input(4), eps);
   }
   // A mask of booleans may exclude all keys of a query.
@@ -334,7 +341,8 @@ std::unordered_set<const jit::Value*> possibly_nonfinite_values(
       if (!is_integral(*output)) found.insert(output);
     }
     const c10::FunctionSchema* const schema = node->maybeSchema();
-    may_be_any |= schema != nullptr && schema->is_mutable();
+    may_be_any |=
+        (schema != nullptr && schema->is_mutable()) || !node->blocks().empty();
   }
   return found;
 }

@@ -1,5 +1,5 @@
 // Peak memory of a training step in each precision, from LibTorch's accounting
-// over two steps, including weights and Adam's state, as a Markdown table.
+// over two steps, including weights and the optimizer's state, as a Markdown table.
 // Usage: `memory_bench [NETWORK]...` with networks of kJobs; uses a GPU if
 // available.
 #include <algorithm>

@@ -59,7 +59,7 @@ TEST(StepTime, IsMeasuredWithTheGivenSetUp) {
 
 TEST(StepTime, TakesFewStepsIfTheyAreSlow) {
   Learner slow_one(some_data(), slow(300), options_with());
-  EXPECT_EQ(steps_of_measuring(slow_one), 4);  // two of them to warm up
+  EXPECT_EQ(steps_of_measuring(slow_one), 5);  // two of them to warm up
   Learner fast(some_data(), slow(0), options_with());
   const int64_t steps = steps_of_measuring(fast);
   EXPECT_GT(steps, 4);

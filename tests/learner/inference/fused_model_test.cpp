@@ -237,6 +237,49 @@ TEST_F(FusedModel, NaNOfAnOperatorDoesNotSpread) {
       fused.forward({x})[0].isnan().equal(model.forward({x})[0].isnan()));
 }
 
+TEST_F(FusedModel, NaNThatIsWrittenThroughAViewDoesNotSpread) {
+  Model model = std::make_shared<Net>(
+      [](Net& net, const torch::Tensor& x) {
+        const torch::Tensor y = x * 2;
+        y.narrow(1, 0, 2).log_();
+        return net.normed(y);
+      },
+      16);
+  Model fused = fused_model(model);
+  torch::Tensor x = torch::rand({5, 16, 16, 15}) + 1;
+  fused.forward({x});
+  x[1][1][9][4] = -1;
+  EXPECT_TRUE(
+      fused.forward({x})[0].isnan().equal(model.forward({x})[0].isnan()));
+}
+
+TEST_F(FusedModel, AnInfiniteFirstBatchDoesNotPreventFusion) {
+  Model model = std::make_shared<Net>(
+      [](Net& net, const torch::Tensor& x) { return net.normed(x).relu(); });
+  Model fused = fused_model(model);
+  torch::Tensor damaged = x_.clone();
+  damaged[1][2][3][4] = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(torch::allclose(
+      fused.forward({damaged})[0],
+      model.forward({damaged})[0],
+      1e-4,
+      1e-5,
+      /*equal_nan=*/true));
+  fused.forward({x_});
+  EXPECT_EQ(calls_of(kFused, fused, {x_}), 1);
+  EXPECT_EQ(calls_of("aten::relu", fused, {x_}), 0);
+}
+
+TEST_F(FusedModel, FusesLayersAfterAProductWithTheBatchSize) {
+  Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+    return net.normed(x * static_cast<double>(x.size(0))).relu();
+  });
+  Model fused = fused_model(model);
+  fused.forward({x_});
+  EXPECT_EQ(calls_of(kFused, fused, {x_}), 1);
+  EXPECT_EQ(calls_of("aten::relu", fused, {x_}), 0);
+}
+
 /// Attention over four channels with an additive mask.
 struct MaskedNet : torch::nn::Module {
   MaskedNet() {

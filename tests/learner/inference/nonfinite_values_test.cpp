@@ -39,6 +39,7 @@ struct Case {
 
 TEST(NonfiniteValues, OfOperatorsThatCreateThem) {
   const Tensor one = torch::ones({4}), minus = torch::full({4}, -1.0);
+  const Tensor mask = torch::ones({6, 6}, torch::kBool);
   for (const Case& c : std::vector<Case>{
            {"division", [](const Tensor& x) { return x / x.sum(); }},
            {"division by a small number",
@@ -62,6 +63,31 @@ TEST(NonfiniteValues, OfOperatorsThatCreateThem) {
            {"LayerNorm without eps",
             [](const Tensor& x) {
               return torch::layer_norm(x, {6}, {}, {}, 0);
+            }},
+           {"LayerNorm with an eps that is 0 in fp32",
+            [](const Tensor& x) {
+              return torch::layer_norm(x, {6}, {}, {}, 1e-46);
+            }},
+           {"InstanceNorm without eps",
+            [](const Tensor& x) {
+              return torch::instance_norm(
+                  x,
+                  {},
+                  {},
+                  {},
+                  {},
+                  true,
+                  0.1,
+                  0,
+                  false);
+            }},
+           {"attention with a mask of booleans",
+            [&](const Tensor& x) {
+              return torch::scaled_dot_product_attention(x, x, x, mask);
+            }},
+           {"pooling of nothing",
+            [](const Tensor& x) {
+              return torch::adaptive_avg_pool2d(x.narrow(3, 0, 0), {1, 1});
             }},
            {"GroupNorm without eps",
             [](const Tensor& x) { return torch::group_norm(x, 2, {}, {}, 0); }},
@@ -103,7 +129,7 @@ TEST(NonfiniteValues, OfOperatorsThatCreateThem) {
 }
 
 TEST(NonfiniteValues, AreNotCreatedByUsualOperators) {
-  const Tensor one = torch::ones({4});
+  const Tensor one = torch::ones({4}), numbers = torch::zeros({6, 6});
   for (const Case& c : std::vector<Case>{
            {"division by a constant",
             [&](const Tensor& x) {
@@ -148,15 +174,28 @@ TEST(NonfiniteValues, AreNotCreatedByUsualOperators) {
             [](const Tensor& x) {
               return torch::scaled_dot_product_attention(x, x, x);
             }},
+           {"attention with a mask of numbers",
+            [&](const Tensor& x) {
+              return torch::scaled_dot_product_attention(x, x, x, numbers);
+            }},
+           {"InstanceNorm",
+            [](const Tensor& x) {
+              return torch::instance_norm(
+                  x,
+                  {},
+                  {},
+                  {},
+                  {},
+                  true,
+                  0.1,
+                  1e-5,
+                  false);
+            }},
            {"a write into a view",
             [](const Tensor& x) {
               const Tensor y = x * 2;
               y.select(1, 0).copy_(x.select(1, 1)).relu_();
               return y.relu();
-            }},
-           {"sizes",
-            [](const Tensor& x) {
-              return x.view({x.size(0) * 2, x.size(1) / 2, 6, 6});
             }},
            {"log of another branch", [](const Tensor& x) {
               const Tensor unused = x.log();
