@@ -160,9 +160,11 @@ class Predictor {
   /// same model, to find out what a faster precision costs:
   ///
   ///   auto exact = Predictor::load("pets.safetensors", {.exact = true});
-  ///   auto fast =
-  ///       Predictor::load("pets.safetensors", {.precision = kBFloat16});
-  ///   fmt::print("{}\n", fast.compare(exact, images).to_string());
+  ///   auto fast = Predictor::load(
+  ///       "pets.safetensors",
+  ///       {.precision = torch::kBFloat16});
+  ///   auto cost = fast.compare(exact, {"cat.jpg", "dog.jpg"});
+  ///   fmt::print("{}\n", cost.to_string());
   ///
   /// \param samples  As for `predict_batch`. They are predicted twice, because
   ///                 the first batch of each size is computed without fusion.
